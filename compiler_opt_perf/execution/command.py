@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs one external command with limits, and says precisely what went wrong when it does."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_STDERR_LINES_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class CompletedCommand:
+    """A command that ran to its end with exit status 0.
+
+    Attributes:
+      argv: the command as given.
+      stdout: what it printed.
+      stderr: what it printed as diagnostics.
+      seconds: wall time.
+    """
+
+    argv: tuple[str, ...]
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+class CommandError(Exception):
+    """A command that could not be started, failed, crashed or hung.
+
+    Attributes:
+      kind: "missing", "failed", "crashed" or "timeout".
+      reproduce: a shell line that runs the same command again.
+      stderr: what it printed as diagnostics, in full.
+      returncode: exit status; negative is a signal's number; None when it never ran or was killed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        reason: str,
+        reproduce: str,
+        stderr: str = "",
+        returncode: int | None = None,
+    ):
+        self.kind = kind
+        self.reason = reason
+        self.reproduce = reproduce
+        self.stderr = stderr
+        self.returncode = returncode
+        super().__init__(kind, reason, reproduce, stderr, returncode)
+
+    def __str__(self) -> str:
+        lines = self.stderr.strip().splitlines()
+        shown = "\n  ".join(lines[-_STDERR_LINES_SHOWN:])
+        return (
+            self.reason + (f":\n  {shown}" if shown else "") + f"\n  to reproduce: {self.reproduce}"
+        )
+
+
+def _reproduce(argv: Sequence[str], cwd: Path | None) -> str:
+    line = shlex.join(argv)
+    return f"cd {shlex.quote(str(cwd))} && {line}" if cwd else line
+
+
+def run_command(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    memory_mib: int | None = None,
+    stdin: IO[bytes] | None = None,
+) -> CompletedCommand:
+    """Runs `argv` and waits for it.
+
+    The command gets a process group of its own, which is killed as a whole at the time limit and
+    when this process is interrupted; it is also killed by the kernel when its parent dies, so that
+    a killed worker leaves no compiler behind.
+
+    Args:
+      argv: program and arguments; the program is looked up on PATH.
+      timeout_s: wall-clock limit in seconds; None for no limit.
+      cwd: working directory.
+      env: variables added to this process's environment.
+      memory_mib: limit of the address space in MiB.
+      stdin: an open file; nothing (/dev/null) when absent.
+
+    Raises:
+      CommandError: not found, non-zero exit, ended by a signal, or over the time limit.
+    """
+    words = [str(word) for word in argv]
+    reproduce = _reproduce(words, cwd)
+    if shutil.which(words[0]) is None:
+        raise CommandError("missing", f"{words[0]}: no such program", reproduce)
+    wrapper = ["setpriv", "--pdeathsig", "KILL"]
+    if memory_mib is not None:
+        wrapper += ["prlimit", f"--as={memory_mib * 1024 * 1024}"]
+    start = time.monotonic()
+    process = subprocess.Popen(
+        [*wrapper, *words],
+        stdin=stdin if stdin is not None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env={**os.environ, **env} if env else None,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    )
+    name = Path(words[0]).name
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as expired:
+        _kill_group(process)
+        _, stderr = process.communicate()
+        raise CommandError(
+            "timeout", f"{name}: killed after its limit of {timeout_s:g} s", reproduce, stderr
+        ) from expired
+    except BaseException:
+        _kill_group(process)
+        process.wait()
+        raise
+    seconds = time.monotonic() - start
+    status = process.returncode
+    if status < 0:
+        reason = f"{name}: ended by {signal.Signals(-status).name} after {seconds:.1f} s"
+        raise CommandError("crashed", reason, reproduce, stderr, status)
+    if status > 0:
+        reason = f"{name}: exit status {status}"
+        raise CommandError("failed", reason, reproduce, stderr or stdout, status)
+    return CompletedCommand(tuple(words), stdout, stderr, seconds)
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+
+
+def _running(marker: str) -> bool:
+    listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return any(line.strip() == f"sleep {marker}" for line in listing.stdout.splitlines())
+
+
+def _wait_until_gone(marker: str) -> bool:
+    deadline = time.monotonic() + 5
+    while _running(marker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not _running(marker)
+
+
+def test_output_and_time_are_returned(tmp_path: Path) -> None:
+    done = run_command(["sh", "-c", "pwd; echo $COLOUR >&2"], cwd=tmp_path, env={"COLOUR": "blue"})
+    assert done.stdout == f"{tmp_path}\n"
+    assert done.stderr == "blue\n"
+    assert done.seconds > 0
+
+
+def test_missing_program() -> None:
+    with pytest.raises(CommandError, match="no-such-compiler: no such program") as caught:
+        run_command(["no-such-compiler", "-c"])
+    assert caught.value.kind == "missing"
+
+
+def test_failure_shows_diagnostics_and_how_to_reproduce(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        run_command(["sh", "-c", "echo 'bad input' >&2; exit 7"], cwd=tmp_path)
+    assert caught.value.kind == "failed"
+    assert caught.value.returncode == 7
+    text = str(caught.value)
+    assert "exit status 7" in text and "bad input" in text
+    assert f"cd {tmp_path} && sh -c 'echo '" in text
+
+
+def test_crash_names_the_signal() -> None:
+    with pytest.raises(CommandError, match="ended by SIGSEGV") as caught:
+        run_command(["sh", "-c", "kill -SEGV $$"])
+    assert caught.value.kind == "crashed"
+
+
+def test_time_limit_kills_the_whole_process_group() -> None:
+    marker = "61.40917"
+    with pytest.raises(CommandError, match="killed after its limit of 0.3 s") as caught:
+        run_command(["sh", "-c", f"sleep {marker} & wait"], timeout_s=0.3)
+    assert caught.value.kind == "timeout"
+    assert _wait_until_gone(marker)
+
+
+def test_memory_limit() -> None:
+    hungry = "b = bytearray(600 << 20)"
+    with pytest.raises(CommandError, match="MemoryError"):
+        run_command([sys.executable, "-c", hungry], memory_mib=300)
+
+
+def test_command_dies_with_its_parent() -> None:
+    marker = "62.51783"
+    script = (
+        "from compiler_opt_perf.execution.command import run_command;"
+        f"run_command(['sleep', '{marker}'])"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    try:
+        deadline = time.monotonic() + 10
+        while not _running(marker) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert _running(marker)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert _wait_until_gone(marker)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution.files import (
+    FileWriteError,
+    atomic_directory,
+    atomic_write,
+    sha256,
+    write_json,
+)
+
+
+def test_content_appears_under_its_final_name_only_when_complete(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "result.txt"
+    with atomic_write(target) as temporary:
+        temporary.write_text("half")
+        assert not target.exists()
+    assert target.read_text() == "half"
+    assert os.listdir(target.parent) == ["result.txt"]
+
+
+def test_a_failure_keeps_the_old_file_and_leaves_no_litter(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="broken"), atomic_write(target) as temporary:
+        temporary.write_text("new")
+        raise ValueError("broken")
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["result.txt"]
+
+
+def test_a_really_full_device_is_named(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    expected = pytest.raises(FileWriteError, match=r"result.txt: no space left.*run the command")
+    with expected, atomic_write(target), open("/dev/full", "w") as full:
+        full.write("x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_write_errors_are_named_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileWriteError, match="below.json: cannot be written"):
+        write_json(tmp_path / "file" / "below.json", {})
+
+
+def test_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    for generation in ("first", "second"):
+        with atomic_directory(target) as temporary:
+            (temporary / generation).write_text(generation)
+        assert [path.name for path in target.iterdir()] == [generation]
+    with pytest.raises(FileWriteError, match="no space left"), atomic_directory(target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert [path.name for path in target.iterdir()] == ["second"]
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_sha256_is_the_standard_one(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_text("abc")
+    assert sha256(tmp_path / "abc").startswith("ba7816bf8f01cfea")

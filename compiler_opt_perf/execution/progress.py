@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Progress of long work: a live bar on a terminal, a line every so often in a log."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from absl import logging
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as RichProgress
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """Counts items of a known total and shows rate and remaining time.
+
+    With `label` None it shows nothing, so that callers need no second code path.
+    """
+
+    def __init__(self, label: str | None, total: int):
+        self._label = label
+        self._total = total
+        self._done = 0
+        self._start = self._last_line = time.monotonic()
+        self._bar: RichProgress | None = None
+        if label is not None and sys.stderr.isatty():
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task(label, total=total, rate="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if self._label is not None and kind is None:
+            elapsed = time.monotonic() - self._start
+            logging.info("%s: %d in %.1f s", self._label, self._done, elapsed)
+
+    def advance(self, count: int = 1) -> None:
+        """Notes `count` more items as done."""
+        self._done += count
+        if self._label is None:
+            return
+        now = time.monotonic()
+        rate = self._done / max(now - self._start, 1e-9)
+        if self._bar is not None:
+            self._bar.update(self._task, advance=count, rate=f"{rate:.1f}/s")
+        elif now - self._last_line >= _SECONDS_BETWEEN_LINES and self._done < self._total:
+            self._last_line = now
+            remaining = (self._total - self._done) / rate
+            logging.info(
+                "%s: %d of %d, %.1f/s, %.0f s left",
+                self._label,
+                self._done,
+                self._total,
+                rate,
+                remaining,
+            )
