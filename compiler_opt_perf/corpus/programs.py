@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Real programs from Debian's source packages: how each is built and what it is run on.
+
+One table row a program. The programs' own build systems are not used: a list of sources and flags
+builds in seconds, the same way for each, and yields compile_commands.json as a by-product.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from absl import logging
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
+from compiler_opt_perf.execution.pool import Pool
+
+_TIMEOUT_S = 600.0
+
+# Line tables with discriminators, and the same machine code as without debug information:
+# -fdebug-info-for-profiling alone would switch on the inliner's deferral and grow text by a tenth.
+PROFILING_FLAGS = (
+    "-g",
+    "-fdebug-info-for-profiling",
+    "-mllvm",
+    "-enable-npm-pgo-inline-deferral=false",
+)
+
+
+class ProgramError(Exception):
+    """A program that is unknown or does not build."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """How to build and run one program.
+
+    Attributes:
+      name: what it is called here; also the binary's file name.
+      source_package: Debian's name of it.
+      sources: globs relative to the source tree.
+      excluded: paths that the globs match and the program does not need.
+      flags: preprocessor and language flags; relative include folders refer to the source tree.
+      libraries: link flags.
+      generated: headers (name, text) that the package's own build system would write.
+      workload: arguments of a run; "{input}" is the input file.
+      workload_inputs: globs, relative to the source tree, whose files make up the input.
+    """
+
+    name: str
+    source_package: str
+    sources: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    generated: tuple[tuple[str, str], ...] = ()
+    workload: tuple[str, ...] = ()
+    workload_inputs: tuple[str, ...] = ()
+
+
+PROGRAMS: dict[str, Program] = {
+    program.name: program
+    for program in (
+        Program(
+            name="zstd",
+            source_package="libzstd",
+            sources=(
+                "lib/common/*.c",
+                "lib/compress/*.c",
+                "lib/decompress/*.c",
+                "lib/dictBuilder/*.c",
+                "programs/*.c",
+            ),
+            flags=(
+                "-DZSTD_DISABLE_ASM",
+                "-DZSTD_MULTITHREAD",
+                "-DXXH_NAMESPACE=ZSTD_",
+                "-DDEBUGLEVEL=0",
+                "-Ilib",
+                "-Ilib/common",
+                "-Ilib/dictBuilder",
+            ),
+            libraries=("-lpthread",),
+            workload=("-9", "--single-thread", "-f", "-q", "-o", "/dev/null", "{input}"),
+            workload_inputs=("lib/*/*.[ch]", "programs/*.[ch]"),
+        ),
+        Program(
+            name="lua",
+            source_package="lua5.4",
+            sources=("src/*.c",),
+            excluded=("src/luac.c",),
+            flags=("-DLUA_USE_LINUX", "-DLUA_COMPAT_5_3", "-Isrc"),
+            libraries=("-lm", "-ldl"),
+            generated=(
+                ("lua5.4-deb-multiarch.h", '#define DEB_HOST_MULTIARCH "x86_64-linux-gnu"\n'),
+            ),
+        ),
+    )
+}
+
+
+def find_program(name: str) -> Program:
+    """The table's row. Raises ProgramError that lists the known names."""
+    if name not in PROGRAMS:
+        raise ProgramError(f"{name}: unknown program; known are {', '.join(sorted(PROGRAMS))}")
+    return PROGRAMS[name]
+
+
+@dataclass(frozen=True)
+class BuiltProgram:
+    """What build_program leaves in its output folder."""
+
+    binary: Path
+    compile_commands: Path
+    workload_input: Path | None
+
+
+@dataclass(frozen=True)
+class _Compilation:
+    argv: tuple[str, ...]
+    directory: Path
+
+
+def _compile(job: _Compilation) -> None:
+    run_command(job.argv, cwd=job.directory, timeout_s=_TIMEOUT_S)
+
+
+def program_sources(program: Program, tree: Path) -> list[Path]:
+    """The program's source files, relative to `tree`, in a fixed order. Raises ProgramError."""
+    sources: list[Path] = []
+    for pattern in program.sources:
+        found = sorted(path.relative_to(tree) for path in tree.glob(pattern))
+        if not found:
+            raise ProgramError(
+                f"{tree}: nothing matches {pattern}; is this the source of {program.source_package}?"
+            )
+        sources += [path for path in found if str(path) not in program.excluded]
+    return sources
+
+
+def build_program(
+    program: Program,
+    tree: Path,
+    output: Path,
+    *,
+    clang: Path,
+    flags: Sequence[str] = ("-O2", *PROFILING_FLAGS),
+    workers: int | None = None,
+) -> BuiltProgram:
+    """Builds the program for profiling and writes compile_commands.json and the workload's input.
+
+    Args:
+      tree: the unpacked source package; never written to.
+      output: receives the binary, the object files, `compile_commands.json` and `input`.
+
+    Raises:
+      ProgramError: the tree is not this program's.
+      CommandError: the compiler's own error.
+    """
+    tree = tree.resolve()
+    objects = output.resolve() / "objects"
+    headers = output.resolve() / "generated"
+    for name, text in program.generated:
+        write_text(headers / name, text)
+    commands = []
+    jobs = []
+    for source in program_sources(program, tree):
+        target = objects / source.with_suffix(".o")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        includes = [f"-I{headers}"] if program.generated else []
+        argv = [str(clang), *flags, *program.flags, *includes, "-w"]
+        argv += ["-c", str(source), "-o", str(target)]
+        commands.append({"directory": str(tree), "file": str(source), "arguments": argv})
+        jobs.append(_Compilation(tuple(argv), tree))
+    with Pool(workers) as pool:
+        for outcome in pool.map(_compile, jobs, label=f"building {program.name}"):
+            outcome.get()
+    binary = output / program.name
+    with atomic_write(binary) as temporary:
+        object_files = [job.argv[-1] for job in jobs]
+        run_command(
+            [
+                clang,
+                "-fuse-ld=lld",
+                "-Wl,--build-id",
+                *object_files,
+                *program.libraries,
+                "-o",
+                temporary,
+            ],
+            timeout_s=_TIMEOUT_S,
+        )
+    binary.chmod(0o755)
+    write_json(output / "compile_commands.json", commands)
+    logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)
+    workload_input = _write_input(program, tree, output / "input")
+    return BuiltProgram(binary, output / "compile_commands.json", workload_input)
+
+
+def _write_input(program: Program, tree: Path, path: Path) -> Path | None:
+    """Concatenates the program's own sources: real text, the same bytes on each machine."""
+    files = [file for pattern in program.workload_inputs for file in sorted(tree.glob(pattern))]
+    if not files:
+        return None
+    with atomic_write(path) as temporary, open(temporary, "wb") as stream:
+        for file in files:
+            stream.write(file.read_bytes())
+    return path
+
+
+def workload_arguments(program: Program, built: Path) -> list[str]:
+    """Arguments of the program's workload, for a program built into the folder `built`."""
+    return [word.replace("{input}", os.fspath(built / "input")) for word in program.workload]

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Native size: the bytes of machine code in an object file."""
+
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+
+
+class ObjectFileError(Exception):
+    """An object file that cannot be measured."""
+
+
+def text_bytes(object_file: Path) -> int:
+    """Sum of the sizes of all executable sections, in bytes (`.text` of `size -A`, summed).
+
+    Raises:
+      ObjectFileError: missing, empty or not ELF.
+    """
+    try:
+        with open(object_file, "rb") as stream:
+            sections = ELFFile(stream).iter_sections()
+            return sum(s["sh_size"] for s in sections if s["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
+    except (OSError, ELFError) as error:
+        raise ObjectFileError(f"{object_file}: cannot read its sections: {error}") from error
