@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The profiled binary: its identity, its debug info, and LLVM's tools that read it."""
+
+import shutil
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.errors import PmuError
+
+# What a program must be compiled with for its instructions to be found again in another
+# compilation. The last option undoes a side effect of the second: without it the inliner defers
+# decisions as under PGO, and the profiled code would not be the code of an ordinary build.
+PROFILING_FLAGS = "-g -fdebug-info-for-profiling -mllvm -enable-npm-pgo-inline-deferral=false"
+
+_LLVM_VERSION = "19"
+
+
+def llvm_tool(name: str) -> str:
+    """The path of LLVM's tool `name`, such as "llvm-symbolizer".
+
+    Raises:
+      PmuError: it is not installed.
+    """
+    for candidate in (f"{name}-{_LLVM_VERSION}", f"/usr/lib/llvm-{_LLVM_VERSION}/bin/{name}"):
+        path = shutil.which(candidate)
+        if path is not None:
+            return path
+    raise PmuError(
+        f"{name}-{_LLVM_VERSION}: not found on PATH nor in /usr/lib/llvm-{_LLVM_VERSION}/bin; "
+        f"install it (apt-get install llvm-{_LLVM_VERSION})"
+    )
+
+
+def build_id(binary: Path) -> str:
+    """The build-id that the linker gave to `binary`, as lower-case hexadecimal digits.
+
+    Raises:
+      PmuError: no such file, not an ELF file, or one without a build-id.
+    """
+    try:
+        with binary.open("rb") as stream:
+            for section in ELFFile(stream).iter_sections():
+                if isinstance(section, NoteSection):
+                    for note in section.iter_notes():
+                        if note["n_type"] == "NT_GNU_BUILD_ID":
+                            return str(note["n_desc"])
+    except OSError as error:
+        raise PmuError(f"{binary}: cannot be read: {error.strerror}") from error
+    except ELFError as error:
+        raise PmuError(f"{binary}: not an ELF file ({error})") from error
+    raise PmuError(
+        f"{binary}: has no build-id, which ties a profile to the binary it was made of; "
+        "link it with -Wl,--build-id"
+    )
+
+
+def require_debug_info(binary: Path) -> None:
+    """Checks that `binary` carries debug info, so that a long run is not made for nothing.
+
+    Raises:
+      PmuError: it is stripped or was compiled without debug info.
+    """
+    with binary.open("rb") as stream:
+        names = {section.name for section in ELFFile(stream).iter_sections()}
+    # Sections compressed in the old way are called .zdebug_*.
+    if not names & {".debug_line", ".zdebug_line"}:
+        raise PmuError(
+            f"{binary}: has no debug info (stripped, or compiled without); "
+            f"compile it with {PROFILING_FLAGS} and do not strip it"
+        )
+
+
+def strip_debug_info(binary: Path, output: Path) -> None:
+    """Writes a copy of `binary` without debug info to `output`; its code stays where it was.
+
+    Raises:
+      PmuError: llvm-objcopy is not installed.
+      CommandError: it failed.
+    """
+    run_command([llvm_tool("llvm-objcopy"), "--strip-debug", binary, output], timeout_s=600)

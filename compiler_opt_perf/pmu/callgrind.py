@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The simulator back-end: runs a program under valgrind's callgrind and reads what it counted."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from absl import logging
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.errors import PmuError
+
+_SECONDS_BETWEEN_REPORTS = 10.0
+_STDERR_BYTES_SHOWN = 2000
+
+# What valgrind says when it cannot go on, and what the user can do about it.
+_KNOWN_FAILURES = {
+    "Unrecognised instruction": (
+        "valgrind does not know one of its instructions (AVX-512?); "
+        "compile it, and the libraries it uses, for x86-64-v3 at most"
+    ),
+    "Possibly corrupted debuginfo": (
+        "valgrind cannot read the debug info of a shared library that the program loads; "
+        "point LD_LIBRARY_PATH to a copy made with llvm-objcopy --strip-debug"
+    ),
+}
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One cache of the simulated processor.
+
+    Attributes:
+      size: bytes.
+      ways: associativity.
+      line: bytes in a line.
+
+    Raises:
+      PmuError: the simulator has no such cache; it needs a power of two both as line size and as
+        number of sets.
+    """
+
+    size: int
+    ways: int
+    line: int
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.ways, self.line) <= 0:
+            raise PmuError(f"cache {self}: size, ways and line size must be positive")
+        if not _is_power_of_two(self.line) or self.line < 16:
+            raise PmuError(f"cache {self}: the line size must be a power of two, at least 16 bytes")
+        sets, rest = divmod(self.size, self.ways * self.line)
+        if rest or not _is_power_of_two(sets):
+            raise PmuError(
+                f"cache {self}: size / (ways * line size) = "
+                f"{self.size / (self.ways * self.line):g} sets, which must be a power of two; "
+                "choose another size or number of ways"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.size},{self.ways},{self.line}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cache":
+        """The cache written as "size,ways,line". Raises PmuError."""
+        try:
+            size, ways, line = (int(part) for part in text.split(","))
+        except ValueError as error:
+            raise PmuError(f"cache {text!r}: expected size,ways,line such as 32768,8,64") from error
+        return cls(size, ways, line)
+
+
+@dataclass(frozen=True)
+class CacheGeometry:
+    """The simulated caches: first level for instructions and data, last level for both.
+
+    The last level defaults to one core's share of a server's, not to all of it: other cores are
+    busy too. callgrind's own detection is never used, for it misreads recent processors.
+    """
+
+    i1: Cache = field(default_factory=lambda: Cache(32 * 1024, 8, 64))
+    d1: Cache = field(default_factory=lambda: Cache(32 * 1024, 8, 64))
+    ll: Cache = field(default_factory=lambda: Cache(2 * 1024 * 1024, 16, 64))
+
+    def options(self) -> tuple[str, ...]:
+        """callgrind's options for these caches."""
+        return tuple(f"--{name}={cache}" for name, cache in self.as_dict().items())
+
+    def as_dict(self) -> dict[str, str]:
+        """The caches as in the manifest: {"I1": "32768,8,64", ...}."""
+        return {"I1": str(self.i1), "D1": str(self.d1), "LL": str(self.ll)}
+
+
+def options(geometry: CacheGeometry) -> tuple[str, ...]:
+    """The options of valgrind that decide what is counted, without file names."""
+    return (
+        "--tool=callgrind",
+        "--dump-instr=yes",
+        "--cache-sim=yes",
+        "--branch-sim=yes",
+        *geometry.options(),
+        "--combine-dumps=yes",
+        "--trace-children=no",
+    )
+
+
+def version() -> str:
+    """The installed valgrind, as "valgrind-3.19.0".
+
+    Raises:
+      PmuError: there is none.
+    """
+    if shutil.which("valgrind") is None:
+        raise PmuError("valgrind: not found on PATH; install it (apt-get install valgrind)")
+    return run_command(["valgrind", "--version"], timeout_s=60).stdout.strip()
+
+
+def simulate(
+    program: Path,
+    arguments: Sequence[str],
+    directory: Path,
+    geometry: CacheGeometry,
+    *,
+    stdin: Path | None = None,
+    stdout: Path | None = None,
+    cwd: Path | None = None,
+    timeout_s: float | None = None,
+    expected_status: int = 0,
+) -> Path:
+    """Runs `program` under callgrind; returns the path of its dump.
+
+    Threads are counted together. Processes that the program forks run, but are not counted
+    (callgrind copies the parent's counts into them); a warning says so.
+
+    Args:
+      program: executable without debug info; valgrind 3.19 gives up on DWARF 5.
+      arguments: of the program.
+      directory: where dump, valgrind's messages and the program's diagnostics are written.
+      geometry: caches to simulate.
+      stdin: the program's standard input; empty when None.
+      stdout: where its standard output goes; discarded when None.
+      cwd: the working directory it runs in.
+      timeout_s: wall-clock limit in seconds.
+      expected_status: the exit status of a run as it should be.
+
+    Raises:
+      PmuError: valgrind is missing, or the run failed, crashed, hung or left no dump.
+    """
+    version()
+    # An open of a named output by the program's own path would be relative to `cwd`.
+    directory = directory.resolve()
+    messages = directory / "valgrind.log"
+    diagnostics = directory / "stderr"
+    command = [str(program.resolve()), *arguments]
+    argv = [
+        "valgrind",
+        *options(geometry),
+        f"--callgrind-out-file={directory}/callgrind.out.%p",
+        f"--log-file={messages}",
+        *command,
+    ]
+    name = program.name
+    with contextlib.ExitStack() as files:
+        try:
+            source = files.enter_context(open(stdin or os.devnull, "rb"))
+            sink = files.enter_context(open(stdout or os.devnull, "wb"))
+        except OSError as error:
+            raise PmuError(f"{error.filename}: cannot be opened: {error.strerror}") from error
+        process = subprocess.Popen(
+            # The simulation ends with us, even if we are killed.
+            ["setpriv", "--pdeathsig", "KILL", *argv],
+            stdin=source,
+            stdout=sink,
+            stderr=files.enter_context(diagnostics.open("wb")),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        try:
+            status = _wait(process, name, timeout_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    dump = directory / f"callgrind.out.{process.pid}"
+    if status != expected_status or not dump.exists():
+        _fail(name, command, status, expected_status, messages, diagnostics)
+    forked = len(list(directory.glob("callgrind.out.*"))) - 1
+    if forked:
+        logging.warning(
+            "%s: forked %d processes, whose counts are left out of the profile", name, forked
+        )
+    return dump
+
+
+def _wait(process: subprocess.Popen[bytes], name: str, timeout_s: float | None) -> int:
+    """Waits for the end of `process`, saying now and then that it still runs."""
+    start = time.monotonic()
+    while True:
+        elapsed = time.monotonic() - start
+        if timeout_s is not None and elapsed >= timeout_s:
+            raise PmuError(
+                f"{name}: killed after its limit of {timeout_s:g} s under callgrind, which is "
+                "25 to 220 times slower than the machine; give it less to do or more time"
+            )
+        wait_s = _SECONDS_BETWEEN_REPORTS
+        if timeout_s is not None:
+            wait_s = min(wait_s, timeout_s - elapsed)
+        try:
+            return process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            logging.info("%s: simulated for %.0f s", name, time.monotonic() - start)
+
+
+def _fail(
+    name: str,
+    command: Sequence[str],
+    status: int,
+    expected_status: int,
+    messages: Path,
+    diagnostics: Path,
+) -> None:
+    """Raises a PmuError that says why the run gave no profile."""
+    log = messages.read_text(errors="replace") if messages.exists() else ""
+    printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
+    reasons = [remedy for message, remedy in _KNOWN_FAILURES.items() if message in log]
+    if status < 0:
+        what = f"ended by {signal.Signals(-status).name} under callgrind"
+    elif status != expected_status:
+        what = f"exit status {status} under callgrind, expected {expected_status}"
+        if not reasons:
+            reasons = ["does the same command work without the profiler?"]
+    else:
+        what = "callgrind left no dump"
+        reasons = reasons or [log.strip()[-_STDERR_BYTES_SHOWN:]]
+    details = "".join(f"; {reason}" for reason in reasons)
+    shown = "".join(f"\n  {line}" for line in printed.splitlines())
+    raise PmuError(f"{name}: {what}{details}{shown}\n  the command: {shlex.join(command)}")
+
+
+@dataclass
+class Dump:
+    """What callgrind counted in one run.
+
+    Attributes:
+      columns: names of the counted events ("Ir", "Dr", ...).
+      counts: for each executed instruction of the program, by link-time address, its counts in
+        the order of `columns`; zeros at the end may be left out.
+      outside: for each column, the counts of all other objects (shared libraries, the loader).
+      calls: how often the call instruction at one address entered the function at another, both
+        in the program; the caller is None for all calls out of other objects.
+    """
+
+    columns: tuple[str, ...]
+    counts: dict[int, list[int]]
+    outside: list[int]
+    calls: dict[tuple[int | None, int], int]
+
+    def totals(self) -> list[int]:
+        """For each column, the counts of the program itself."""
+        totals = [0] * len(self.columns)
+        for costs in self.counts.values():
+            for column, cost in enumerate(costs):
+                totals[column] += cost
+        return totals
+
+
+_POSITION = frozenset("0123456789+-*")
+_IGNORED = ("fn=", "fl=", "fi=", "fe=", "cfn=", "cfi=", "cfl=", "jfi=", "jfn=", "rcalls=")
+
+
+def read_dump(path: Path, program: Path) -> Dump:
+    """Reads a dump in callgrind's format, of one or more parts, made with --dump-instr=yes.
+
+    The format: "Callgrind Format Specification" in valgrind's manual. The file is read line by
+    line, so that its size does not matter; per-instruction counts are kept for `program` only.
+
+    Args:
+      path: the dump.
+      program: the object, as callgrind saw it, whose instructions are wanted.
+
+    Raises:
+      PmuError: not a dump, truncated, or its counts do not add up to its own totals; names the
+        line.
+    """
+    wanted = str(program)
+    columns: tuple[str, ...] = ()
+    positions = 0
+    counts: dict[int, list[int]] = {}
+    outside: list[int] = []
+    calls: defaultdict[tuple[int | None, int], int] = defaultdict(int)
+    claimed: list[int] = []
+    complete = True  # The part's totals have been read.
+    names: dict[str, str] = {}
+    in_program = False
+    callee_in_program: bool | None = None
+    address = 0
+    call: tuple[int, int] | None = None  # Count and target of the call on the next line.
+    skip_position = False
+    number = 0
+
+    def object_name(text: str) -> str:
+        """Decodes "(1) name", which defines number 1, and "(1)", which repeats it."""
+        key, _, name = text.partition(" ")
+        if not key.startswith("("):
+            return text
+        if name:
+            names[key] = name
+        return names[key]
+
+    def moved(base: int, text: str) -> int:
+        """An address; +n, -n and * are relative to the line before."""
+        if text == "*":
+            return base
+        if text[0] in "+-":
+            return base + int(text, 0)
+        return int(text, 0)
+
+    def add_up() -> None:
+        dump = Dump(columns, counts, outside, calls)
+        total = [mine + others for mine, others in zip(dump.totals(), outside, strict=True)]
+        if total != claimed:
+            raise PmuError(
+                f"{path}:{number}: the costs read so far add up to {total}, "
+                f"but the file's totals are {claimed}; it is damaged, collect it again"
+            )
+
+    try:
+        stream = path.open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
+    with stream:
+        try:
+            for number, line in enumerate(stream, 1):
+                if line[0] in _POSITION:
+                    fields = line.split()
+                    text = fields[0]
+                    if text != "*":
+                        address = moved(address, text)
+                    if call is not None:
+                        # A call's costs are those of the callee, counted there already.
+                        count, target = call
+                        call = None
+                        to_program = in_program if callee_in_program is None else callee_in_program
+                        callee_in_program = None
+                        if to_program:
+                            calls[address if in_program else None, target] += count
+                        continue
+                    if skip_position:
+                        skip_position = False
+                        continue
+                    costs = [int(cost) for cost in fields[positions:]]
+                    if not 0 < positions < len(fields) <= positions + len(columns):
+                        raise ValueError
+                    if not in_program:
+                        for column, cost in enumerate(costs):
+                            outside[column] += cost
+                        continue
+                    known = counts.setdefault(address, costs)
+                    if known is not costs:
+                        known.extend([0] * (len(costs) - len(known)))
+                        for column, cost in enumerate(costs):
+                            known[column] += cost
+                elif line.startswith(_IGNORED) or line[0] in "\n#":
+                    continue
+                elif line.startswith("calls="):
+                    count_text, target_text = line[6:].split()[:2]
+                    call = int(count_text), moved(address, target_text)
+                elif line.startswith("ob="):
+                    in_program = object_name(line[3:].strip()) == wanted
+                elif line.startswith("cob="):
+                    callee_in_program = object_name(line[4:].strip()) == wanted
+                elif line.startswith(("jump=", "jcnd=")):
+                    skip_position = True
+                elif line.startswith("part:"):
+                    address = 0
+                elif line.startswith("positions:"):
+                    kinds = line.split()[1:]
+                    if kinds[:1] != ["instr"]:
+                        raise PmuError(
+                            f"{path}:{number}: expected positions by instruction, found {kinds}; "
+                            "run callgrind with --dump-instr=yes"
+                        )
+                    positions = len(kinds)
+                elif line.startswith("events:"):
+                    found = tuple(line.split()[1:])
+                    if columns and columns != found:
+                        raise PmuError(
+                            f"{path}:{number}: expected the events of the part before, {columns}"
+                        )
+                    columns = found
+                    complete = False
+                    outside = outside or [0] * len(columns)
+                    claimed = claimed or [0] * len(columns)
+                elif line.startswith("totals:"):
+                    for column, text in enumerate(line.split()[1:]):
+                        claimed[column] += int(text)
+                    add_up()
+                    complete = True
+                elif ":" in line.split(" ")[0]:
+                    continue  # A header that changes nothing here (version:, cmd:, desc: ...).
+                else:
+                    raise ValueError
+        except (ValueError, IndexError, KeyError) as error:
+            raise PmuError(
+                f"{path}:{number}: not a line of a callgrind dump: {line.strip()[:80]!r}; "
+                "it is damaged, collect it again"
+            ) from error
+    if not columns:
+        raise PmuError(f"{path}: not a callgrind dump: it has no line 'events:'")
+    if not complete:
+        raise PmuError(
+            f"{path}:{number}: the file ends without 'totals:': it is truncated (disk full, or "
+            "the run was killed); collect it again"
+        )
+    return Dump(columns, counts, outside, dict(calls))

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The manifest of a PMU profile: which events, in which files, of which program."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from compiler_opt_perf.execution.files import sha256, write_text
+from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import KINDS, Kind, Rate
+
+FORMAT = "compiler-opt-perf/pmu-profile"
+VERSION = 1
+SUFFIX = ".pmu.json"
+
+_COLLECT_AGAIN = "collect the profile again"
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Program:
+    """The profiled binary: its name, and the build-id (hexadecimal) that the linker gave it."""
+
+    path: str
+    build_id: str
+
+
+@dataclass(frozen=True)
+class Collector:
+    """How the profile was made.
+
+    Attributes:
+      backend: "callgrind".
+      tool: name and version of the program that counted.
+      command: the profiled command line.
+      options: of the tool.
+      cache_geometry: simulated caches, "size,ways,line" in bytes by name (I1, D1, LL).
+    """
+
+    backend: str
+    tool: str
+    command: tuple[str, ...]
+    options: tuple[str, ...]
+    cache_geometry: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """One event's sample profile.
+
+    Attributes:
+      name: of the event.
+      file: path of the sample profile, relative to the manifest.
+      unit: what one count stands for.
+      period: events that one sample stands for; counts in the file are multiplied already.
+      kind: "sum" or "max" over the instructions of a line.
+      precise: whether counts belong to exactly the instruction they are attributed to.
+      total: counts in the program's own code.
+      located: those of them that have a source location and are therefore in the file.
+      outside: counts in other objects (shared libraries, the loader), which are in no file.
+      bytes: the file's size; None skips the check.
+      sha256: the file's checksum; None skips the check.
+    """
+
+    name: str
+    file: str
+    unit: str
+    period: int
+    kind: Kind
+    precise: bool
+    total: int
+    located: int
+    outside: int = 0
+    bytes: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A PMU profile, as described in docs/formats.md.
+
+    Attributes:
+      path: where the manifest was loaded from or saved to.
+      program: what was profiled.
+      collector: how.
+      events: the sample profiles.
+      rates: ratios of two events that a compiler can ask for.
+    """
+
+    path: Path = field(compare=False)
+    program: Program
+    collector: Collector
+    events: tuple[EventFile, ...]
+    rates: tuple[Rate, ...]
+
+    @classmethod
+    def load(cls, path: Path) -> "Manifest":
+        """Reads a manifest and checks that its sample profiles are as they were written.
+
+        Raises:
+          PmuError: a file is missing, truncated, changed, or not in this format; names the file
+            and the line or the field.
+        """
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
+        except json.JSONDecodeError as error:
+            raise PmuError(
+                f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg} (a truncated file?); "
+                f"{_COLLECT_AGAIN}"
+            ) from error
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise PmuError(f"{path}: not a JSON text; {_COLLECT_AGAIN}") from error
+        manifest = _Fields(path, "", document).manifest()
+        manifest.verify_files()
+        return manifest
+
+    def to_json(self) -> str:
+        """The manifest as it stands in its file."""
+        document = dataclasses.asdict(self)
+        del document["path"]
+        document = {"format": FORMAT, "version": VERSION, **document}
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    def save(self) -> None:
+        """Writes the manifest to its path, atomically. Raises FileWriteError."""
+        write_text(self.path, self.to_json())
+
+    def event(self, name: str) -> EventFile:
+        """The event called `name`. Raises KeyError."""
+        return {event.name: event for event in self.events}[name]
+
+    def file(self, event: EventFile) -> Path:
+        """The path of `event`'s sample profile."""
+        return self.path.parent / event.file
+
+    def verify_files(self) -> None:
+        """Checks presence, size and checksum of each sample profile. Raises PmuError."""
+        for event in self.events:
+            file = self.file(event)
+            where = f"{self.path}: event {event.name!r}: {file}"
+            try:
+                size = file.stat().st_size
+                if event.bytes is not None and size != event.bytes:
+                    raise PmuError(
+                        f"{where}: has {size} bytes, expected {event.bytes} (truncated, or of "
+                        f"another run); copy it again, or {_COLLECT_AGAIN}"
+                    )
+                if event.sha256 is not None and sha256(file) != event.sha256:
+                    raise PmuError(
+                        f"{where}: its SHA-256 differs from the manifest's (damaged, or of another "
+                        f"run); copy it again, or {_COLLECT_AGAIN}"
+                    )
+            except OSError as error:
+                raise PmuError(
+                    f"{where}: cannot be read: {error.strerror}; sample profiles must stay where "
+                    "they were relative to the manifest"
+                ) from error
+
+    def verify_binary(self, binary: Path) -> None:
+        """Checks that `binary` is the profiled one, by its build-id. Raises PmuError."""
+        found = build_id(binary)
+        if found != self.program.build_id:
+            raise PmuError(
+                f"{binary}: its build-id is {found}, but {self.path} is a profile of "
+                f"{self.program.path} with build-id {self.program.build_id}; "
+                f"profile this binary, or take the one that was profiled"
+            )
+
+
+class _Fields:
+    """Reads the fields of one JSON object, naming the place of what is wrong."""
+
+    def __init__(self, path: Path, where: str, value: Any):
+        self._path = path
+        self._where = where
+        self._value: dict[str, Any] = value if isinstance(value, dict) else {}
+        if not isinstance(value, dict):
+            raise self._error("", f"expected an object, found {_shown(value)}")
+
+    def _error(self, name: str, problem: str, remedy: str = _COLLECT_AGAIN) -> PmuError:
+        place = ".".join(part for part in (self._where, name) if part) or "the document"
+        return PmuError(f"{self._path}: {place}: {problem}; {remedy}")
+
+    def get(self, name: str, kind: type[Value]) -> Value:
+        """The field `name`, which must be there and of type `kind`; integers are floats too."""
+        if name not in self._value:
+            raise self._error(name, "is missing")
+        value = self._value[name]
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
+            raise self._error(name, f"expected {_KIND_NAMES[kind]}, found {_shown(value)}")
+        return value
+
+    def count(self, name: str) -> int:
+        """A field that counts something: an integer of 0 or more."""
+        value = self.get(name, int)
+        if value < 0:
+            raise self._error(name, f"expected 0 or more, found {value}")
+        return value
+
+    def object(self, name: str) -> "_Fields":
+        return _Fields(self._path, f"{self._where}.{name}".lstrip("."), self.get(name, dict))
+
+    def objects(self, name: str) -> list["_Fields"]:
+        items = self.get(name, list)
+        return [_Fields(self._path, f"{name}[{i}]", item) for i, item in enumerate(items)]
+
+    def strings(self, name: str) -> tuple[str, ...]:
+        items = self.get(name, list)
+        for item in items:
+            if not isinstance(item, str):
+                raise self._error(name, f"expected strings, found {_shown(item)}")
+        return tuple(items)
+
+    def string_map(self, name: str) -> dict[str, str]:
+        fields = self.object(name)
+        return {key: fields.get(key, str) for key in fields._value}
+
+    def manifest(self) -> Manifest:
+        found = self.get("format", str)
+        if found != FORMAT:
+            raise self._error("format", f"expected {FORMAT!r}, found {found!r}", "wrong file?")
+        version = self.get("version", int)
+        if version != VERSION:
+            raise self._error(
+                "version",
+                f"expected {VERSION}, found {version}",
+                "it was written by another version of this program; use that one, or "
+                + _COLLECT_AGAIN,
+            )
+        program = self.object("program")
+        collector = self.object("collector")
+        events: dict[str, EventFile] = {}
+        for item in self.objects("events"):
+            event = item.event()
+            if event.name in events:
+                raise item._error("name", f"the event {event.name!r} is there twice")
+            events[event.name] = event
+        if not events:
+            raise self._error("events", "expected at least one event, found none")
+        rates: dict[str, Rate] = {}
+        for item in self.objects("rates"):
+            rate = item.rate(events)
+            if rate.name in rates:
+                raise item._error("name", f"the rate {rate.name!r} is there twice")
+            rates[rate.name] = rate
+        return Manifest(
+            self._path,
+            Program(program.get("path", str), program.get("build_id", str)),
+            Collector(
+                collector.get("backend", str),
+                collector.get("tool", str),
+                collector.strings("command"),
+                collector.strings("options"),
+                collector.string_map("cache_geometry"),
+            ),
+            tuple(events.values()),
+            tuple(rates.values()),
+        )
+
+    def event(self) -> EventFile:
+        kind = self.get("kind", str)
+        if kind not in KINDS:
+            raise self._error("kind", f"expected one of {', '.join(KINDS)}, found {kind!r}")
+        total, located = self.count("total"), self.count("located")
+        if located > total:
+            raise self._error("located", f"expected at most the total {total}, found {located}")
+        period = self.count("period")
+        if period == 0:
+            raise self._error("period", "expected 1 or more, found 0")
+        return EventFile(
+            name=self.get("name", str),
+            file=self.get("file", str),
+            unit=self.get("unit", str),
+            period=period,
+            kind=kind,
+            precise=self.get("precise", bool),
+            total=total,
+            located=located,
+            outside=self.count("outside") if "outside" in self._value else 0,
+            bytes=self.count("bytes") if self._value.get("bytes") is not None else None,
+            sha256=self.get("sha256", str) if self._value.get("sha256") is not None else None,
+        )
+
+    def rate(self, events: Mapping[str, EventFile]) -> Rate:
+        rate = Rate(
+            self.get("name", str),
+            self.get("numerator", str),
+            self.get("denominator", str),
+            self.get("prior_strength", float),
+        )
+        for role in ("numerator", "denominator"):
+            name = getattr(rate, role)
+            if name not in events:
+                raise self._error(role, f"expected one of {', '.join(events)}, found {name!r}")
+            if events[name].kind != "sum":
+                raise self._error(
+                    role, f"{name!r} is of kind {events[name].kind!r}, expected 'sum'"
+                )
+        if rate.prior_strength < 0:
+            raise self._error("prior_strength", f"expected 0 or more, found {rate.prior_strength}")
+        return rate
+
+
+_KIND_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    float: "a finite number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:40] + "..."

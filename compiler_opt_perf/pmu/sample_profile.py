@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Counts by source location, written as LLVM sample profiles, one file an event."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.pmu.events import Event
+from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
+
+
+class FunctionSamples:
+    """Counts of one function, or of one inlined copy of it.
+
+    Attributes:
+      lines: for each line, one count an event.
+      targets: for each line with calls, how often each function was called from it.
+      callees: the inlined copies in it, by call site.
+    """
+
+    __slots__ = ("callees", "lines", "targets")
+
+    def __init__(self) -> None:
+        self.lines: dict[Line, list[int]] = {}
+        self.targets: dict[Line, Counter[str]] = {}
+        self.callees: dict[CallSite, FunctionSamples] = {}
+
+
+class SampleProfile:
+    """The counts of a program, for several events at once.
+
+    Attributes:
+      events: what is counted, in the order of all counts here.
+      functions: counts by the linkage name of the function that holds the instructions.
+      entries: how often each function was entered by a call.
+      located: for each event, the counts added so far, as they were counted.
+    """
+
+    def __init__(self, events: Sequence[Event]):
+        self.events = tuple(events)
+        self.functions: dict[str, FunctionSamples] = {}
+        self.entries: Counter[str] = Counter()
+        self.located = [0] * len(self.events)
+
+    def _samples(self, location: Location) -> FunctionSamples:
+        samples = self.functions.setdefault(location.function, FunctionSamples())
+        for call_site in location.call_sites:
+            samples = samples.callees.setdefault(call_site, FunctionSamples())
+        return samples
+
+    def add(self, location: Location, counts: Sequence[int]) -> None:
+        """Adds one instruction's `counts`, one an event, to its source line."""
+        lines = self._samples(location).lines
+        known = lines.setdefault(location.line, [0] * len(self.events))
+        for index, (event, count) in enumerate(zip(self.events, counts, strict=True)):
+            self.located[index] += count
+            if event.scaled_by_duplication:
+                count *= location.duplication
+            known[index] = max(known[index], count) if event.kind == "max" else known[index] + count
+
+    def add_call(self, location: Location | None, callee: str, count: int) -> None:
+        """Adds `count` calls of `callee`, from `location` where that is known."""
+        self.entries[callee] += count
+        if location is not None:
+            targets = self._samples(location).targets
+            targets.setdefault(location.line, Counter())[callee] += count
+
+    def write_text(self, event: Event, path: Path) -> None:
+        """Writes the profile of one event in LLVM's text format.
+
+        The format is described in llvm/ProfileData/SampleProfReader.h. Locations without a count
+        are left out. Function entries and call targets are counts of executions and appear in
+        profiles of kind "max" only. The same counts give the same bytes.
+        """
+        index = self.events.index(event)
+        with_calls = event.kind == "max"
+        with path.open("w", encoding="utf-8") as stream:
+            empty = True
+            for name in sorted(self.functions):
+                total, lines = _render(self.functions[name], index, with_calls, 1)
+                if total:
+                    entries = self.entries[name] if with_calls else 0
+                    stream.write(f"{name}:{total}:{entries}\n")
+                    stream.writelines(lines)
+                    empty = False
+            if empty:
+                # LLVM takes an empty file for one of another format; an event that never occurred
+                # is a profile all the same.
+                for name in sorted(self.functions):
+                    stream.write(f"{name}:0:0\n")
+
+
+def _render(
+    samples: FunctionSamples, index: int, with_calls: bool, depth: int
+) -> tuple[int, list[str]]:
+    """The total of event number `index` in `samples`, and the lines of the text format."""
+    total = 0
+    rendered = []
+    indent = " " * depth
+    for line in sorted(samples.lines):
+        count = samples.lines[line][index]
+        if count:
+            total += count
+            targets = _targets(samples.targets.get(line, {})) if with_calls else ""
+            rendered.append(f"{indent}{_place(line)}: {count}{targets}\n")
+    for call_site in sorted(samples.callees):
+        callee_total, lines = _render(samples.callees[call_site], index, with_calls, depth + 1)
+        if callee_total:
+            total += callee_total
+            rendered.append(
+                f"{indent}{_place(call_site.line)}: {call_site.callee}:{callee_total}\n"
+            )
+            rendered.extend(lines)
+    return total, rendered
+
+
+def _place(line: Line) -> str:
+    return f"{line.offset}.{line.discriminator}" if line.discriminator else str(line.offset)
+
+
+def _targets(targets: Mapping[str, int]) -> str:
+    return "".join(f" {name}:{targets[name]}" for name in sorted(targets))
+
+
+def convert_to_binary(text: Path, output: Path) -> None:
+    """Converts a text profile to LLVM's extensible binary format, which compilers read faster.
+
+    Raises:
+      PmuError: llvm-profdata is not installed.
+      CommandError: it refused the profile.
+    """
+    run_command(
+        [llvm_tool("llvm-profdata"), "merge", "--sample", "--extbinary", text, "-o", output],
+        timeout_s=600,
+    )

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From instruction addresses to the source locations that LLVM's sample profiles are keyed by."""
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.pmu.errors import PmuError
+
+# Names that LLVM gives to parts and copies of a function; its profiles use the name without. As
+# FunctionSamples::getCanonicalFnName, plus .cold of -fsplit-machine-functions.
+_SUFFIX = re.compile(r"(\.llvm\.\d+|\.part\.\d+|\.cold(\.\d+)?)+$")
+
+# A text profile cannot hold a name that starts like another kind of line.
+_UNREPRESENTABLE = re.compile(r"[\d\s#!\[]|.*\n", re.DOTALL)
+
+
+class Line(NamedTuple):
+    """A source line of a function.
+
+    Attributes:
+      offset: lines from the function's first line, modulo 2**16; LLVM's line offset.
+      discriminator: base discriminator, which tells apart the blocks of one line.
+    """
+
+    offset: int
+    discriminator: int
+
+
+class CallSite(NamedTuple):
+    """A call that was inlined: its line in the caller, and the callee's linkage name."""
+
+    line: Line
+    callee: str
+
+
+class Location(NamedTuple):
+    """Where an instruction comes from.
+
+    Attributes:
+      function: linkage name of the function it is in, in the machine code's sense.
+      call_sites: the inlined calls down to it, outermost first.
+      line: its line in the innermost callee.
+      duplication: how many copies of the instruction the optimiser made, such as by unrolling.
+    """
+
+    function: str
+    call_sites: tuple[CallSite, ...]
+    line: Line
+    duplication: int
+
+
+@dataclass
+class Symbols:
+    """The source locations of a binary's instructions.
+
+    Attributes:
+      locations: by address; instructions without one (line 0, no debug info) are absent.
+      entries: by the address of a function's first instruction, the function's linkage name.
+    """
+
+    locations: dict[int, Location]
+    entries: dict[int, str]
+
+
+def decode_discriminator(discriminator: int) -> tuple[int, int]:
+    """Splits a DWARF discriminator into base discriminator and duplication factor.
+
+    The encoding is of llvm/Support/Discriminator.h: components one after the other from the lowest
+    bit; a single 1 bit is an absent component, otherwise bit 0 is 0 and 5 bits follow, and 7 more
+    when bit 6 says so. An absent duplication factor is 1.
+    """
+
+    def component(bits: int) -> int:
+        if bits & 1:
+            return 0
+        bits >>= 1
+        low = bits & 0x1F
+        return ((bits >> 1) & 0xFE0) | low if bits & 0x20 else low
+
+    if discriminator & 1:
+        rest = discriminator >> 1
+    else:
+        rest = discriminator >> (14 if discriminator & 0x40 else 7)
+    return component(discriminator), component(rest) or 1
+
+
+def canonical_name(name: str) -> str:
+    """A function's name without LLVM's suffixes for parts and copies of it."""
+    return _SUFFIX.sub("", name)
+
+
+def _line(frame: dict[str, Any]) -> tuple[Line, int] | None:
+    """Line and duplication factor of one frame; None when it has no line.
+
+    Without the function's own first line (-gline-tables-only) there is no offset either.
+    """
+    if not frame["Line"] or not frame["StartLine"]:
+        return None
+    base, duplication = decode_discriminator(frame["Discriminator"])
+    return Line((frame["Line"] - frame["StartLine"]) & 0xFFFF, base), duplication
+
+
+def _location(frames: list[dict[str, Any]]) -> Location | None:
+    """The location of an inline stack (innermost first); None when a frame has no line."""
+    names = [canonical_name(frame["FunctionName"]) for frame in frames]
+    lines = [_line(frame) for frame in frames]
+    if any(not name or _UNREPRESENTABLE.match(name) for name in names):
+        return None
+    places = []
+    for line in lines:
+        if line is None:
+            return None
+        places.append(line)
+    call_sites = tuple(
+        CallSite(places[depth][0], names[depth - 1]) for depth in range(len(frames) - 1, 0, -1)
+    )
+    return Location(names[-1], call_sites, *places[0])
+
+
+def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
+    """Finds the source location of each of `addresses`, link-time addresses in `binary`.
+
+    Each address is resolved once, all by one llvm-symbolizer.
+
+    Raises:
+      PmuError: llvm-symbolizer is missing or failed, or none of the addresses has a location.
+    """
+    wanted = sorted(set(addresses))
+    symbols = Symbols({}, {})
+    # Equal locations share one object: there are many more instructions than lines.
+    shared: dict[Any, Any] = {}
+    command = [
+        llvm_tool("llvm-symbolizer"),
+        f"--obj={binary}",
+        "--output-style=JSON",
+        "--inlines",
+        "--no-demangle",
+        "--functions=linkage",
+    ]
+    # Questions in a file, answers by a pipe: neither side waits for the other.
+    with tempfile.TemporaryFile("w+") as questions, tempfile.TemporaryFile("w+") as messages:
+        questions.writelines(f"{address:#x}\n" for address in wanted)
+        questions.seek(0)
+        with subprocess.Popen(
+            command, stdin=questions, stdout=subprocess.PIPE, stderr=messages, text=True
+        ) as process:
+            assert process.stdout is not None
+            answered = 0
+            for address, answer in zip(wanted, process.stdout, strict=False):
+                document = json.loads(answer)
+                if "Error" in document:
+                    process.kill()
+                    raise PmuError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
+                answered += 1
+                frames = document["Symbol"]
+                if not frames:
+                    continue
+                holder = frames[-1]
+                # A jump to or from a function's cold part is no entry of the function.
+                if (
+                    holder["StartAddress"] == f"{address:#x}"
+                    and ".cold" not in holder["FunctionName"]
+                ):
+                    symbols.entries[address] = canonical_name(holder["FunctionName"])
+                location = _location(frames)
+                if location is not None:
+                    symbols.locations[address] = shared.setdefault(location, location)
+        if answered < len(wanted):
+            messages.seek(0)
+            raise PmuError(
+                f"{binary}: llvm-symbolizer ended with status {process.returncode} after "
+                f"{answered} of {len(wanted)} addresses: {messages.read().strip()[-500:]}"
+            )
+    if wanted and not symbols.locations:
+        raise PmuError(
+            f"{binary}: none of its {len(wanted)} executed instructions has a source location "
+            f"(stripped, or line tables only); compile it with {PROFILING_FLAGS}"
+        )
+    return symbols
