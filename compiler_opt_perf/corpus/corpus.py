@@ -29,7 +29,7 @@ class Module:
     """One module.
 
     Attributes:
-      name: its name in the corpus, a relative path without suffix, e.g. "zstd/lib/common/zstd_common".
+      name: a relative path without suffix, for example "zstd/lib/common/zstd_common".
       bitcode: the IR file.
       command: `-cc1` arguments without input, output and input language.
     """
@@ -71,7 +71,7 @@ class Corpus:
             description = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CorpusError(
-                f"{path}: not found; extract a corpus with `cop corpus extract --output={directory}`"
+                f"{path}: not found; make a corpus with `cop corpus extract --output={directory}`"
             ) from None
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise CorpusError(f"{path}: not JSON: {error}; extract the corpus again") from error

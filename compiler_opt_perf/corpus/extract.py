@@ -107,11 +107,9 @@ def codegen_arguments(cc1: Sequence[str]) -> list[str]:
             next(words, None)
         elif word in ("-mllvm", "-target-cpu", "-tune-cpu", "-target-feature", "-triple"):
             kept += [word, next(words)]
-        elif word in _DROPPED:
-            continue
-        elif word.startswith(_DROPPED_PREFIXES) and not word.startswith(_KEPT_F_PREFIXES):
-            continue
-        else:
+        elif word not in _DROPPED and (
+            not word.startswith(_DROPPED_PREFIXES) or word.startswith(_KEPT_F_PREFIXES)
+        ):
             kept.append(word)
     return kept
 
@@ -139,6 +137,8 @@ def _extract_one(job: _Job) -> None:
     # The last word is the input file.
     arguments = ["-cc1", *codegen_arguments(cc1[1:-1])]
     cc1 = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in cc1]
+    # Passes walk use lists: without their order the IR file compiles to slightly other code.
+    cc1.insert(1, "-emit-llvm-uselists")
     cc1[cc1.index("-o") + 1] = str(bitcode)
     (cc1 if job.stage == FRONTEND else arguments).insert(1, "-disable-llvm-passes")
     run_command([job.clang, *cc1], cwd=job.unit.directory, timeout_s=_TIMEOUT_S)

@@ -133,7 +133,7 @@ def program_sources(program: Program, tree: Path) -> list[Path]:
         found = sorted(path.relative_to(tree) for path in tree.glob(pattern))
         if not found:
             raise ProgramError(
-                f"{tree}: nothing matches {pattern}; is this the source of {program.source_package}?"
+                f"{tree}: no file matches {pattern}; is it the source of {program.source_package}?"
             )
         sources += [path for path in found if str(path) not in program.excluded]
     return sources

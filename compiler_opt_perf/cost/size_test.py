@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
+from compiler_opt_perf.execution.command import run_command
+
+
+def test_sums_all_executable_sections(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.c", tmp_path / "a.o"
+    source.write_text(
+        "int f(int x) { return x * 3; }\n"
+        '__attribute__((section(".text.cold"))) int g(int x) { return f(x) + 1; }\n'
+        "const char table[1000] = {1};\n"
+    )
+    run_command(["clang-19", "-O2", "-c", source, "-o", target])
+    listing = run_command(["llvm-size-19", "-A", target]).stdout
+    expected = sum(int(size) for size in re.findall(r"^\.text\S*\s+(\d+)", listing, re.M))
+    assert expected > 0
+    assert text_bytes(target) == expected
+
+
+def test_what_is_no_object_file_is_named(tmp_path: Path) -> None:
+    for name, content in (("empty.o", b""), ("text.o", b"hello"), ("cut.o", b"\x7fELF\x02\x01")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ObjectFileError, match=name):
+            text_bytes(tmp_path / name)
+    with pytest.raises(ObjectFileError, match=r"missing\.o"):
+        text_bytes(tmp_path / "missing.o")
