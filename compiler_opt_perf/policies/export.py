@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A policy's published form: one directory that every mode of the compiler and the trainer reads.
+
+  saved_model.pb, variables/   TensorFlow SavedModel with signature `action`; compiled ahead of time
+                               for release mode
+  model.tflite                 the same for development mode, TFLite built-in operations only
+  output_spec.json             names the decision tensor, in upstream's layout
+  weights.npz                  flat weights and feature statistics, to go on training from
+  model.json                   what it is: problem, features, network, seed, results, checksums
+
+The directory as a whole is what `-ml-inliner-model-under-training` and `-regalloc-model` take.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.execution.files import atomic_directory, sha256
+from compiler_opt_perf.policies.network import FloatArray, Network, Normalisation, to_grid
+from compiler_opt_perf.policies.problem import PROBLEMS, Feature
+
+MODEL_FILE = "model.tflite"
+OUTPUT_SPEC_FILE = "output_spec.json"
+_DESCRIPTION_FILE = "model.json"
+_WEIGHTS_FILE = "weights.npz"
+_FORMAT = "compiler-opt-perf/model"
+_VERSION = 1
+
+
+class ModelError(Exception):
+    """A model directory that cannot be used, with the file and what to do."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A network with its weights and what is known about them.
+
+    Attributes:
+      network: shape and feature statistics.
+      weights: float32 [network.size].
+      description: JSON-able facts: seed, training run, measured results.
+    """
+
+    network: Network
+    weights: FloatArray
+    description: Mapping[str, Any]
+
+    def decide(self, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+        """Decisions, int64 [rows]; see Network.decide."""
+        return self.network.decide(self.weights, inputs)
+
+
+def import_tensorflow() -> Any:
+    """TensorFlow, quiet. Imported late: it takes seconds, and pool workers never need it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow
+
+    tensorflow.get_logger().setLevel("ERROR")
+    return tensorflow
+
+
+def tensorflow_ops() -> SimpleNamespace:
+    """The operations of `network.NUMPY_OPS` in TensorFlow."""
+    tf = import_tensorflow()
+    return SimpleNamespace(
+        abs=tf.abs,
+        bits=lambda values: tf.bitcast(values, tf.int32),
+        concat=tf.concat,
+        floor=tf.floor,
+        matmul=tf.matmul,
+        maximum=tf.maximum,
+        minimum=tf.minimum,
+        reshape=tf.reshape,
+        stack=tf.stack,
+        to_float=lambda values: tf.cast(values, tf.float32),
+        where=tf.where,
+        zeros_like=tf.zeros_like,
+    )
+
+
+def output_spec(network: Network) -> list[dict[str, Any]]:
+    """The content of output_spec.json."""
+    tensor = {"name": "StatefulPartitionedCall", "port": 0, "type": "int64_t", "shape": [1]}
+    return [{"logging_name": network.problem.decision, "tensor_spec": tensor}]
+
+
+def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> None:
+    """Writes a SavedModel whose signature `action` maps the features to the decision, int64 [1].
+
+    TensorFlow names the inputs `action_<feature>`, which is what the compiler looks for.
+    """
+    tf = import_tensorflow()
+    ops = tensorflow_ops()
+    module = tf.Module()
+    # Variables stay one buffer each in the TFLite file, where CandidateWriter finds them.
+    module.layers = [
+        (tf.Variable(matrix), tf.Variable(bias)) for matrix, bias in network.layers(weights)
+    ]
+
+    def action(inputs: Any) -> Any:
+        scores = network.masked_scores(module.layers, inputs, ops)
+        return {network.problem.decision: tf.argmax(scores, axis=-1, output_type=tf.int64)}
+
+    specs = {f.name: tf.TensorSpec(f.shape, f.dtype, f.name) for f in network.features}
+    module.action = tf.function(action)
+    tf.saved_model.save(
+        module, str(directory), signatures={"action": module.action.get_concrete_function(specs)}
+    )
+
+
+def convert_to_tflite(saved_model: Path) -> bytes:
+    """The SavedModel's `action` as a TFLite flatbuffer of built-in operations."""
+    tf = import_tensorflow()
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    return bytes(converter.convert())
+
+
+@dataclass(frozen=True)
+class CandidateTemplate:
+    """A TFLite file whose weights can be replaced in microseconds instead of a conversion's second.
+
+    Attributes:
+      network: the shape that all candidates share.
+      content: the flatbuffer.
+      offsets: (matrix, bias) byte offsets of each layer's float32 buffers; matrices are stored
+        transposed, [outputs, inputs].
+    """
+
+    network: Network
+    content: bytes
+    offsets: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def make(cls, network: Network) -> "CandidateTemplate":
+        """Converts the network once, with random weights that are then found in the file.
+
+        Raises:
+          ModelError: the converter merged or changed a weight buffer.
+        """
+        random = np.random.default_rng(0)
+        # Off the grid, so that no constant of the graph looks like them.
+        marks = random.normal(size=network.size).astype(np.float32)
+        with tempfile.TemporaryDirectory(prefix="candidate-template-") as folder:
+            save_saved_model(Path(folder), network, marks)
+            content = convert_to_tflite(Path(folder))
+        offsets = []
+        for number, (matrix, bias) in enumerate(network.layers(marks)):
+            found = [content.find(buffer.tobytes()) for buffer in (matrix.T, bias)]
+            if -1 in found:
+                raise ModelError(
+                    f"layer {number} is not one plain buffer in the converted model: this version "
+                    "of TensorFlow folds weights; use the version pinned in requirements.txt"
+                )
+            offsets.append((found[0], found[1]))
+        return cls(network, content, tuple(offsets))
+
+    def with_weights(self, weights: FloatArray) -> bytes:
+        """The model file's content for these weights [network.size], brought to the grid."""
+        content = bytearray(self.content)
+        layers = self.network.layers(to_grid(weights))
+        for (matrix, bias), (at_matrix, at_bias) in zip(layers, self.offsets, strict=True):
+            content[at_matrix : at_matrix + matrix.nbytes] = matrix.T.tobytes()
+            content[at_bias : at_bias + bias.nbytes] = bias.tobytes()
+        return bytes(content)
+
+
+def publish(policy: Policy, directory: Path) -> None:
+    """Writes the policy's directory, all of it or nothing.
+
+    Raises:
+      FileWriteError: the disk is full or the folder cannot be written.
+    """
+    network = policy.network
+    weights = to_grid(policy.weights)
+    with atomic_directory(directory) as folder:
+        save_saved_model(folder, network, weights)
+        (folder / MODEL_FILE).write_bytes(convert_to_tflite(folder))
+        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network), indent=1) + "\n")
+        np.savez(
+            folder / _WEIGHTS_FILE,
+            weights=weights,
+            center=network.normalisation.center,
+            inverse_scale=network.normalisation.inverse_scale,
+        )
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        description = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "problem": network.problem.name,
+            "with_pmu": network.with_pmu,
+            "hidden": list(network.hidden),
+            "features": [_feature_json(feature) for feature in network.features],
+            **policy.description,
+            "files": {str(path.relative_to(folder)): sha256(path) for path in files},
+        }
+        (folder / _DESCRIPTION_FILE).write_text(
+            json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def load(directory: Path) -> Policy:
+    """Reads a directory that `publish` wrote.
+
+    Raises:
+      ModelError: a file is missing, is not what was published, or belongs to another version of
+        the feature tables.
+    """
+    path = directory / _DESCRIPTION_FILE
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(
+            f"{path}: {error.strerror}; a policy is a directory written by training"
+        ) from error
+    except ValueError as error:
+        raise ModelError(f"{path}: not JSON ({error}); publish the policy again") from error
+    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+        raise ModelError(f"{path}: not a policy's description (expected format {_FORMAT!r})")
+    if description.get("version") != _VERSION:
+        raise ModelError(
+            f"{path}: version {description.get('version')!r}, this program reads {_VERSION}; "
+            "train again or use the program that wrote it"
+        )
+    try:
+        return _load_described(directory, path, description)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path}: missing or malformed field: {error}; publish again") from error
+
+
+def _load_described(directory: Path, path: Path, description: dict[str, Any]) -> Policy:
+    problem = PROBLEMS.get(description["problem"])
+    if problem is None:
+        known = ", ".join(PROBLEMS)
+        raise ModelError(f"{path}: unknown problem {description['problem']!r} (known: {known})")
+    expected = [_feature_json(f) for f in problem.all_features(description["with_pmu"])]
+    if description["features"] != expected:
+        names = {f["name"] for f in description["features"]} ^ {f["name"] for f in expected}
+        raise ModelError(
+            f"{path}: features differ from this version's tables "
+            f"({', '.join(sorted(names)) or 'shape, type or order'}); train again"
+        )
+    for name, checksum in description["files"].items():
+        file = directory / name
+        if not file.is_file():
+            raise ModelError(f"{file}: missing; copy the directory as a whole or publish again")
+        if sha256(file) != checksum:
+            raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
+    with np.load(directory / _WEIGHTS_FILE) as arrays:
+        normalisation = Normalisation(arrays["center"], arrays["inverse_scale"])
+        weights = arrays["weights"]
+    network = Network(problem, description["with_pmu"], tuple(description["hidden"]), normalisation)
+    if weights.shape != (network.size,):
+        raise ModelError(
+            f"{directory / _WEIGHTS_FILE}: {weights.size} weights, the network has {network.size}; "
+            "publish again"
+        )
+    own = {"format", "version", "problem", "with_pmu", "hidden", "features", "files"}
+    return Policy(network, weights, {k: v for k, v in description.items() if k not in own})
+
+
+def _feature_json(feature: Feature) -> dict[str, Any]:
+    return {"name": feature.name, "dtype": feature.dtype, "shape": list(feature.shape)}

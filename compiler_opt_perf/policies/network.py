@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The policy networks: small multi-layer perceptrons whose decisions are the same everywhere.
+
+One policy runs in four places: in numpy here, in TensorFlow while it is trained, in LiteRT inside
+the compiler's development mode and, compiled ahead of time by XLA, inside its release mode. These
+add up a float32 dot product in different orders, which changes its last bits, and one decision
+that flips on a near tie changes all that follow it in the same function. So every number in the
+network is a multiple of 2**-8 and limited in size such that every product and every partial sum is
+exactly representable in float32: the order of additions and fused multiply-adds then do not matter,
+and the four agree bit for bit.
+
+  - activations lie in [-4, 4] and weights and biases in [-1, 1], both on a grid of 2**-8, so that
+    products are multiples of 2**-16;
+  - a layer has at most 62 inputs, so that sums stay below 2**8 = 2**24 * 2**-16, the point up to
+    which a float32 holds every multiple of 2**-16;
+  - the logarithm that compresses the features is read off the float's bits (piecewise linear
+    between powers of two), because library logarithms differ in the last bit.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.policies.problem import Feature, Problem
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+#: A numpy array or a TensorFlow tensor: the forward pass is written once for both.
+Tensor = Any
+#: (matrix [inputs, outputs], bias [outputs]) a layer.
+Layers = list[tuple[Tensor, Tensor]]
+
+GRID = 2.0**-8
+ACTIVATION_LIMIT = 4.0
+WEIGHT_LIMIT = 1.0
+MAX_LAYER_INPUTS = 62
+
+_LARGEST_MAGNITUDE = 65535.0
+_BITS_OF_ONE = 0x3F800000
+# Anything finite passes this; NaN does not.
+_LOWEST_FLOAT = float(np.finfo(np.float32).min)
+# Below any score that the limits above permit.
+MASKED_SCORE = -512.0
+
+#: The forward pass's operations; `export.tensorflow_ops` has the same ones of TensorFlow.
+NUMPY_OPS = SimpleNamespace(
+    abs=np.abs,
+    bits=lambda values: np.ascontiguousarray(values).view(np.int32),
+    concat=np.concatenate,
+    floor=np.floor,
+    matmul=np.matmul,
+    maximum=np.maximum,
+    minimum=np.minimum,
+    reshape=np.reshape,
+    stack=np.stack,
+    to_float=lambda values: np.asarray(values, dtype=np.float32),
+    where=lambda condition, a, b: np.where(condition, np.float32(a), np.float32(b)),
+    zeros_like=np.zeros_like,
+)
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Brings the logarithms of the features to about zero mean and unit spread.
+
+    Attributes:
+      center: float32 [features], on the grid.
+      inverse_scale: float32 [features], powers of two.
+    """
+
+    center: FloatArray
+    inverse_scale: FloatArray
+
+
+def to_grid(weights: FloatArray) -> FloatArray:
+    """The nearest weights that the compiler can use; float32, same shape."""
+    limited = np.clip(weights, -WEIGHT_LIMIT, WEIGHT_LIMIT)
+    return np.asarray(np.rint(limited / GRID) * GRID, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Shape of a policy: which inputs it reads and how wide its layers are; the weights are apart.
+
+    The weights are one flat float32 vector [size]: layer by layer the matrix [inputs, outputs] in
+    row order, then the bias [outputs]. Where a decision is among candidates, one perceptron scores
+    every column, so that permuted registers give the permuted decision, and the admissible column
+    with the highest score is chosen; elsewhere the last layer has one score a decision. Among equal
+    scores the lowest index wins.
+
+    Attributes:
+      problem: what is decided.
+      with_pmu: whether the PMU features are inputs.
+      hidden: widths of the hidden layers.
+      normalisation: of `scored_features`, from the warm-start data.
+
+    Raises:
+      ValueError: a layer too wide for exact sums.
+    """
+
+    problem: Problem
+    with_pmu: bool
+    hidden: tuple[int, ...]
+    normalisation: Normalisation
+
+    def __post_init__(self) -> None:
+        widest = max(self.layer_widths[:-1])
+        if widest > MAX_LAYER_INPUTS:
+            raise ValueError(
+                f"a layer with {widest} inputs: float32 sums are exact up to {MAX_LAYER_INPUTS}; "
+                "make the hidden layers narrower"
+            )
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The tensors that the compiler feeds, in its order."""
+        return self.problem.all_features(self.with_pmu)
+
+    @functools.cached_property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Widths of the input, the hidden layers and the output."""
+        inputs = len(scored_features(self.problem, self.with_pmu))
+        inputs += len(self.problem.pmu_features) if self.with_pmu else 0
+        if self.problem.mask is None:
+            return (inputs, *self.hidden, self.problem.decisions)
+        return (inputs + 1, *self.hidden, 1)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum((a + 1) * b for a, b in itertools.pairwise(self.layer_widths))
+
+    def initial_weights(self, seed: int) -> FloatArray:
+        """Random weights of variance 2 / inputs (He et al. 2015), zero biases; float32 [size]."""
+        random = np.random.default_rng(seed)
+        parts = []
+        for inputs, outputs in itertools.pairwise(self.layer_widths):
+            parts.append(random.normal(0.0, np.sqrt(2.0 / inputs), inputs * outputs))
+            parts.append(np.zeros(outputs))
+        return to_grid(np.concatenate(parts).astype(np.float32))
+
+    def layers(self, weights: Tensor, ops: Any = NUMPY_OPS) -> Layers:
+        """Cuts a flat vector [size] into its layers."""
+        layers = []
+        start = 0
+        for inputs, outputs in itertools.pairwise(self.layer_widths):
+            middle = start + inputs * outputs
+            end = middle + outputs
+            matrix = ops.reshape(weights[start:middle], (inputs, outputs))
+            layers.append((matrix, weights[middle:end]))
+            start = end
+        return layers
+
+    def encode(self, inputs: Mapping[str, Tensor], ops: Any = NUMPY_OPS) -> Tensor:
+        """Normalised features.
+
+        Args:
+          inputs: by feature name; [rows] for scalars, [rows, columns] for the others, in the
+            feature's dtype.
+
+        Returns:
+          float32 [rows, layer_widths[0]] or [rows, columns, layer_widths[0]].
+        """
+        values = stack_features(inputs, self.problem, self.with_pmu, ops)
+        compressed = compress(values, unit_scales(self.problem, self.with_pmu), ops)
+        center, inverse_scale = self.normalisation.center, self.normalisation.inverse_scale
+        encoded = ops.floor((compressed - center) * (inverse_scale / GRID)) * GRID
+        encoded = ops.maximum(ops.minimum(encoded, ACTIVATION_LIMIT), -ACTIVATION_LIMIT)
+        parts = [encoded]
+        if self.with_pmu:
+            lowest = np.array(
+                [
+                    0.0 if feature.may_be_missing else _LOWEST_FLOAT
+                    for feature in scored_features(self.problem, self.with_pmu)
+                ],
+                np.float32,
+            )
+            present = ops.where(values >= lowest, 1.0, 0.0)
+            parts = [encoded * present, present[..., -len(self.problem.pmu_features) :]]
+        if self.problem.mask is not None:
+            is_idle = np.zeros((self.problem.decisions, 1), np.float32)
+            is_idle[self.problem.idle_decision] = 1.0
+            parts.append(ops.zeros_like(encoded[..., :1]) + is_idle)
+        return ops.concat(parts, -1)
+
+    def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:
+        """Scores of the decisions, float32 [rows, decisions], as if every one were admissible."""
+        activation = ops.reshape(encoded, (-1, self.layer_widths[0]))
+        for matrix, bias in layers[:-1]:
+            activation = ops.maximum(ops.matmul(activation, matrix) + bias, 0.0)
+            activation = ops.floor(activation * (1.0 / GRID)) * GRID
+            activation = ops.minimum(activation, ACTIVATION_LIMIT)
+        matrix, bias = layers[-1]
+        scores = ops.matmul(activation, matrix) + bias
+        return ops.reshape(scores, (-1, self.problem.decisions))
+
+    def masked_scores(
+        self, layers: Layers, inputs: Mapping[str, Tensor], ops: Any = NUMPY_OPS
+    ) -> Tensor:
+        """`scores` of raw inputs, with MASKED_SCORE where a candidate is not admissible."""
+        scores = self.scores(layers, self.encode(inputs, ops), ops)
+        if self.problem.mask is None:
+            return scores
+        return ops.where(inputs[self.problem.mask] > 0, scores, MASKED_SCORE)
+
+    def decide(self, weights: FloatArray, inputs: Mapping[str, npt.NDArray[Any]]) -> IntArray:
+        """Decisions, int64 [rows], for weights [size] and inputs as in `encode`."""
+        scores = self.masked_scores(self.layers(weights), inputs)
+        return np.asarray(np.argmax(scores, axis=-1), dtype=np.int64)
+
+
+def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
+    """The features that enter the perceptron: all but the mask."""
+    return tuple(f for f in problem.all_features(with_pmu) if f.name != problem.mask)
+
+
+def unit_scales(problem: Problem, with_pmu: bool) -> FloatArray:
+    """The scored features' unit scales, float32 [features]."""
+    return np.array([f.unit_scale for f in scored_features(problem, with_pmu)], np.float32)
+
+
+def stack_features(
+    inputs: Mapping[str, Tensor], problem: Problem, with_pmu: bool, ops: Any = NUMPY_OPS
+) -> Tensor:
+    """The scored features as float32 [rows, features] or [rows, columns, features].
+
+    A scalar is repeated for every column. NaN becomes 1: the compiler normalises by the largest
+    column, and the weight of a live range that cannot spill is infinite, so that NaN (infinity by
+    infinity) stands for the largest.
+    """
+    features = scored_features(problem, with_pmu)
+    values = [ops.to_float(inputs[feature.name]) for feature in features]
+    if problem.mask is not None:
+        columns = ops.zeros_like(ops.to_float(inputs[problem.mask]))
+        values = [
+            ops.reshape(value, (-1, 1)) + columns if feature.shape == (1,) else value
+            for feature, value in zip(features, values, strict=True)
+        ]
+    stacked = ops.stack(values, -1)
+    return ops.where(stacked >= _LOWEST_FLOAT, stacked, 1.0)
+
+
+def compress(values: Tensor, scales: FloatArray, ops: Any = NUMPY_OPS) -> Tensor:
+    """Signed logarithm: sign(x) * log2(1 + scale * |x|), on the grid, at most 16 in magnitude.
+
+    The logarithm is linear between powers of two: exponent and mantissa of the float's own bits.
+    """
+    magnitude = ops.minimum(ops.abs(values) * scales, _LARGEST_MAGNITUDE) + 1.0
+    bits = ops.to_float(ops.bits(magnitude) - _BITS_OF_ONE)
+    logarithm = ops.floor(bits * (2.0**-23 / GRID)) * GRID
+    return ops.where(values < 0.0, -logarithm, logarithm)
+
+
+def fit_normalisation(
+    inputs: Mapping[str, npt.NDArray[Any]], problem: Problem, with_pmu: bool
+) -> Normalisation:
+    """Statistics over the rows of `inputs`: admissible columns only, missing values left out."""
+    values = stack_features(inputs, problem, with_pmu)
+    if problem.mask is not None:
+        values = values[inputs[problem.mask] > 0]
+    compressed = compress(values, unit_scales(problem, with_pmu))
+    features = scored_features(problem, with_pmu)
+    center = np.zeros(len(features), np.float32)
+    inverse_scale = np.ones(len(features), np.float32)
+    for index, feature in enumerate(features):
+        column = compressed[:, index]
+        if feature.may_be_missing:
+            column = column[values[:, index] >= 0]
+        if column.size == 0:
+            continue
+        center[index] = np.rint(column.mean(dtype=np.float64) / GRID) * GRID
+        deviation = column.std(dtype=np.float64)
+        # A feature that hardly varies keeps its scale: magnified, its rare values would dominate.
+        exponent = np.clip(np.rint(np.log2(max(deviation, 0.25))), -2, 3)
+        inverse_scale[index] = 2.0**-exponent
+    return Normalisation(center, inverse_scale)

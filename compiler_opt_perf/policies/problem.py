@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The optimisation problems as data: features, decision, reward and compiler options.
+
+The tables follow LLVM 19.1.7: `llvm/Analysis/InlineModelFeatureMaps.h` and
+`lib/CodeGen/MLRegAllocEvictAdvisor.cpp` (RA_EVICT_FEATURES_LIST), in the compiler's order, followed
+by the PMU features that the patched compiler appends when it is given a profile. Everything else
+in the package reads these tables; adding a problem means adding a row to PROBLEMS.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Candidates of one eviction decision: 32 registers in allocation order, then the live range that
+#: asks for a register (LLVM's NumberOfInterferences).
+EVICTION_COLUMNS = 33
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One tensor that the compiler feeds to a policy.
+
+    Attributes:
+      name: the tensor's name in training logs; models name their input the same.
+      dtype: "int64" or "float32".
+      shape: (1,) for a scalar, (1, columns) for one value a candidate.
+      unit_scale: a power of two that makes the smallest difference that matters about 1; the
+        networks see a logarithm of `1 + unit_scale * |value|`.
+      may_be_missing: the value is -1 where the profile has no data.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    unit_scale: float = 1.0
+    may_be_missing: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One optimisation decided by a policy.
+
+    Attributes:
+      name: as users write it.
+      features: upstream's features in the compiler's order.
+      pmu_features: what follows them when the compiler is given a profile.
+      mask: name of the feature that is 1 for admissible candidates; None when a decision is not
+        among candidates.
+      decision: the logged decision tensor, int64 [1].
+      decisions: a decision is in [0, decisions).
+      idle_decision: the decision that leaves the program as it is (no inlining, no eviction).
+      default_decision: the log's tensor with the compiler's own choice, if that is logged apart.
+      reward: what training makes smaller, as named in reports.
+      optimization_level: the level that corpora for this problem are extracted at.
+      remark_pass: name of the pass in the optimisation remarks that report decisions.
+      remark_decision: the remark argument that holds the decision.
+      mode_option, model_option, log_option: names of the compiler's options.
+    """
+
+    name: str
+    features: tuple[Feature, ...]
+    pmu_features: tuple[Feature, ...]
+    mask: str | None
+    decision: str
+    decisions: int
+    idle_decision: int
+    default_decision: str | None
+    reward: str
+    optimization_level: str
+    remark_pass: str
+    remark_decision: str
+    mode_option: str
+    model_option: str
+    log_option: str
+
+    def all_features(self, with_pmu: bool) -> tuple[Feature, ...]:
+        """The features that a policy with or without PMU data reads, in the compiler's order."""
+        return self.features + (self.pmu_features if with_pmu else ())
+
+    def development_options(
+        self, *, model: Path | None = None, log: Path | None = None, profile: Path | None = None
+    ) -> list[str]:
+        """Options of `opt` and `llc` for development mode.
+
+        Args:
+          model: directory of the policy; without one the compiler's own policy decides.
+          log: where to write the training log; needed when there is no model.
+          profile: PMU profile manifest.
+        """
+        options = [f"{self.mode_option}=development"]
+        if model is not None:
+            options.append(f"{self.model_option}={model}")
+        if log is not None:
+            options.append(f"{self.log_option}={log}")
+        return options + _profile_option(profile)
+
+    def release_options(self, *, profile: Path | None = None) -> list[str]:
+        """Options of `opt` and `llc` for the policy that is compiled into them."""
+        return [f"{self.mode_option}=release", *_profile_option(profile)]
+
+
+def _profile_option(profile: Path | None) -> list[str]:
+    return [] if profile is None else [f"-pmu-profile={profile}"]
+
+
+def for_clang(options: Iterable[str]) -> list[str]:
+    """The same options as arguments of `clang` or `clang -cc1`."""
+    return [word for option in options for word in ("-mllvm", option)]
+
+
+def _inline(*names: str) -> tuple[Feature, ...]:
+    return tuple(Feature(name, "int64", (1,)) for name in names)
+
+
+def _pmu_inline(*names: str) -> tuple[Feature, ...]:
+    return tuple(Feature(name, "int64", (1,), may_be_missing=True) for name in names)
+
+
+def _count(name: str) -> Feature:
+    return Feature(name, "int64", (1, EVICTION_COLUMNS))
+
+
+def _share(name: str) -> Feature:
+    # Normalised by the largest column; small shares differ by orders of magnitude (block
+    # frequencies, spill weights), so that 1/4096 is told apart from 0.
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=4096.0)
+
+
+def _pmu_share(name: str) -> Feature:
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=16384.0, may_be_missing=True)
+
+
+PROBLEMS: dict[str, Problem] = {
+    problem.name: problem
+    for problem in (
+        Problem(
+            name="inline-size",
+            features=_inline(
+                "sroa_savings",
+                "sroa_losses",
+                "load_elimination",
+                "call_penalty",
+                "call_argument_setup",
+                "load_relative_intrinsic",
+                "lowered_call_arg_setup",
+                "indirect_call_penalty",
+                "jump_table_penalty",
+                "case_cluster_penalty",
+                "switch_default_dest_penalty",
+                "switch_penalty",
+                "unsimplified_common_instructions",
+                "num_loops",
+                "dead_blocks",
+                "simplified_instructions",
+                "constant_args",
+                "constant_offset_ptr_args",
+                "callsite_cost",
+                "cold_cc_penalty",
+                "last_call_to_static_bonus",
+                "is_multiple_blocks",
+                "nested_inlines",
+                "nested_inline_cost_estimate",
+                "threshold",
+                "callee_basic_block_count",
+                "callsite_height",
+                "node_count",
+                "nr_ctant_params",
+                "cost_estimate",
+                "edge_count",
+                "caller_users",
+                "caller_conditionally_executed_blocks",
+                "caller_basic_block_count",
+                "callee_conditionally_executed_blocks",
+                "callee_users",
+                "is_callee_avail_external",
+                "is_caller_avail_external",
+            ),
+            pmu_features=_pmu_inline(
+                "pmu_callsite_samples_log2",
+                "pmu_callee_llc_miss_ppm",
+                "pmu_callee_mispredict_ppm",
+                "pmu_callee_icache_miss_ppm",
+                "pmu_coverage",
+            ),
+            mask=None,
+            decision="inlining_decision",
+            decisions=2,
+            idle_decision=0,
+            default_decision="inlining_default",
+            reward="text bytes",
+            optimization_level="-Oz",
+            remark_pass="inline-ml",
+            remark_decision="ShouldInline",
+            mode_option="-enable-ml-inliner",
+            model_option="-ml-inliner-model-under-training",
+            log_option="-training-log",
+        ),
+        Problem(
+            name="regalloc-evict",
+            features=(
+                _count("mask"),
+                _count("is_free"),
+                _share("nr_urgent"),
+                _share("nr_broken_hints"),
+                _count("is_hint"),
+                _count("is_local"),
+                _share("nr_rematerializable"),
+                _share("nr_defs_and_uses"),
+                _share("weighed_reads_by_max"),
+                _share("weighed_writes_by_max"),
+                _share("weighed_read_writes_by_max"),
+                _share("weighed_indvars_by_max"),
+                _share("hint_weights_by_max"),
+                _share("start_bb_freq_by_max"),
+                _share("end_bb_freq_by_max"),
+                _share("hottest_bb_freq_by_max"),
+                _share("liverange_size"),
+                _share("use_def_density"),
+                _count("max_stage"),
+                _count("min_stage"),
+                Feature("progress", "float32", (1,), unit_scale=256.0),
+            ),
+            pmu_features=tuple(
+                _pmu_share(name)
+                for name in (
+                    "pmu_address_llc_miss_probability",
+                    "pmu_def_llc_miss_probability",
+                    "pmu_shadowed_read_llc_miss_probability",
+                    "pmu_mispredict_rate",
+                    "pmu_coverage",
+                )
+            ),
+            mask="mask",
+            decision="index_to_evict",
+            decisions=EVICTION_COLUMNS,
+            idle_decision=EVICTION_COLUMNS - 1,
+            default_decision=None,
+            reward="RegAllocScore",
+            optimization_level="-O2",
+            remark_pass="regalloc-ml",
+            remark_decision="Decision",
+            mode_option="-regalloc-enable-advisor",
+            model_option="-regalloc-model",
+            log_option="-regalloc-training-log",
+        ),
+    )
+}
