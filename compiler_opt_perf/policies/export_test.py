@@ -172,7 +172,9 @@ def test_damaged_directory_is_refused(
         export.load(copy)
 
 
-def test_failed_publication_leaves_the_old_policy(policy: Policy, published: Path, tmp_path: Path) -> None:
+def test_failed_publication_leaves_the_old_policy(
+    policy: Policy, published: Path, tmp_path: Path
+) -> None:
     directory = tmp_path / "policy"
     shutil.copytree(published, directory)
     before = files.sha256(directory / "model.json")

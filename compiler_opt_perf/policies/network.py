@@ -78,7 +78,7 @@ class Normalisation:
     inverse_scale: FloatArray
 
 
-def to_grid(weights: FloatArray) -> FloatArray:
+def to_grid(weights: npt.NDArray[Any]) -> FloatArray:
     """The nearest weights that the compiler can use; float32, same shape."""
     limited = np.clip(weights, -WEIGHT_LIMIT, WEIGHT_LIMIT)
     return np.asarray(np.rint(limited / GRID) * GRID, dtype=np.float32)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads the training logs that LLVM writes in development mode.
+
+The format is described in llvm/lib/Analysis/TrainingLogger.cpp: a JSON line with the tensors'
+types, then for each decision a JSON line, the tensors' bytes and a newline; contexts (functions)
+and rewards come in between as JSON lines and bytes of their own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.policies.problem import Problem
+
+_OBSERVATION = b'{"observation":'
+_OUTCOME = b'{"outcome":'
+_CONTEXT = b'{"context":'
+_NUMPY_TYPES = {
+    "float": "<f4",
+    "double": "<f8",
+    "int8_t": "<i1",
+    "uint8_t": "<u1",
+    "int16_t": "<i2",
+    "uint16_t": "<u2",
+    "int32_t": "<i4",
+    "uint32_t": "<u4",
+    "int64_t": "<i8",
+    "uint64_t": "<u8",
+}
+
+
+class LogError(Exception):
+    """A log that is damaged or is not of the expected problem: file, byte offset, reason."""
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """The decisions of one compilation.
+
+    Attributes:
+      path: the file.
+      observations: structured array [decisions], a field a tensor, in the log's order.
+      rewards: [decisions], or None when the log has none.
+      contexts: names of the functions with at least one decision, in the order they come in.
+      context_of: int64 [decisions], index into `contexts`.
+    """
+
+    path: Path
+    observations: npt.NDArray[np.void]
+    rewards: npt.NDArray[Any] | None
+    contexts: tuple[str, ...]
+    context_of: npt.NDArray[np.int64]
+
+    def inputs(self, problem: Problem, with_pmu: bool) -> dict[str, npt.NDArray[Any]]:
+        """The features as Network takes them: [rows], or [rows, columns].
+
+        Raises:
+          LogError: the log lacks a feature or has it with another type or shape.
+        """
+        result = {}
+        for feature in problem.all_features(with_pmu):
+            values = self._field(feature.name, feature.dtype, feature.shape)
+            result[feature.name] = values[:, 0]
+        return result
+
+    def decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
+        """What was decided, int64 [rows]. Raises LogError."""
+        return self._field(problem.decision, "int64", (1,))[:, 0]
+
+    def default_decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
+        """What the compiler's own policy would decide, int64 [rows].
+
+        Where it is not logged apart (no `default_decision` in the problem), it is what was decided:
+        only logs that were written without a model answer the question. Raises LogError.
+        """
+        return self._field(problem.default_decision or problem.decision, "int64", (1,))[:, 0]
+
+    def last_rewards(self) -> dict[str, float]:
+        """The reward after each function's last decision, by function.
+
+        LLVM gives 0 to all decisions but the last, which gets the function's score.
+
+        Raises:
+          LogError: the log has no rewards.
+        """
+        if self.rewards is None:
+            raise LogError(f"{self.path}: has no rewards")
+        last = {int(context): row for row, context in enumerate(self.context_of)}
+        return {self.contexts[c]: float(self.rewards[row]) for c, row in last.items()}
+
+    def _field(self, name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        fields: Mapping[str, Any] = self.observations.dtype.fields or {}
+        if name not in fields:
+            hint = "; was the compiler given -pmu-profile?" if name.startswith("pmu_") else ""
+            raise LogError(
+                f"{self.path}: byte 0: the header has no tensor {name!r}{hint} "
+                f"(it has {', '.join(fields) or 'none'})"
+            )
+        values = self.observations[name]
+        if values.dtype != np.dtype(dtype) or values.shape[1:] != shape:
+            raise LogError(
+                f"{self.path}: byte 0: tensor {name!r} is {values.dtype} {values.shape[1:]}, "
+                f"expected {dtype} {shape}"
+            )
+        return values
+
+
+def read_log(path: Path) -> TrainingLog:
+    """Reads one log.
+
+    Raises:
+      LogError: unreadable, empty, truncated or corrupt; names the byte offset.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}") from error
+    return _Reader(path, content).read()
+
+
+class _Reader:
+    """One pass over the file that notes where records lie; numpy then gathers them at once."""
+
+    def __init__(self, path: Path, content: bytes):
+        self._path = path
+        self._content = content
+        self._at = 0
+
+    def read(self) -> TrainingLog:
+        if not self._content:
+            raise self._error("empty; the compilation ended before its first decision")
+        header = self._json(self._line())
+        observation_type = np.dtype([self._tensor(t) for t in _get(header, "features", list)])
+        reward = _get(header, "score", dict)
+        reward_type = np.dtype([self._tensor(reward)]) if reward is not None else None
+        if not observation_type.names:
+            raise self._error("the header lists no features", at=0)
+
+        observations: list[int] = []
+        outcomes: list[int] = []
+        context_of: list[int] = []
+        contexts: dict[str, int] = {}
+        context: str | None = None
+        while self._at < len(self._content):
+            start = self._at
+            line = self._line()
+            if line.startswith(_OBSERVATION):
+                self._check_outcomes(reward_type, observations, outcomes, start)
+                if context is None:
+                    raise self._error("an observation before any context", at=start)
+                observations.append(self._skip(observation_type.itemsize))
+                context_of.append(contexts.setdefault(context, len(contexts)))
+            elif line.startswith(_OUTCOME):
+                if reward_type is None or len(outcomes) + 1 != len(observations):
+                    raise self._error("an outcome without an observation", at=start)
+                outcomes.append(self._skip(reward_type.itemsize))
+            elif line.startswith(_CONTEXT):
+                context = _get(self._json(line, start), "context", str)
+                if context is None:
+                    raise self._error("a context without a name", at=start)
+            else:
+                raise self._error(
+                    f"expected an observation, outcome or context, found {line[:40]!r}", at=start
+                )
+        self._check_outcomes(reward_type, observations, outcomes, self._at)
+        rewards = None
+        if reward_type is not None:
+            rewards = self._gather(outcomes, reward_type)[str(reward["name"])].reshape(-1)
+        return TrainingLog(
+            self._path,
+            self._gather(observations, observation_type),
+            rewards,
+            tuple(contexts),
+            np.array(context_of, np.int64),
+        )
+
+    def _line(self) -> bytes:
+        end = self._content.find(b"\n", self._at)
+        if end < 0:
+            raise self._error("truncated in a line of JSON")
+        line = self._content[self._at : end]
+        self._at = end + 1
+        return line
+
+    def _skip(self, size: int) -> int:
+        """Steps over the raw bytes of a record and its newline; returns where it starts."""
+        start = self._at
+        end = start + size
+        if end + 1 > len(self._content):
+            raise self._error(f"truncated: {len(self._content) - start} of {size + 1} bytes")
+        if self._content[end] != 0x0A:
+            raise self._error(f"the tensors of {size} bytes do not end in a newline", at=end)
+        self._at = end + 1
+        return start
+
+    def _gather(self, starts: list[int], record: np.dtype[np.void]) -> npt.NDArray[np.void]:
+        raw = np.frombuffer(self._content, np.uint8)
+        offsets = np.array(starts, np.int64)[:, None] + np.arange(record.itemsize)
+        return np.ascontiguousarray(raw[offsets]).view(record)[:, 0]
+
+    def _json(self, line: bytes, start: int = 0) -> dict[str, Any]:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise self._error(f"not JSON: {error}", at=start) from error
+        if not isinstance(value, dict):
+            raise self._error("expected a JSON object", at=start)
+        return value
+
+    def _tensor(self, spec: Any) -> tuple[str, str, tuple[int, ...]]:
+        try:
+            name, kind = str(spec["name"]), _NUMPY_TYPES[spec["type"]]
+            shape = tuple(int(extent) for extent in spec["shape"])
+        except (TypeError, KeyError, ValueError) as error:
+            raise self._error(f"malformed tensor {spec!r} in the header", at=0) from error
+        return name, kind, shape
+
+    def _check_outcomes(
+        self, reward_type: Any, observations: list[int], outcomes: list[int], at: int
+    ) -> None:
+        if reward_type is not None and len(observations) != len(outcomes):
+            raise self._error("the observation before has no outcome", at=at)
+
+    def _error(self, reason: str, at: int | None = None) -> LogError:
+        offset = self._at if at is None else at
+        return LogError(
+            f"{self._path}: byte {offset}: {reason}; compile the module again to get a whole log"
+        )
+
+
+def _get(value: dict[str, Any], key: str, kind: type) -> Any:
+    """The field if it has the right type, else None (an empty list for a list)."""
+    found = value.get(key)
+    if isinstance(found, kind):
+        return found
+    return [] if kind is list else None
