@@ -113,6 +113,8 @@ def options(geometry: CacheGeometry) -> tuple[str, ...]:
         *geometry.options(),
         "--combine-dumps=yes",
         "--trace-children=no",
+        # No debugger will attach; its pipes would be left behind by a killed run.
+        "--vgdb=no",
     )
 
 

@@ -14,7 +14,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.files import atomic_write, sha256
 from compiler_opt_perf.pmu import callgrind
-from compiler_opt_perf.pmu.binary import build_id, require_debug_info, strip_debug_info
+from compiler_opt_perf.pmu.binary import build_id, hide_debug_info, require_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, RATES
@@ -75,13 +75,13 @@ def collect(
     )
     with _scratch() as directory:
         # Programs look at the name that they are called by.
-        stripped = directory / "program" / binary.name
-        stripped.parent.mkdir()
-        strip_debug_info(binary, stripped)
+        copy = directory / "program" / binary.name
+        copy.parent.mkdir()
+        hide_debug_info(binary, copy)
         logging.info("%s: running under %s", binary.name, collector.tool)
         with _stage("simulation"):
             path = callgrind.simulate(
-                stripped,
+                copy,
                 arguments,
                 directory,
                 geometry,
@@ -92,7 +92,7 @@ def collect(
                 expected_status=expected_status,
             )
         with _stage(f"reading {path.stat().st_size / 1e6:.1f} MB of counts"):
-            dump = callgrind.read_dump(path, stripped)
+            dump = callgrind.read_dump(path, copy)
         if not dump.counts:
             raise PmuError(f"{binary}: callgrind saw none of its instructions; is it a script?")
         with _stage(f"symbolising {len(dump.counts)} instructions"):

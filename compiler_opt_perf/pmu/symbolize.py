@@ -17,8 +17,8 @@ from compiler_opt_perf.pmu.errors import PmuError
 # FunctionSamples::getCanonicalFnName, plus .cold of -fsplit-machine-functions.
 _SUFFIX = re.compile(r"(\.llvm\.\d+|\.part\.\d+|\.cold(\.\d+)?)+$")
 
-# A text profile cannot hold a name that starts like another kind of line.
-_UNREPRESENTABLE = re.compile(r"[\d\s#!\[]|.*\n", re.DOTALL)
+# A text profile cannot hold a name that starts like another kind of line, or reads like two.
+_UNREPRESENTABLE = re.compile(r"[\d\s#!\[]|.*(\n|:\d+\s)", re.DOTALL)
 
 
 class Line(NamedTuple):
@@ -96,6 +96,10 @@ def canonical_name(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
+def _representable(name: str) -> bool:
+    return bool(name) and not _UNREPRESENTABLE.match(name)
+
+
 def _line(frame: dict[str, Any]) -> tuple[Line, int] | None:
     """Line and duplication factor of one frame; None when it has no line.
 
@@ -111,7 +115,7 @@ def _location(frames: list[dict[str, Any]]) -> Location | None:
     """The location of an inline stack (innermost first); None when a frame has no line."""
     names = [canonical_name(frame["FunctionName"]) for frame in frames]
     lines = [_line(frame) for frame in frames]
-    if any(not name or _UNREPRESENTABLE.match(name) for name in names):
+    if not all(map(_representable, names)):
         return None
     places = []
     for line in lines:
@@ -154,7 +158,10 @@ def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
             assert process.stdout is not None
             answered = 0
             for address, answer in zip(wanted, process.stdout, strict=False):
-                document = json.loads(answer)
+                try:
+                    document = json.loads(answer)
+                except json.JSONDecodeError:
+                    break  # It died while it wrote.
                 if "Error" in document:
                     process.kill()
                     raise PmuError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
@@ -164,11 +171,11 @@ def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
                     continue
                 holder = frames[-1]
                 # A jump to or from a function's cold part is no entry of the function.
-                if (
-                    holder["StartAddress"] == f"{address:#x}"
-                    and ".cold" not in holder["FunctionName"]
-                ):
-                    symbols.entries[address] = canonical_name(holder["FunctionName"])
+                raw_name = holder["FunctionName"]
+                if holder["StartAddress"] == f"{address:#x}" and ".cold" not in raw_name:
+                    name = canonical_name(raw_name)
+                    if _representable(name):
+                        symbols.entries[address] = name
                 location = _location(frames)
                 if location is not None:
                     symbols.locations[address] = shared.setdefault(location, location)

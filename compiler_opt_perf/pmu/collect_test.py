@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump
+from compiler_opt_perf.pmu.collect import attribute, collect
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.sample_profile import SampleProfile
+from compiler_opt_perf.pmu.symbolize import Symbols
+
+Show = Callable[[Path], dict[str, Any]]
+Counts = Callable[[str, str], dict[tuple[int, int], int]]
+
+# The function that holds each mark, and the lines from its first to the mark.
+CHASE = "chase", 3
+RANDOM = "countSmall", 3
+SORTED = "countSmallOfSorted", 3
+
+
+@pytest.fixture(scope="module")
+def counts(profile: Manifest, show: Show) -> Counts:
+    """The counts of an event in a function, by line and discriminator."""
+
+    def read(event: str, function: str) -> dict[tuple[int, int], int]:
+        record = show(profile.file(profile.event(event))).get(function, {})
+        return {
+            (line["line"], line.get("discriminator", 0)): line["samples"]
+            for line in record.get("body", [])
+        }
+
+    return read
+
+
+# What the profile says about a program whose behaviour is known
+
+
+def test_pointer_chase_misses_at_each_step(counts: Counts) -> None:
+    function, offset = CHASE
+    assert counts("executions", function)[offset, 0] == 100_000
+    loads = counts("loads", function)[offset, 0]
+    assert loads == 100_000
+    assert 0.98 <= counts("llc-load-misses", function)[offset, 0] / loads <= 1
+    assert 0.98 <= counts("l1-load-misses", function)[offset, 0] / loads <= 1
+
+
+def test_random_branch_is_mispredicted_half_the_time(counts: Counts) -> None:
+    function, offset = RANDOM
+    branches = counts("conditional-branches", function)[offset, 0]
+    assert branches == 3 * 20_000
+    mispredicts = counts("conditional-branch-mispredicts", function)[offset, 0]
+    assert 0.45 <= mispredicts / branches <= 0.55
+
+
+def test_sorted_branch_is_predicted(counts: Counts) -> None:
+    function, offset = SORTED
+    branches = counts("conditional-branches", function)[offset, 0]
+    assert branches == 3 * 20_000
+    mispredicts = counts("conditional-branch-mispredicts", function).get((offset, 0), 0)
+    assert mispredicts / branches < 0.005
+
+
+def test_inline_stack_has_a_profile_of_its_own(profile: Manifest, show: Show) -> None:
+    outer = show(profile.file(profile.event("executions")))["outer"]
+    (site,) = outer["callsites"]
+    (middle,) = site["samples"]
+    (inner,) = middle["callsites"][0]["samples"]
+    assert (site["line"], middle["name"], inner["name"]) == (2, "middle", "inner")
+    assert {"line": 1, "samples": 7000} in inner["body"]
+
+
+def test_discriminators_and_call_targets(profile: Manifest, show: Show) -> None:
+    body = show(profile.file(profile.event("executions")))["choose"]["body"]
+    calls = {
+        line["discriminator"]: (line["samples"], line["calls"]) for line in body if "calls" in line
+    }
+    assert calls == {
+        1: (4500, [{"function": "often", "samples": 4500}]),
+        2: (500, [{"function": "seldom", "samples": 500}]),
+    }
+
+
+def test_unrolled_loop_has_the_executions_of_its_line(counts: Counts) -> None:
+    assert counts("executions", "unrolled")[3, 0] == 8000
+    assert counts("stores", "unrolled")[3, 0] == 8000
+
+
+def test_function_entries(profile: Manifest, show: Show) -> None:
+    shown = show(profile.file(profile.event("executions")))
+    heads = {name: record["head"] for name, record in shown.items()}
+    assert heads["main"] == heads["chase"] == heads["outer"] == 1
+    assert heads["countSmall"] == 3
+    assert heads["often"] == 4500
+    # Called by qsort, which is in another object.
+    assert heads["compare"] == shown["compare"]["body"][0]["samples"] > 100_000
+
+
+def test_odd_function_names(profile: Manifest, show: Show) -> None:
+    shown = show(profile.file(profile.event("executions")))
+    assert shown["a name:with 3"]["head"] == 1
+    assert "3:4" not in shown
+
+
+def test_totals_are_those_of_the_files(profile: Manifest, show: Show) -> None:
+    for event in profile.events:
+        assert 0 < event.located <= event.total
+        if event.kind == "sum":
+            records = show(profile.file(event)).values()
+            assert sum(record["total"] for record in records) == event.located
+    assert profile.event("executions").total == profile.event("instructions").total
+    for name in ("instructions", "loads", "conditional-branches"):
+        event = profile.event(name)
+        assert event.located / event.total > 0.95
+    assert profile.event("instructions").outside > 1_000_000  # The C library's qsort.
+
+
+# Other tools accept the files
+
+
+def test_merge_doubles_each_profile(profile: Manifest, show: Show, tmp_path: Path) -> None:
+    for event in profile.events:
+        file = profile.file(event)
+        merge = [llvm_tool("llvm-profdata"), "merge", "--sample"]
+        run_command([*merge, file, file, "-o", tmp_path / "twice"], timeout_s=60)
+        once, twice = show(file), show(tmp_path / "twice")
+        assert {n: 2 * r["total"] for n, r in once.items()} == {
+            n: r["total"] for n, r in twice.items()
+        }
+
+
+def test_clang_uses_the_executions(profile: Manifest, source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "workload.ll"
+    file = profile.file(profile.event("executions"))
+    run_command(
+        [
+            llvm_tool("clang"),
+            "-O2",
+            *PROFILING_FLAGS.split(),
+            f"-fprofile-sample-use={file}",
+            "-Werror",
+            "-S",
+            "-emit-llvm",
+            source,
+            "-o",
+            output,
+        ],
+        timeout_s=60,
+    )
+    text = output.read_text()
+    assert "ProfileSummary" in text
+    # Sample profile loading adds 1, so that a function that has samples is never cold.
+    assert '!{!"function_entry_count", i64 4501}' in text
+    assert "branch_weights" in text
+
+
+# How it is written
+
+
+def test_text_holds_the_same(
+    workload: Path, geometry: CacheGeometry, profile: Manifest, show: Show, tmp_path: Path
+) -> None:
+    path = tmp_path / "new" / "workload.pmu.json"
+    collect(workload, ["measure"], path, geometry=geometry, timeout_s=60, text=True)
+    manifest = Manifest.load(path)
+    first = manifest.file(manifest.event("executions"))
+    assert b"chase:" in first.read_bytes()
+    assert show(first) == show(profile.file(profile.event("executions")))
+    assert len(list(path.parent.iterdir())) == 1 + len(manifest.events)
+
+
+def test_failed_run_leaves_the_old_profile(
+    workload: Path, profile: Manifest, tmp_path: Path
+) -> None:
+    for file in profile.path.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    path = tmp_path / profile.path.name
+    with pytest.raises(PmuError, match="exit status 3"):
+        collect(workload, ["fail", "x"], path, timeout_s=60)
+    assert Manifest.load(path) == profile
+    assert len(list(tmp_path.iterdir())) == 1 + len(profile.events)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_interrupted_run_leaves_nothing(
+    number: signal.Signals, workload: Path, tmp_path: Path
+) -> None:
+    output, scratch = tmp_path / "output", tmp_path / "scratch"
+    output.mkdir()
+    scratch.mkdir()
+    code = (
+        "import sys; from pathlib import Path; from compiler_opt_perf.pmu.collect import collect; "
+        "collect(Path(sys.argv[1]), ['hang'], Path(sys.argv[2]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, workload, output / "workload.pmu.json"],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 30
+    while not list(scratch.glob("*/valgrind.log")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _simulations(scratch)
+    process.send_signal(number)
+    assert process.wait(30) != 0
+    while _simulations(scratch) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _simulations(scratch)
+    assert not list(output.iterdir())
+    if number == signal.SIGINT:
+        assert not list(scratch.iterdir())
+
+
+def _simulations(scratch: Path) -> list[Path]:
+    """Processes whose command line names `scratch`."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(scratch).encode() in file.read_bytes():
+                found.append(file)
+        except OSError:
+            continue  # It ended meanwhile.
+    return found
+
+
+def test_two_runs_at_once(workload: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
+    path = tmp_path / "workload.pmu.json"
+
+    def run(mode: str) -> Manifest:
+        return collect(workload, [mode], path, geometry=geometry, timeout_s=60)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(run, ["threads", "fork"]))
+    assert Manifest.load(path) in results
+
+
+def test_disk_full_at_the_output(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(SampleProfile, "write_text", full)
+    with pytest.raises(FileWriteError, match=r"no space left on the device"):
+        collect(workload, ["threads"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert not list(tmp_path.iterdir())
+
+
+def test_disk_full_at_the_temporary_folder(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("compiler_opt_perf.pmu.collect.hide_debug_info", full)
+    with pytest.raises(PmuError, match=r"no space left on the device.*TMPDIR"):
+        collect(workload, ["threads"], tmp_path / "w.pmu.json", timeout_s=60)
+
+
+def test_unfit_input(
+    workload: Path, build: Callable[..., Path], profile: Manifest, tmp_path: Path
+) -> None:
+    path = tmp_path / "w.pmu.json"
+    with pytest.raises(PmuError, match=r"must end with \.pmu\.json"):
+        collect(workload, [], tmp_path / "w.json")
+    with pytest.raises(PmuError, match="has no build-id"):
+        collect(build("-Wl,--build-id=none"), [], path)
+    with pytest.raises(PmuError, match="has no debug info"):
+        collect(build(debug=""), [], path)
+    with pytest.raises(PmuError, match=r"none of its \d+ executed instructions"):
+        collect(build(debug="-gline-tables-only"), ["threads"], path)
+    with pytest.raises(PmuError, match="not an ELF file"):
+        collect(profile.path, [], path)
+    unexecutable = tmp_path / "workload"
+    shutil.copyfile(workload, unexecutable)
+    unexecutable.chmod(0o644)
+    with pytest.raises(PmuError, match="cannot be executed"):
+        collect(unexecutable, [], path)
+    assert list(tmp_path.iterdir()) == [unexecutable]
+
+
+def test_dump_without_cache_simulation() -> None:
+    with pytest.raises(PmuError, match=r"event loads: callgrind counted Ir, but not Dr.*cache-sim"):
+        attribute(Dump(("Ir",), {1: [1]}, [0], {}), Symbols({}, {}))

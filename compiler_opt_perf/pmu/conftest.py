@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A program of known behaviour, built and profiled once for all tests of this package."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.manifest import Manifest
+
+SOURCE = Path(__file__).parent / "testdata" / "workload.c"
+
+Build = Callable[..., Path]
+Show = Callable[[Path], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def source() -> Path:
+    """The program's source."""
+    return SOURCE
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Compiles the program with other flags: build("-no-pie", debug="-g1")."""
+
+    def compile_it(*flags: str, debug: str = PROFILING_FLAGS, name: str = "workload") -> Path:
+        binary = tmp_path_factory.mktemp("build") / name
+        run_command(
+            [
+                llvm_tool("clang"),
+                "-O2",
+                "-Wl,--build-id",
+                *shlex.split(debug),
+                *flags,
+                SOURCE,
+                "-o",
+                binary,
+            ],
+            timeout_s=120,
+        )
+        return binary
+
+    return compile_it
+
+
+@pytest.fixture(scope="session")
+def workload(build: Build) -> Path:
+    """The program, built as docs/collect.md says."""
+    return build()
+
+
+@pytest.fixture(scope="session")
+def geometry() -> CacheGeometry:
+    """Caches of which the program's big working set is a multiple."""
+    return CacheGeometry(
+        i1=Cache(32768, 8, 64), d1=Cache(32768, 8, 64), ll=Cache(2 * 1024 * 1024, 16, 64)
+    )
+
+
+@pytest.fixture(scope="session")
+def profile(
+    workload: Path, geometry: CacheGeometry, tmp_path_factory: pytest.TempPathFactory
+) -> Manifest:
+    """The program's profile."""
+    path = tmp_path_factory.mktemp("profile") / "workload.pmu.json"
+    collect(workload, ["measure"], path, geometry=geometry, timeout_s=120)
+    return Manifest.load(path)
+
+
+@pytest.fixture(scope="session")
+def show() -> Show:
+    """Reads a sample profile with LLVM's own reader: function name -> its record."""
+
+    def read(path: Path) -> dict[str, Any]:
+        command = [llvm_tool("llvm-profdata"), "show", "--sample", "--json", str(path)]
+        records = json.loads(run_command(command, timeout_s=60).stdout)
+        return {record["name"]: record for record in records}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def line_of() -> Callable[[str], int]:
+    """The number of the source line with a mark."""
+
+    def find(mark: str) -> int:
+        lines = SOURCE.read_text(encoding="utf-8").splitlines()
+        return next(i for i, line in enumerate(lines, 1) if line.endswith(f"// mark: {mark}"))
+
+    return find

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import RATES
+from compiler_opt_perf.pmu.manifest import Manifest
+
+
+@pytest.fixture
+def copy(profile: Manifest, tmp_path: Path) -> Path:
+    """A copy of a real profile that a test may damage."""
+    for file in profile.path.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    return tmp_path / profile.path.name
+
+
+def test_saved_is_loaded(copy: Path, profile: Manifest) -> None:
+    loaded = Manifest.load(copy)
+    assert loaded == profile
+    loaded.save()
+    assert copy.read_bytes() == profile.path.read_bytes()
+    assert loaded.rates == RATES
+    assert loaded.event("loads").kind == "sum"
+    assert loaded.collector.cache_geometry["LL"] == "2097152,16,64"
+
+
+def test_binary_is_the_profiled_one(
+    profile: Manifest, workload: Path, build: Callable[..., Path]
+) -> None:
+    profile.verify_binary(workload)
+    other = build("-DOTHER")
+    assert build_id(other) == build_id(workload)  # Same code, same flags: the same program.
+    changed = build("-O1")
+    with pytest.raises(PmuError) as caught:
+        profile.verify_binary(changed)
+    assert build_id(changed) in str(caught.value)
+    assert build_id(workload) in str(caught.value)
+    with pytest.raises(PmuError, match="has no build-id"):
+        profile.verify_binary(build("-Wl,--build-id=none"))
+
+
+def test_optional_fields(copy: Path) -> None:
+    document = json.loads(copy.read_text())
+    for event in document["events"]:
+        for name in ("bytes", "sha256", "outside"):
+            del event[name]
+    copy.write_text(json.dumps(document))
+    event = Manifest.load(copy).event("loads")
+    assert (event.bytes, event.sha256, event.outside) == (None, None, 0)
+
+
+def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """A change: sets the field at "a.0.b" to `value`, or deletes it when that is ..."""
+
+    def change(document: Any) -> None:
+        *parents, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+        for key in parents:
+            document = document[key]
+        if value is ...:
+            del document[last]
+        else:
+            document[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            at("format", "something"),
+            r"format: expected 'compiler-opt-perf/pmu-profile', found 'som",
+        ),
+        (at("format", ...), "format: is missing"),
+        (at("version", 2), "version: expected 1, found 2; it was written by another version"),
+        (at("version", "1"), 'version: expected an integer, found "1"'),
+        (at("version", True), "version: expected an integer, found true"),
+        (at("program", ...), "program: is missing"),
+        (at("program.build_id", 5), r"program\.build_id: expected a string, found 5"),
+        (at("program", []), r"program: expected an object, found \[\]"),
+        (at("collector.command", ["a", 1]), r"collector\.command: expected strings, found 1"),
+        (at("collector.cache_geometry.I1", 1), r"collector\.cache_geometry\.I1: expected a string"),
+        (at("events", []), "events: expected at least one event"),
+        (at("events", {}), r"events: expected a list, found {}"),
+        (at("events.1", 3), r"events\[1\]: expected an object, found 3"),
+        (at("events.2.kind", "mean"), r"events\[2\]\.kind: expected one of sum, max, found 'mean'"),
+        (at("events.2.total", -1), r"events\[2\]\.total: expected 0 or more, found -1"),
+        (at("events.2.total", 1.5), r"events\[2\]\.total: expected an integer, found 1\.5"),
+        (at("events.2.total", 0), r"events\[2\]\.located: expected at most the total 0"),
+        (at("events.2.period", 0), r"events\[2\]\.period: expected 1 or more"),
+        (at("events.2.precise", 1), r"events\[2\]\.precise: expected true or false, found 1"),
+        (at("events.2.name", "executions"), r"events\[2\]\.name: .*'executions' is there twice"),
+        (at("events.2.file", "gone.afdo"), r"gone\.afdo: cannot be read: No such file"),
+        (at("events.2.bytes", 7), r"event 'loads': .*has \d+ bytes, expected 7 \(truncated"),
+        (at("events.2.sha256", "0" * 64), r"event 'loads': .*SHA-256 differs"),
+        (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is there twice"),
+        (at("rates.0.numerator", "cycles"), r"rates\[0\]\.numerator: expected one of.*'cycles'"),
+        (at("rates.0.denominator", "executions"), r"rates\[0\]\.denominator: .*of kind 'max'"),
+        (at("rates.0.prior_strength", float("nan")), "prior_strength: expected a finite number"),
+        (at("rates.0.prior_strength", -1), "prior_strength: expected 0 or more"),
+        (at("rates.0.prior_strength", ...), r"rates\[0\]\.prior_strength: is missing"),
+    ],
+)
+def test_wrong_field(copy: Path, change: Callable[[dict[str, Any]], None], message: str) -> None:
+    document = json.loads(copy.read_text())
+    change(document)
+    copy.write_text(json.dumps(document))
+    with pytest.raises(PmuError, match=message) as caught:
+        Manifest.load(copy)
+    assert str(caught.value).startswith(str(copy))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda data: data[: len(data) // 2],
+            r"workload\.pmu\.json:\d+:\d+: not JSON: .*truncated",
+        ),
+        (lambda data: b"", r"workload\.pmu\.json:1:1: not JSON"),
+        (lambda data: data.replace(b":", b"", 1), r"workload\.pmu\.json:2:\d+: not JSON"),
+        (lambda data: b"\xff\xfe" + data, "not a JSON text"),
+        (lambda data: b"[" * 100000, "not a JSON text"),
+        (lambda data: b"[1]", r"the document: expected an object, found \[1\]"),
+    ],
+    ids=["half", "empty", "colon", "encoding", "nested", "list"],
+)
+def test_damaged_manifest(copy: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+    copy.write_bytes(damage(copy.read_bytes()))
+    with pytest.raises(PmuError, match=message):
+        Manifest.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-1], r"has \d+ bytes, expected \d+ \(truncated"),
+        (lambda data: b"", "has 0 bytes"),
+        (lambda data: data + b"\n", r"has \d+ bytes"),
+        (lambda data: bytes([data[0] ^ 1]) + data[1:], "its SHA-256 differs"),
+    ],
+    ids=["short", "empty", "long", "flipped"],
+)
+def test_damaged_sample_profile(copy: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+    file = copy.with_name("workload.loads.afdo")
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(PmuError, match=rf"event 'loads': {file}: {message}"):
+        Manifest.load(copy)
+
+
+def test_missing_files(copy: Path) -> None:
+    copy.with_name("workload.stores.afdo").unlink()
+    with pytest.raises(PmuError, match=r"event 'stores': .*cannot be read"):
+        Manifest.load(copy)
+    copy.unlink()
+    with pytest.raises(PmuError, match=r"workload\.pmu\.json: cannot be read: No such file"):
+        Manifest.load(copy)

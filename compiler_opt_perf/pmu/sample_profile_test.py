@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.pmu.events import Event
+from compiler_opt_perf.pmu.sample_profile import SampleProfile, convert_to_binary
+from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
+
+EXECUTIONS = Event("executions", "max", "Ir", "executions", scaled_by_duplication=True)
+LOADS = Event("loads", "sum", "Dr", "loads")
+MISSES = Event("misses", "sum", "DLmr", "misses")
+
+Show = Callable[[Path], dict[str, Any]]
+
+
+def location(
+    function: str, line: int, discriminator: int = 0, *sites: CallSite, copies: int = 1
+) -> Location:
+    return Location(function, sites, Line(line, discriminator), copies)
+
+
+@pytest.fixture
+def small() -> SampleProfile:
+    """Two instructions of one line, an unrolled one, and an inline stack of three."""
+    profile = SampleProfile((EXECUTIONS, LOADS, MISSES))
+    profile.add(location("f", 3), [10, 10, 0])
+    profile.add(location("f", 3), [7, 7, 0])
+    profile.add(location("f", 4, 2, copies=8), [5, 5, 0])
+    stack = CallSite(Line(5, 1), "g"), CallSite(Line(1, 0), "h")
+    profile.add(location("f", 2, 0, *stack), [100, 40, 0])
+    profile.add(location("f", 6, 0, *stack[:1]), [3, 0, 0])
+    profile.add_call(location("f", 3), "puts", 4)
+    profile.add_call(location("f", 3), "a::b", 6)
+    profile.add_call(None, "f", 2)
+    return profile
+
+
+def text(profile: SampleProfile, event: Event, path: Path) -> str:
+    profile.write_text(event, path)
+    return path.read_text()
+
+
+def test_executions_take_the_maximum_times_copies(small: SampleProfile, tmp_path: Path) -> None:
+    assert text(small, EXECUTIONS, tmp_path / "e") == (
+        "f:153:2\n 3: 10 a::b:6 puts:4\n 4.2: 40\n 5.1: g:103\n  6: 3\n  1: h:100\n   2: 100\n"
+    )
+
+
+def test_sums_add_up_and_leave_out_zeros(small: SampleProfile, tmp_path: Path) -> None:
+    assert text(small, LOADS, tmp_path / "l") == (
+        "f:62:0\n 3: 17\n 4.2: 5\n 5.1: g:40\n  1: h:40\n   2: 40\n"
+    )
+    assert small.located == [125, 62, 0]
+
+
+def test_event_that_never_occurred_is_a_profile(
+    small: SampleProfile, tmp_path: Path, show: Show
+) -> None:
+    assert text(small, MISSES, tmp_path / "m") == "f:0:0\n"
+    assert show(tmp_path / "m")["f"]["total"] == 0
+    convert_to_binary(tmp_path / "m", tmp_path / "m.bin")
+    assert show(tmp_path / "m.bin")["f"]["total"] == 0
+
+
+def test_order_of_instructions_does_not_matter(tmp_path: Path) -> None:
+    generator = random.Random(7)
+    samples = [
+        (location(f"f{i % 3}", i % 5, i % 2, CallSite(Line(i % 4, 0), f"g{i % 2}")), [i, i, 1])
+        for i in range(60)
+    ]
+    texts = set()
+    for _ in range(3):
+        generator.shuffle(samples)
+        profile = SampleProfile((EXECUTIONS, LOADS, MISSES))
+        for place, counts in samples:
+            profile.add(place, counts)
+        texts.add(text(profile, LOADS, tmp_path / "l"))
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "main",
+        "operator()",
+        "ns::f<int, char *>(long)",
+        "f()::'lambda'(int)::operator()(int) const",
+        "-[Table row:column:]",
+        "_ZN4llvm5errsEv",
+        "größe",
+        "a name:with 3",
+        "!Attributes: 1",
+    ],
+)
+def test_odd_names_survive_everywhere(name: str, tmp_path: Path, show: Show) -> None:
+    profile = SampleProfile((EXECUTIONS,))
+    profile.add(location(name, 1), [5])
+    profile.add(location("f", 2, 3, CallSite(Line(1, 0), name)), [6])
+    profile.add_call(location(name, 1), name, 7)
+    profile.add_call(location(name, 1), "other", 8)
+    profile.write_text(EXECUTIONS, tmp_path / "text")
+    convert_to_binary(tmp_path / "text", tmp_path / "binary")
+    for file in ("text", "binary"):
+        shown = show(tmp_path / file)
+        assert (shown[name]["total"], shown[name]["head"]) == (5, 7)
+        calls = {call["function"]: call["samples"] for call in shown[name]["body"][0]["calls"]}
+        assert calls == {name: 7, "other": 8}
+        assert shown["f"]["callsites"][0]["samples"][0]["name"] == name
+
+
+def test_large_counts_and_offsets(tmp_path: Path, show: Show) -> None:
+    profile = SampleProfile((LOADS,))
+    profile.add(location("f", 0xFFFF, 4095), [2**63])
+    profile.write_text(LOADS, tmp_path / "l")
+    assert show(tmp_path / "l")["f"]["body"] == [
+        {"line": 0xFFFF, "discriminator": 4095, "samples": 2**63}
+    ]
+
+
+def test_both_formats_hold_the_same(small: SampleProfile, tmp_path: Path, show: Show) -> None:
+    for event in small.events:
+        small.write_text(event, tmp_path / "text")
+        convert_to_binary(tmp_path / "text", tmp_path / "binary")
+        assert show(tmp_path / "text") == show(tmp_path / "binary")
+
+
+def test_merging_adds(small: SampleProfile, tmp_path: Path, show: Show) -> None:
+    small.write_text(LOADS, tmp_path / "l")
+    merge = [llvm_tool("llvm-profdata"), "merge", "--sample", "--text"]
+    run_command([*merge, tmp_path / "l", tmp_path / "l", "-o", tmp_path / "2"])
+    assert show(tmp_path / "2")["f"]["total"] == 2 * 62
+
+
+def test_conversion_of_something_else_fails(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("f:x:y\n")
+    with pytest.raises(CommandError, match="llvm-profdata"):
+        convert_to_binary(tmp_path / "text", tmp_path / "binary")

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.symbolize import (
+    CallSite,
+    Line,
+    Symbols,
+    canonical_name,
+    decode_discriminator,
+    symbolize,
+)
+
+
+def instructions(binary: Path, function: str) -> list[int]:
+    """Addresses of a function's instructions."""
+    option = f"--disassemble-symbols={function}"
+    command = [llvm_tool("llvm-objdump"), "-d", option, str(binary)]
+    listing = run_command(command, timeout_s=60).stdout
+    return [int(found, 16) for found in re.findall(r"^ +([0-9a-f]+):\t?\s", listing, re.MULTILINE)]
+
+
+@pytest.fixture(scope="module")
+def symbols(workload: Path) -> Symbols:
+    functions = ("outer", "unrolled", "choose", "3:4", "a name:with 3", "main")
+    return symbolize(workload, [a for f in functions for a in instructions(workload, f)])
+
+
+def encode_discriminator(base: int, duplication: int, copy: int) -> int:
+    """The inverse, written after DILocation::encodeDiscriminator in llvm/lib/IR."""
+    result = shift = 0
+    left = base + duplication + copy
+    for part in (base, duplication, copy):
+        if left == 0:
+            break
+        left -= part
+        if part == 0:
+            code, bits = 1, 1
+        elif part <= 0x1F:
+            code, bits = part << 1, 7
+        else:
+            code, bits = (((part & 0xFE0) << 1) | (part & 0x1F) | 0x20) << 1, 14
+        result |= code << shift
+        shift += bits
+    return result
+
+
+def test_discriminators_of_every_width_are_decoded() -> None:
+    values = (0, 1, 2, 30, 31, 32, 33, 63, 64, 1000, 4094, 4095)
+    for base in values:
+        for duplication in values:
+            for copy in (0, 1, 7):
+                encoded = encode_discriminator(base, duplication, copy)
+                assert decode_discriminator(encoded) == (base, duplication or 1)
+
+
+def test_pseudo_probe_discriminator_is_neither() -> None:
+    assert decode_discriminator(0x7 | 12345 << 3) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("main", "main"),
+        ("_ZN4llvm5errsEv", "_ZN4llvm5errsEv"),
+        ("helper.llvm.1234567", "helper"),
+        ("helper.part.0", "helper"),
+        ("helper.cold", "helper"),
+        ("helper.cold.1", "helper"),
+        ("helper.llvm.99.cold", "helper"),
+        ("helper.__uniq.42.llvm.7", "helper.__uniq.42"),
+        ("cold.start", "cold.start"),
+    ],
+)
+def test_canonical_name(name: str, canonical: str) -> None:
+    assert canonical_name(name) == canonical
+
+
+def test_inline_stack(symbols: Symbols, line_of: Callable[[str], int]) -> None:
+    start = line_of("outer") - 2  # The line with the function's name.
+    inlined = {
+        location
+        for location in symbols.locations.values()
+        if location.function == "outer" and location.call_sites
+    }
+    # The loop's own increment is attributed to the innermost scope, with the outer line.
+    assert any(location.line == Line(1, 0) for location in inlined)
+    for location in inlined:
+        outer, middle = location.call_sites
+        assert outer == CallSite(Line(line_of("outer") - start, outer.line.discriminator), "middle")
+        assert middle == CallSite(Line(1, 0), "inner")
+
+
+def test_duplication_factor_of_an_unrolled_loop(
+    symbols: Symbols, line_of: Callable[[str], int]
+) -> None:
+    offset = 3
+    factors = {
+        location.duplication
+        for location in symbols.locations.values()
+        if location.function == "unrolled" and location.line == Line(offset, 0)
+    }
+    assert 8 in factors
+
+
+def test_discriminators_tell_blocks_of_one_line_apart(symbols: Symbols) -> None:
+    places = {
+        location.line for location in symbols.locations.values() if location.function == "choose"
+    }
+    assert {Line(2, 1), Line(2, 2)} <= places
+
+
+def test_entries_are_first_instructions(symbols: Symbols, workload: Path) -> None:
+    assert symbols.entries[instructions(workload, "outer")[0]] == "outer"
+    assert len(symbols.entries) == 5  # All functions but the one with an impossible name.
+
+
+def test_name_that_a_text_profile_cannot_hold(symbols: Symbols, workload: Path) -> None:
+    functions = {location.function for location in symbols.locations.values()}
+    assert "a name:with 3" in functions
+    addresses = instructions(workload, "3:4")
+    assert addresses
+    assert not any(location.function == "3:4" for location in symbols.locations.values())
+    assert addresses[0] not in symbols.locations
+
+
+def test_line_tables_alone_are_refused(build: Callable[..., Path]) -> None:
+    binary = build(debug="-gline-tables-only")
+    with pytest.raises(PmuError, match=r"none of its \d+ executed.*-fdebug-info-for-profiling"):
+        symbolize(binary, instructions(binary, "outer"))
+
+
+def test_stripped_binary_is_refused(workload: Path, tmp_path: Path) -> None:
+    stripped = tmp_path / "stripped"
+    run_command([llvm_tool("llvm-strip"), workload, "-o", stripped])
+    with pytest.raises(PmuError, match="none of its 3 executed instructions has a source location"):
+        symbolize(stripped, instructions(workload, "outer")[:3])
+
+
+def test_missing_binary(tmp_path: Path) -> None:
+    with pytest.raises(PmuError, match="nothing: llvm-symbolizer: No such file"):
+        symbolize(tmp_path / "nothing", [1, 2])
+
+
+def test_each_address_is_resolved_once_whatever_the_order(workload: Path) -> None:
+    addresses = instructions(workload, "outer")
+    once = symbolize(workload, addresses)
+    again = symbolize(workload, [*reversed(addresses), *addresses])
+    assert again.locations == once.locations
