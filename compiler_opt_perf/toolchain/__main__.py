@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The work on the patch series, as `tools/patches`."""
+
+import argparse
+import sys
+
+from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.toolchain.build import check_overlay
+from compiler_opt_perf.toolchain.layout import ToolchainError
+from compiler_opt_perf.toolchain.patches import patched_tree
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/patches", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    apply = actions.add_parser("apply", help="bring build/llvm-19.1.7 to the series")
+    apply.add_argument(
+        "--discard", action="store_true", help="throw away work in the tree that is in no patch"
+    )
+    actions.add_parser("refresh", help="write the tree's commits back to llvm_patches")
+    actions.add_parser("verify", help="check that the series applies and is in canonical form")
+    actions.add_parser("check-overlay", help="check that what the overlay compiles is enough")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = _parse()
+    try:
+        if options.action == "check-overlay":
+            plan = check_overlay()
+            print(f"sound: {len(plan.units())} translation units are compiled")
+            return
+        tree = patched_tree()
+        if options.action == "apply":
+            print(tree.apply(discard=options.discard))
+        elif options.action == "refresh":
+            print(*tree.refresh(), sep="\n")
+        else:
+            tree.verify()
+            print(f"{len(tree.series.patches())} patches apply and are in canonical form")
+    except (ToolchainError, CommandError, FileWriteError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiles a SavedModel ahead of time to a C++ header and an object file, for release mode."""
+
+import hashlib
+import importlib.util
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from absl import logging
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import atomic_write, write_text
+from compiler_opt_perf.toolchain.layout import ToolchainError
+
+
+@dataclass(frozen=True)
+class ReleaseModel:
+    """A place for a model in the compiler.
+
+    Attributes:
+      name: base name of header and object, as LLVM's sources include it.
+      cpp_class: class that the header defines.
+      generator: upstream's script that writes a mock model, relative to the LLVM tree.
+    """
+
+    name: str
+    cpp_class: str
+    generator: str
+
+
+_GENERATORS = "llvm/lib/Analysis/models"
+INLINE_MODEL = ReleaseModel(
+    "InlinerSizeModel", "llvm::InlinerSizeModel", f"{_GENERATORS}/gen-inline-oz-test-model.py"
+)
+EVICT_MODEL = ReleaseModel(
+    "RegAllocEvictModel",
+    "llvm::RegAllocEvictModel",
+    f"{_GENERATORS}/gen-regalloc-eviction-test-model.py",
+)
+MODELS = (INLINE_MODEL, EVICT_MODEL)
+
+# No CPU is named, so that the code runs on every x86-64 machine.
+_OPTIONS = (
+    "--multithreading=false",
+    "--tag_set=serve",
+    "--signature_def_key=action",
+    "--target_triple=x86_64-pc-linux-gnu",
+)
+
+
+def aot_compile(saved_model: Path, model: ReleaseModel, output: Path) -> None:
+    """Writes `output/<name>.h` and `output/<name>.o`; does nothing when they are up to date.
+
+    The digest of the SavedModel is kept beside them, as `<name>.digest`.
+
+    Args:
+      saved_model: directory with `saved_model.pb`; its signature "action" is compiled.
+      model: which of the compiler's models it is to be.
+      output: directory, made if needed.
+
+    Raises:
+      ToolchainError: no SavedModel there, or TensorFlow cannot compile it.
+    """
+    if not (saved_model / "saved_model.pb").is_file():
+        raise ToolchainError(
+            f"{saved_model}: no SavedModel (saved_model.pb is missing); name the folder that the "
+            "export of a policy has written"
+        )
+    digest = _digest(saved_model)
+    stamp = output / f"{model.name}.digest"
+    if stamp.is_file() and stamp.read_text() == digest:
+        return
+    logging.info("Compiling %s ahead of time to %s", saved_model, output / model.name)
+    stamp.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = Path(folder) / model.name
+        try:
+            run_command(
+                [venv_program("saved_model_cli"), "aot_compile_cpu", *_OPTIONS,
+                 "--dir", saved_model, "--output_prefix", prefix,
+                 "--cpp_class", model.cpp_class],
+                timeout_s=600,
+                env={"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
+            )  # fmt: skip
+        except CommandError as error:
+            raise ToolchainError(
+                f"{saved_model}: TensorFlow cannot compile it ahead of time (it needs a signature "
+                f"'action' with static shapes and no variables): {error}"
+            ) from error
+        for suffix in (".h", ".o"):
+            with atomic_write(output / f"{model.name}{suffix}") as temporary:
+                shutil.copyfile(f"{prefix}{suffix}", temporary)
+    write_text(stamp, digest)
+
+
+def generate_mock(tree: Path, model: ReleaseModel, output: Path) -> None:
+    """Writes upstream's mock model for `model`, as a SavedModel in the new directory `output`.
+
+    Raises:
+      ToolchainError: upstream's script fails.
+    """
+    try:
+        run_command(
+            [sys.executable, tree / model.generator, output],
+            timeout_s=600,
+            env={"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
+        )
+    except CommandError as error:
+        raise ToolchainError(f"{tree / model.generator}: {error}") from error
+
+
+def venv_program(name: str) -> Path:
+    """The program `name` of the virtual environment that runs this.
+
+    Raises:
+      ToolchainError: it is not there.
+    """
+    program = Path(sys.executable).with_name(name)
+    if not program.is_file():
+        raise ToolchainError(
+            f"{program}: no such program; run tools/bootstrap and use build/venv/bin/python"
+        )
+    return program
+
+
+def package_directory(package: str) -> Path:
+    """The folder of an installed Python package, without importing it.
+
+    Raises:
+      ToolchainError: it is not installed.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolchainError(
+            f"Python package {package} is not installed for {sys.executable}; run tools/bootstrap "
+            "and use build/venv/bin/python"
+        )
+    return Path(spec.submodule_search_locations[0])
+
+
+def _digest(saved_model: Path) -> str:
+    digest = hashlib.sha256(repr(_OPTIONS).encode())
+    for file in sorted(saved_model.rglob("*")):
+        if file.is_file():
+            digest.update(f"{file.relative_to(saved_model)}\n".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Builds the patched compiler: source, patches, models, CMake and Ninja."""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import logging
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import atomic_directory, write_text
+from compiler_opt_perf.toolchain import overlay
+from compiler_opt_perf.toolchain.aot import (
+    EVICT_MODEL,
+    INLINE_MODEL,
+    MODELS,
+    ReleaseModel,
+    aot_compile,
+    generate_mock,
+    package_directory,
+)
+from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.layout import (
+    BUILD,
+    LLVM_PREFIX,
+    LLVM_VERSION,
+    OVERLAY_PROJECT,
+    PATCHES,
+    ToolchainError,
+    exclusive,
+)
+from compiler_opt_perf.toolchain.patches import PatchedTree, patched_tree
+
+# Sets whose models are not the caller's to choose.
+DEVELOPMENT_SET = "dev"
+MOCK_SET = "mock"
+
+
+def build(
+    set_name: str,
+    inline_model: Path | None = None,
+    evict_model: Path | None = None,
+    build_directory: Path = BUILD,
+) -> Toolchain:
+    """Builds clang, opt and llc with one set of models, in `build/toolchain/<set_name>`.
+
+    Everything that does not depend on the models is compiled once for all sets. Two runs at once
+    are safe: the second waits. An up-to-date build takes about a second.
+
+    Args:
+      set_name: "dev" has no models (development and interactive mode only), "mock" has upstream's
+        mock models; any other name has the models given.
+      inline_model: SavedModel of the inliner's policy.
+      evict_model: SavedModel of the register allocator's eviction policy.
+      build_directory: folder of all outputs.
+
+    Returns:
+      The tools built.
+
+    Raises:
+      ToolchainError: no source, a patch that does not apply, an unsound overlay, a model that
+        cannot be compiled, or a compilation or link that fails.
+    """
+    models = _check_models(set_name, inline_model, evict_model)
+    stock_tool("llvm-config")
+    tree = patched_tree(build_directory)
+    with exclusive(build_directory / "overlay" / ".lock"):
+        tree.apply()
+        directory = build_directory / "toolchain" / set_name
+        (directory / "models").mkdir(parents=True, exist_ok=True)
+        if set_name == MOCK_SET:
+            models = _mock_models(tree.source, build_directory)
+        for model in MODELS:
+            if model in models:
+                aot_compile(models[model], model, directory / "models")
+            else:
+                for old in (directory / "models").glob(f"{model.name}.*"):
+                    old.unlink()
+        start = time.monotonic()
+        _write_plan(tree, build_directory / "overlay" / "plan.cmake")
+        _configure(tree, build_directory)
+        _compile(set_name, build_directory / "overlay")
+        logging.info("Built %s in %.0f s", directory / "bin", time.monotonic() - start)
+    return Toolchain.load(directory)
+
+
+def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
+    """Checks that linking what the overlay compiles with the stock archives is sound.
+
+    Returns:
+      What the overlay compiles.
+
+    Raises:
+      UnsoundOverlayError: it is not.
+    """
+    tree = patched_tree(build_directory)
+    tree.apply()
+    return _checked_plan(tree, tree.changed_files())
+
+
+def _check_models(
+    set_name: str, inline_model: Path | None, evict_model: Path | None
+) -> dict[ReleaseModel, Path]:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", set_name):
+        raise ToolchainError(
+            f"{set_name!r}: a model set's name holds letters, digits and '_', '.', '-' only"
+        )
+    given = {INLINE_MODEL: inline_model, EVICT_MODEL: evict_model}
+    models = {model: path for model, path in given.items() if path is not None}
+    if set_name in (DEVELOPMENT_SET, MOCK_SET) and models:
+        raise ToolchainError(
+            f"{set_name}: this set's models are fixed; choose another name for a set of your own"
+        )
+    if set_name not in (DEVELOPMENT_SET, MOCK_SET) and not models:
+        raise ToolchainError(
+            f"{set_name}: give a SavedModel for the inliner, for eviction, or for both (the set "
+            f"without models is called {DEVELOPMENT_SET})"
+        )
+    return models
+
+
+def _mock_models(source: Path, build_directory: Path) -> dict[ReleaseModel, Path]:
+    models = {}
+    for model in MODELS:
+        directory = build_directory / "models" / f"mock-{model.name}"
+        if not directory.is_dir():
+            logging.info("Generating upstream's mock model %s", directory)
+            with atomic_directory(directory) as partial:
+                generate_mock(source, model, partial)
+        models[model] = directory
+    return models
+
+
+def _checked_plan(tree: PatchedTree, changed: Sequence[str]) -> overlay.Plan:
+    allowed = overlay.load_allowances(PATCHES / "overlay.toml")
+    graph = overlay.IncludeGraph(tree.directory)
+    plan = overlay.make_plan(graph, changed, allowed)
+    overlay.check(graph, changed, allowed, plan.units())
+    return plan
+
+
+def _write_plan(tree: PatchedTree, path: Path) -> None:
+    """Writes the list of what to compile, unless it was written for the very same tree."""
+    changed = tree.changed_files()
+    digest = hashlib.sha256(Path(overlay.__file__).read_bytes())
+    for file in [PATCHES / "overlay.toml", *(tree.directory / name for name in changed)]:
+        content = file.read_bytes() if file.is_file() else b"removed"
+        digest.update(f"{file} {hashlib.sha256(content).hexdigest()}\n".encode())
+    key = f"# {digest.hexdigest()}\n"
+    if path.is_file() and path.read_text().startswith(key):
+        return
+    logging.info("Finding the translation units that %d patched files affect", len(changed))
+    plan = _checked_plan(tree, changed)
+    lists = {
+        "OVERLAY_COMMON": plan.common,
+        "OVERLAY_MODEL_DEPENDENT": plan.model_dependent,
+        **{f"OVERLAY_MAIN_{tool}": units for tool, units in plan.mains.items()},
+        "OVERLAY_DEVELOPMENT_MODE": ("ON" if plan.development_mode else "OFF",),
+    }
+    text = "".join(f"set({name} {' '.join(units)})\n" for name, units in lists.items())
+    write_text(path, key + text)
+
+
+def _configure(tree: PatchedTree, build_directory: Path) -> None:
+    sets = sorted(path.parent.name for path in (build_directory / "toolchain").glob("*/models"))
+    directory = build_directory / "overlay"
+    definitions = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_CXX_COMPILER": LLVM_PREFIX / "bin" / "clang++",
+        "LLVM_TREE": tree.directory,
+        "LLVM_PREFIX": LLVM_PREFIX,
+        "PLAN": directory / "plan.cmake",
+        "TENSORFLOW": package_directory("tensorflow"),
+        "TOOLCHAINS": build_directory / "toolchain",
+        "SETS": ";".join(sets),
+    }
+    command = ["cmake", "-G", "Ninja", "-S", str(OVERLAY_PROJECT), "-B", str(directory)]
+    command += [f"-D{name}={value}" for name, value in definitions.items()]
+    # Which models are there decides what is compiled, so it is a part of the configuration.
+    models = sorted((build_directory / "toolchain").glob("*/models/*.o"))
+    stamp = directory / "configured"
+    key = "\n".join([*command, *map(str, models)])
+    if stamp.is_file() and stamp.read_text() == key:
+        return
+    stamp.unlink(missing_ok=True)
+    try:
+        run_command(command, timeout_s=300)
+    except CommandError as error:
+        raise ToolchainError(f"{OVERLAY_PROJECT}: cannot be configured: {error}") from error
+    write_text(stamp, key)
+
+
+def _compile(set_name: str, directory: Path) -> None:
+    logging.info("Compiling and linking clang, opt and llc (model set %s)", set_name)
+    jobs = os.cpu_count() or 1
+    try:
+        run_command(
+            ["ninja", "-C", directory, f"-j{jobs}", f"toolchain_{set_name}"], timeout_s=7200
+        )
+    except CommandError as error:
+        log = directory / "build.log"
+        write_text(log, error.stderr)
+        raise ToolchainError(
+            f"LLVM {LLVM_VERSION} with the patches does not build; the whole output is in {log}: "
+            f"{error}"
+        ) from error

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Where things are, which LLVM they are for, and the error every step of the toolchain raises."""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from absl import logging
+
+LLVM_VERSION = "19.1.7"
+LLVM_MAJOR = LLVM_VERSION.split(".")[0]
+
+REPO_ROOT = Path(__file__).resolve().parents[2]
+BUILD = REPO_ROOT / "build"
+PATCHES = REPO_ROOT / "llvm_patches" / LLVM_VERSION
+OVERLAY_PROJECT = REPO_ROOT / "tools" / "overlay"
+
+# The distribution's LLVM: headers, static archives and the tools that are not patched.
+LLVM_PREFIX = Path("/usr/lib") / f"llvm-{LLVM_MAJOR}"
+
+
+class ToolchainError(Exception):
+    """A step of fetching, patching or building failed; the message says where and what to do."""
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the lock file `path`; a second process waits here until the first one is done."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.info("%s is held by another run: waiting for it", path)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

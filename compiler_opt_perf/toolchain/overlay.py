@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the overlay build must compile, and whether that is sound.
+
+The overlay links a few freshly compiled translation units (TUs) with the distribution's static
+archives of the same LLVM. That is sound only if every TU that includes a patched header is compiled
+anew, or if the patch leaves alone all that the other TUs see of that header.
+"""
+
+import os
+import re
+import tomllib
+from collections import defaultdict, deque
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compiler_opt_perf.toolchain.layout import ToolchainError
+
+# Folders whose code is linked into the tools, and the include paths it is compiled with.
+_CODE = (
+    "llvm/include", "llvm/lib", "llvm/tools/llc", "llvm/tools/opt",
+    "clang/include", "clang/lib", "clang/tools/driver", "polly/include", "polly/lib",
+)  # fmt: skip
+_INCLUDE_PATHS = ("llvm/include", "clang/include", "polly/include")
+_HEADERS = (".h", ".def", ".inc")
+_UNITS = (".cpp", ".c", ".cc")
+# Neither compiled nor included: builds other than the overlay, tests, text.
+_INERT = re.compile(
+    r"(^|/)CMakeLists\.txt$|\.(cmake|md|rst|txt|py)$|^(llvm|clang)/(docs|test|unittests|utils)/"
+)
+# The mains of the three tools are compiled always: no archive holds them.
+TOOLS = {"clang": "clang/tools/driver", "llc": "llvm/tools/llc", "opt": "llvm/tools/opt"}
+
+# Macros by which the build differs from the archives'.
+_DEVELOPMENT_MODE = "LLVM_HAVE_TFLITE"
+_MODELS = "LLVM_HAVE_TF_AOT"
+_SWITCHES = (_DEVELOPMENT_MODE, _MODELS)
+
+# A header that more TUs include would make the overlay slow: put the new declarations elsewhere.
+MAX_CLOSURE = 40
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
+
+
+class UnsoundOverlayError(ToolchainError):
+    """An archive member would disagree with a recompiled TU about a patched header."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """A patched header of which only the users of certain names need to be compiled anew.
+
+    Attributes:
+      header: path in the LLVM tree.
+      symbols: every name whose meaning, value or layout the patches change.
+      reason: why the rest of the header is as it was for all other users.
+    """
+
+    header: str
+    symbols: tuple[str, ...]
+    reason: str
+
+
+def load_allowances(path: Path) -> tuple[Allowance, ...]:
+    """Reads the `[[allow]]` tables of `overlay.toml`; no file means none.
+
+    Raises:
+      ToolchainError: a table lacks one of header, symbols and reason.
+    """
+    if not path.is_file():
+        return ()
+    try:
+        document = tomllib.loads(path.read_text())
+        tables = [
+            Allowance(str(table["header"]), tuple(table["symbols"]), str(table["reason"]))
+            for table in document.get("allow", [])
+        ]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise ToolchainError(
+            f"{path}: every [[allow]] table needs header, symbols and reason: {error!r}"
+        ) from error
+    for table in tables:
+        if not table.symbols or not table.reason.strip():
+            raise ToolchainError(f"{path}: the entry for {table.header} gives no symbols or reason")
+    return tuple(tables)
+
+
+class IncludeGraph:
+    """Which files of an LLVM tree include which, whatever the preprocessor's conditions say.
+
+    Attributes:
+      files: every source and header, relative to the tree.
+      switched: for each switch of the build, the files in which its name occurs.
+    """
+
+    def __init__(self, tree: Path):
+        self.tree = tree
+        self.files = self._list_files()
+        self.switched: dict[str, set[str]] = {switch: set() for switch in _SWITCHES}
+        self._includers: dict[str, set[str]] = defaultdict(set)
+        by_name: dict[str, list[str]] = defaultdict(list)
+        for file in self.files:
+            by_name[file.rpartition("/")[2]].append(file)
+        for file in self.files:
+            text = (tree / file).read_bytes()
+            for switch, files in self.switched.items():
+                if switch.encode() in text:
+                    files.add(file)
+            for target in _INCLUDE.findall(text):
+                for found in self._resolve(file, target.decode(errors="replace"), by_name):
+                    self._includers[found].add(file)
+
+    def _list_files(self) -> set[str]:
+        files: set[str] = set()
+        for part in _CODE:
+            for folder, _, names in os.walk(self.tree / part):
+                relative = os.path.relpath(folder, self.tree)
+                files.update(f"{relative}/{n}" for n in names if n.endswith(_HEADERS + _UNITS))
+        return files
+
+    def _resolve(self, file: str, target: str, by_name: dict[str, list[str]]) -> list[str]:
+        beside = f"{file.rpartition('/')[0]}/{target}"
+        if "../" in target:
+            beside = os.path.normpath(beside)
+        if beside in self.files:
+            return [beside]
+        for path in _INCLUDE_PATHS:
+            if f"{path}/{target}" in self.files:
+                return [f"{path}/{target}"]
+        # A library's private include path: every header whose path ends so, to be on the safe side.
+        suffix = "/" + target.lstrip("./")
+        return [c for c in by_name.get(target.rpartition("/")[2], ()) if c.endswith(suffix)]
+
+    def closure(self, headers: Iterable[str]) -> set[str]:
+        """`headers` and every file that includes one of them, directly or not."""
+        seen = set(headers)
+        queue = deque(seen)
+        while queue:
+            for includer in self._includers.get(queue.popleft(), ()):
+                if includer not in seen:
+                    seen.add(includer)
+                    queue.append(includer)
+        return seen
+
+    def mentioning(self, files: Iterable[str], names: Iterable[str]) -> set[str]:
+        """Those of `files` in whose text one of `names` occurs as a whole word."""
+        pattern = re.compile(
+            rb"\b(" + b"|".join(re.escape(name.encode()) for name in names) + rb")\b"
+        )
+        return {file for file in files if pattern.search((self.tree / file).read_bytes())}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to compile. All paths are relative to the tree.
+
+    Attributes:
+      common: TUs that are the same whatever model is compiled in.
+      model_dependent: TUs that include an ahead-of-time compiled model or ask whether there is one.
+      mains: tool name to the TUs of its main program.
+      development_mode: whether the tree can evaluate models without TensorFlow Lite's sources.
+    """
+
+    common: tuple[str, ...]
+    model_dependent: tuple[str, ...]
+    mains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    development_mode: bool = True
+
+    def units(self) -> set[str]:
+        """Every TU that is compiled."""
+        return {
+            *self.common,
+            *self.model_dependent,
+            *(u for main in self.mains.values() for u in main),
+        }
+
+
+def make_plan(graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[Allowance]) -> Plan:
+    """Finds the TUs to compile: those changed, and those that see a changed header or macro.
+
+    Args:
+      graph: includes of the patched tree.
+      changed: files that differ from the pristine tree.
+      allowed: headers of which only some users are compiled anew.
+
+    Raises:
+      UnsoundOverlayError: a changed file is of a kind that the overlay cannot rebuild.
+    """
+    allowances = {allowance.header: allowance for allowance in allowed}
+    units: set[str] = set()
+    for file in sorted(changed):
+        if file in graph.files and file.endswith(_UNITS):
+            units.add(file)
+        elif file in graph.files:
+            units |= affected_units(graph, file, allowances.get(file))
+        elif not _INERT.search(file):
+            raise UnsoundOverlayError(
+                f"{file}: patched, but the overlay cannot rebuild what depends on this file; "
+                "change only C++ sources, headers, CMake files, tests and documentation"
+            )
+    # The archives were built without development mode and without models. A series that has not
+    # come to the LiteRT back-end yet can only be built without development mode.
+    evaluator = graph.tree / "llvm/lib/Analysis/TFLiteUtils.cpp"
+    development_mode = evaluator.is_file() and b"tensorflow/lite/" not in evaluator.read_bytes()
+    if development_mode:
+        units |= _units(graph.closure(graph.switched[_DEVELOPMENT_MODE]))
+    model_dependent = _units(graph.closure(graph.switched[_MODELS]))
+    mains = {
+        tool: tuple(sorted(f for f in _units(graph.files) if f.startswith(f"{folder}/")))
+        for tool, folder in TOOLS.items()
+    }
+    common = units - model_dependent - {unit for main in mains.values() for unit in main}
+    return Plan(tuple(sorted(common)), tuple(sorted(model_dependent)), mains, development_mode)
+
+
+def affected_units(graph: IncludeGraph, header: str, allowance: Allowance | None) -> set[str]:
+    """TUs that must be compiled anew because `header` is patched."""
+    closure = graph.closure([header])
+    if allowance is not None:
+        users = graph.mentioning(closure - {header}, allowance.symbols)
+        closure = graph.closure(users)
+    return _units(closure)
+
+
+def check(
+    graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[Allowance], compiled: Set[str]
+) -> None:
+    """Checks that linking the `compiled` TUs with the stock archives is sound.
+
+    Raises:
+      UnsoundOverlayError: naming the header and the TUs that would be missed.
+    """
+    allowances = {allowance.header: allowance for allowance in allowed}
+    changed = set(changed)
+    for header in sorted(allowances.keys() - changed):
+        raise UnsoundOverlayError(
+            f"{header}: on the list of allowed headers, but no patch touches it; remove the entry"
+        )
+    for file in sorted(changed & graph.files):
+        if file.endswith(_UNITS):
+            if file not in compiled:
+                raise UnsoundOverlayError(f"{file}: patched, but not compiled by the overlay")
+            continue
+        affected = affected_units(graph, file, allowances.get(file))
+        if len(affected) > MAX_CLOSURE:
+            raise UnsoundOverlayError(
+                f"{file}: patched, and {len(affected)} translation units include it; move the new "
+                "declarations to a header of their own or, when other users see no difference, "
+                "name the changed symbols in overlay.toml beside the series"
+            )
+        missed = sorted(affected - compiled)
+        if missed:
+            raise UnsoundOverlayError(
+                f"{file}: patched, but {len(missed)} of the translation units that include it come "
+                f"from the stock archives: {', '.join(missed[:5])}"
+            )
+
+
+def _units(files: Iterable[str]) -> set[str]:
+    return {file for file in files if file.endswith(_UNITS)}

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The patch series: applied to a tree of its own, refreshed from it, verified.
+
+`build/llvm-19.1.7` is a git repository: one commit holds the pristine source, then comes one commit
+a patch. Work on the patches happens there, with plain git; `refresh` writes the commits back to
+`llvm_patches/19.1.7` and `apply` never throws away what has not been written back.
+"""
+
+import hashlib
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from absl import logging
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import atomic_directory, write_text
+from compiler_opt_perf.toolchain.layout import (
+    BUILD,
+    LLVM_VERSION,
+    PATCHES,
+    ToolchainError,
+    exclusive,
+)
+from compiler_opt_perf.toolchain.source import llvm_source
+
+_BRANCH = "patched"
+_BASE = "refs/overlay/base"
+_APPLIED = "refs/overlay/applied"
+# Commits are the same on every machine: hashes depend on the source and the patches alone.
+_IDENTITY = {"NAME": "compiler-opt-perf", "EMAIL": "compiler-opt-perf@localhost"}
+_EPOCH = "2025-01-14T00:00:00+0000"
+_FORMAT = ("--zero-commit", "--no-signature", "--no-numbered", "--full-index")
+
+
+class PatchError(ToolchainError):
+    """A patch does not apply, the series is not in order, or work would be lost."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The patches of one LLVM release: a folder with `series` and the files it names."""
+
+    directory: Path
+
+    def patches(self) -> list[Path]:
+        """The patch files in order of application.
+
+        Raises:
+          PatchError: no series file, a file it names is missing, or a patch it does not name.
+        """
+        series = self.directory / "series"
+        if not series.is_file():
+            raise PatchError(f"{series}: no such file; it lists the patches, one name a line")
+        lines = (line.strip() for line in series.read_text().splitlines())
+        names = [line for line in lines if line and not line.startswith("#")]
+        for name in names:
+            if not (self.directory / name).is_file():
+                raise PatchError(
+                    f"{series}: names {name}, which is not there; restore the file or remove the "
+                    "line"
+                )
+        for path in sorted(self.directory.glob("*.patch")):
+            if path.name not in names:
+                raise PatchError(
+                    f"{path}: not named in {series}; add the line where it belongs or remove the "
+                    "file"
+                )
+        return [self.directory / name for name in names]
+
+    def digest(self) -> str:
+        """Changes when a patch or the order does."""
+        digest = hashlib.sha256()
+        for patch in self.patches():
+            digest.update(f"{patch.name}\n".encode() + patch.read_bytes())
+        return digest.hexdigest()
+
+
+class PatchedTree:
+    """The git repository with the patched source.
+
+    Args:
+      series: the patches.
+      source: a pristine LLVM tree of the same release, only read.
+      directory: where the repository is or will be.
+    """
+
+    def __init__(self, series: Series, source: Path, directory: Path):
+        self.series = series
+        self.source = source
+        self.directory = directory
+
+    def apply(self, discard: bool = False) -> Path:
+        """Brings the tree to the series; files that do not change keep their times.
+
+        Does nothing when neither the series nor the source have changed since the last time, so
+        that work in progress in the tree is built as it stands.
+
+        Args:
+          discard: throw away commits and edits in the tree that are not in the series.
+
+        Returns:
+          The tree's directory.
+
+        Raises:
+          PatchError: a patch does not apply, or work would be lost.
+        """
+        with exclusive(self.directory.with_name(self.directory.name + ".lock")):
+            if not (self.directory / ".git").is_dir():
+                with atomic_directory(self.directory) as partial:
+                    fresh = PatchedTree(self.series, self.source, partial)
+                    fresh._create()
+                    fresh._check_out(fresh._commit_series())
+                return self.directory
+            if not discard and self._stamp().is_file():
+                if self._stamp().read_text() == self._key():
+                    return self.directory
+                self._refuse_to_lose_work()
+            self._check_out(self._commit_series())
+        return self.directory
+
+    def refresh(self) -> list[Path]:
+        """Writes the tree's commits to the series' folder, in canonical form.
+
+        Returns:
+          The patch files written.
+
+        Raises:
+          PatchError: edits are not committed, or the history is not a line from the base.
+        """
+        edits = self._git("status", "--porcelain").strip()
+        if edits:
+            raise PatchError(
+                f"{self.directory}: these edits are in no commit yet; commit them (git commit, or "
+                f"git commit --fixup and git rebase -i {_BASE}), then refresh:\n{edits}"
+            )
+        if self._git("merge-base", _BASE, "HEAD").strip() != self._resolve(_BASE) or self._git(
+            "rev-list", "--merges", f"{_BASE}..HEAD"
+        ):
+            raise PatchError(
+                f"{self.directory}: its history is not one line of commits from the pristine "
+                f"source; rebase it: git rebase {_BASE}"
+            )
+        with tempfile.TemporaryDirectory(dir=self.series.directory.parent) as name:
+            files = self._format_patches("HEAD", Path(name))
+            kept = {file.name for file in files}
+            for old in self.series.directory.glob("*.patch"):
+                if old.name not in kept:
+                    old.unlink()
+            for file in files:
+                shutil.copyfile(file, self.series.directory / file.name)
+        write_text(self.series.directory / "series", "".join(f"{file.name}\n" for file in files))
+        self._git("update-ref", _APPLIED, "HEAD")
+        self._stamp().write_text(self._key())
+        return self.series.patches()
+
+    def verify(self) -> None:
+        """Checks that the series applies and is what `refresh` would write.
+
+        Raises:
+          PatchError: naming the first patch that differs.
+        """
+        self.apply()
+        patches = self.series.patches()
+        with tempfile.TemporaryDirectory() as name:
+            expected = self._format_patches(self._commit_series(), Path(name))
+            for patch, canonical in zip(patches, expected, strict=True):
+                if patch.name != canonical.name:
+                    raise PatchError(f"{patch}: should be named {canonical.name}; {_REMEDY}")
+                if patch.read_bytes() != canonical.read_bytes():
+                    line = _first_difference(patch.read_text(), canonical.read_text())
+                    raise PatchError(f"{patch}:{line}: not in canonical form; {_REMEDY}")
+
+    def changed_files(self) -> list[str]:
+        """Files that differ from the pristine source, new ones included, as the tree stands now."""
+        changed = self._git("diff", "--name-only", _BASE, "--")
+        untracked = self._git("ls-files", "--others", "--exclude-standard")
+        return sorted({*changed.splitlines(), *untracked.splitlines()})
+
+    def _create(self) -> None:
+        self._git("init", "--quiet", f"--initial-branch={_BRANCH}")
+        # The source is taken byte by byte, whatever attributes it carries.
+        attributes = self.directory / ".git" / "info" / "attributes"
+        attributes.parent.mkdir(exist_ok=True)
+        attributes.write_text("* -text\n")
+
+    def _commit_base(self) -> str:
+        """The commit that holds the pristine source."""
+        with tempfile.TemporaryDirectory() as scratch:
+            index = str(Path(scratch) / "index")
+            self._git("add", "--all", "--force", ".", work_tree=self.source, index=index)
+            tree = self._git("write-tree", index=index).strip()
+        identity = {f"GIT_AUTHOR_{name}": value for name, value in _IDENTITY.items()}
+        return self._git(
+            "commit-tree", tree, "-m", f"LLVM {LLVM_VERSION}",
+            env={**identity, "GIT_AUTHOR_DATE": _EPOCH, "GIT_COMMITTER_DATE": _EPOCH},
+        ).strip()  # fmt: skip
+
+    def _commit_series(self) -> str:
+        """Makes the commits, without touching the work tree; returns the last one."""
+        patches = self.series.patches()
+        base = self._commit_base()
+        self._git("update-ref", _BASE, base)
+        commit = base
+        with tempfile.TemporaryDirectory() as scratch:
+            index = str(Path(scratch) / "index")
+            self._git("read-tree", base, index=index)
+            for patch in patches:
+                commit = self._commit_patch(patch, commit, index, Path(scratch))
+        return commit
+
+    def _commit_patch(self, patch: Path, parent: str, index: str, scratch: Path) -> str:
+        message, diff = scratch / "message", scratch / "diff"
+        with open(patch, "rb") as stream:
+            try:
+                # -b keeps prefixes such as [MLGO] in the subject.
+                info = run_command(["git", "mailinfo", "-b", message, diff], stdin=stream).stdout
+            except CommandError as error:
+                raise PatchError(f"{patch}: no patch in git format-patch form: {error}") from error
+        header = dict(line.split(": ", 1) for line in info.splitlines() if ": " in line)
+        if not {"Author", "Email", "Subject", "Date"} <= header.keys():
+            raise PatchError(
+                f"{patch}: From, Date or Subject is missing; write it with git format-patch"
+            )
+        try:
+            self._git("apply", "--cached", "--whitespace=nowarn", str(diff), index=index)
+        except CommandError as error:
+            raise PatchError(self._explain_failure(patch, error)) from error
+        message.write_text(f"{header['Subject']}\n\n{message.read_text()}".rstrip() + "\n")
+        env = {
+            "GIT_AUTHOR_NAME": header["Author"],
+            "GIT_AUTHOR_EMAIL": header["Email"],
+            "GIT_AUTHOR_DATE": header["Date"],
+            "GIT_COMMITTER_DATE": header["Date"],
+        }
+        tree = self._git("write-tree", index=index).strip()
+        return self._git("commit-tree", tree, "-p", parent, "-F", str(message), env=env).strip()
+
+    def _explain_failure(self, patch: Path, error: CommandError) -> str:
+        found = re.search(r"patch failed: (.+):(\d+)", error.stderr)
+        other = re.search(r"error: (.+)", error.stderr)
+        where = (
+            f"{found[1]}: the hunk at line {found[2]} does not match"
+            if found
+            else (other[1] if other else error.reason)
+        )
+        return (
+            f"{patch}: does not apply to LLVM {LLVM_VERSION} with the patches before it: {where}. "
+            f"Take it and the later ones out of {self.series.directory / 'series'}, run "
+            f"tools/patches apply, put it right in {self.directory} with git am --3way, and run "
+            "tools/patches refresh"
+        )
+
+    def _check_out(self, commit: str) -> None:
+        # reset --hard writes only the files that differ, so that ninja rebuilds only those.
+        self._git("reset", "--quiet", "--hard", commit)
+        self._git("clean", "--quiet", "--force", "-d")
+        self._git("update-ref", _APPLIED, commit)
+        self._stamp().write_text(self._key())
+
+    def _refuse_to_lose_work(self) -> None:
+        edits = self._git("status", "--porcelain").strip()
+        commits = self._git("log", "--format=%h %s", f"{_APPLIED}..HEAD").strip()
+        if edits or commits:
+            raise PatchError(
+                f"{self.directory}: the series has changed, and applying it would throw away this "
+                "work; write it into the series with tools/patches refresh, or drop it with "
+                f"tools/patches apply --discard:\n{commits}\n{edits}".rstrip()
+            )
+
+    def _format_patches(self, commit: str, folder: Path) -> list[Path]:
+        output = self._git(
+            "format-patch", *_FORMAT, f"--output-directory={folder}", f"{_BASE}..{commit}"
+        )
+        return [Path(line) for line in output.splitlines()]
+
+    def _key(self) -> str:
+        origin = self.source.with_name(self.source.name + ".origin")
+        source = origin.read_text() if origin.is_file() else str(self.source)
+        return f"{source}\n{self.series.digest()}\n"
+
+    def _stamp(self) -> Path:
+        return self.directory / ".git" / "overlay-applied"
+
+    def _resolve(self, revision: str) -> str:
+        return self._git("rev-parse", revision).strip()
+
+    def _git(
+        self,
+        *arguments: str,
+        work_tree: Path | None = None,
+        index: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> str:
+        """Runs git on the repository, without the user's settings; returns what it printed."""
+        repository = self.directory / ".git"
+        settings = {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_INDEX_FILE": index or str(repository / "index"),
+            **{f"GIT_COMMITTER_{name}": value for name, value in _IDENTITY.items()},
+            **(env or {}),
+        }
+        # The source can be had again: neither compression nor a flush per file is worth its time.
+        fast = ("-c", "core.compression=0", "-c", "core.fsync=none", "-c", "gc.auto=0")
+        return run_command(
+            ["git", *fast, f"--git-dir={repository}",
+             f"--work-tree={work_tree or self.directory}", *arguments],
+            cwd=work_tree or self.directory,
+            env=settings,
+        ).stdout  # fmt: skip
+
+
+_REMEDY = "run tools/patches apply and then tools/patches refresh"
+
+
+def _first_difference(left: str, right: str) -> int:
+    lines = zip(left.splitlines(), right.splitlines(), strict=False)
+    for number, (one, other) in enumerate(lines, start=1):
+        if one != other:
+            return number
+    return min(left.count("\n"), right.count("\n")) + 1
+
+
+def patched_tree(build: Path = BUILD) -> PatchedTree:
+    """The repository `build/llvm-19.1.7` for this release's series; fetches the source if needed.
+
+    Raises:
+      ToolchainError: the source cannot be had.
+    """
+    tree = PatchedTree(Series(PATCHES), llvm_source(build=build), build / f"llvm-{LLVM_VERSION}")
+    logging.debug("Patched tree %s from %s", tree.directory, tree.source)
+    return tree
