@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Real programs from Debian's source packages: how each is built and what it is run on.
+"""Real programs from Debian's source packages: how each is built.
 
 One table row a program. The programs' own build systems are not used: a list of sources and flags
 builds in seconds, the same way for each, and yields compile_commands.json as a by-product.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +43,7 @@ class Program:
       flags: preprocessor and language flags; relative include folders refer to the source tree.
       libraries: link flags.
       generated: headers (name, text) that the package's own build system would write.
-      workload: arguments of a run; "{input}" is the input file.
-      workload_inputs: globs, relative to the source tree, whose files make up the input.
+      workload_inputs: globs, relative to the source tree, whose files make up an input for runs.
     """
 
     name: str
@@ -55,7 +53,6 @@ class Program:
     excluded: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     generated: tuple[tuple[str, str], ...] = ()
-    workload: tuple[str, ...] = ()
     workload_inputs: tuple[str, ...] = ()
 
 
@@ -82,7 +79,6 @@ PROGRAMS: dict[str, Program] = {
                 "-Ilib/dictBuilder",
             ),
             libraries=("-lpthread",),
-            workload=("-9", "--single-thread", "-f", "-q", "-o", "/dev/null", "{input}"),
             workload_inputs=("lib/*/*.[ch]", "programs/*.[ch]"),
         ),
         Program(
@@ -207,8 +203,3 @@ def _write_input(program: Program, tree: Path, path: Path) -> Path | None:
         for file in files:
             stream.write(file.read_bytes())
     return path
-
-
-def workload_arguments(program: Program, built: Path) -> list[str]:
-    """Arguments of the program's workload, for a program built into the folder `built`."""
-    return [word.replace("{input}", os.fspath(built / "input")) for word in program.workload]

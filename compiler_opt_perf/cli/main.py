@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Entry point of `cop`: finds the verb, parses its flags, turns errors into one message."""
+
+import logging as standard_logging
+import sys
+from collections.abc import Sequence
+
+from absl import flags, logging
+
+from compiler_opt_perf import __version__
+from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verbs import VERBS
+
+_EXIT_FAILURE = 1
+_EXIT_USAGE = 2
+_EXIT_INTERRUPTED = 130
+
+
+def overview(verbs: Sequence[Verb]) -> str:
+    """The verbs with their summaries."""
+    width = max(len(verb.name) for verb in verbs)
+    lines = [
+        f"compiler-opt-perf {__version__}: machine-learned optimisation in LLVM, with PMU data"
+    ]
+    lines += ["", "Verbs (cop VERB --help tells more):"]
+    lines += [f"  {verb.name:{width}}  {verb.summary}" for verb in verbs]
+    return "\n".join(lines)
+
+
+def find_verb(words: Sequence[str]) -> tuple[Verb, list[str]]:
+    """The verb that `words` begin with, and the words after it. Raises UsageError."""
+    for verb in VERBS:
+        name = verb.name.split()
+        if list(words[: len(name)]) == name:
+            return verb, list(words[len(name) :])
+    group = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
+    raise UsageError(f"no verb {' '.join(words[:2])!r}\n\n{overview(group or VERBS)}")
+
+
+def _log_to_stderr() -> None:
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(standard_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    flags.FLAGS.mark_as_parsed()
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs one command line (without the program's name) and returns its exit status."""
+    _log_to_stderr()
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(overview(VERBS))
+        return 0
+    if argv[0] == "--version":
+        print(__version__)
+        return 0
+    label = "cop"
+    try:
+        verb, rest = find_verb(argv)
+        label = f"cop {verb.name}"
+        options = rest[: rest.index("--")] if "--" in rest else rest
+        if "--help" in options or "-h" in options:
+            print(verb.help())
+            return 0
+        values = verb.flag_values()
+        verb.run(values, values([label, *rest])[1:])
+    except (flags.Error, UsageError) as error:
+        print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
+        return _EXIT_USAGE
+    except KeyboardInterrupt:
+        print(f"{label}: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except Exception as error:
+        # The package's own exceptions are messages to the user; any other is a bug of ours and
+        # shows where it is.
+        if not type(error).__module__.startswith("compiler_opt_perf."):
+            raise
+        print(f"{label}: error: {error}", file=sys.stderr)
+        return _EXIT_FAILURE
+    return 0
+
+
+def main() -> None:
+    """Console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a verb of the console command is: its flags, its help, what it calls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from absl import flags
+
+
+class UsageError(Exception):
+    """A command line that cannot be meant; the message says what to write instead."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb.
+
+    Attributes:
+      name: as typed, e.g. "corpus extract".
+      summary: one sentence.
+      example: a command line that works, without the leading "cop".
+      define: adds the verb's flags.
+      run: does the work, given the parsed flags and the arguments that are no flags.
+    """
+
+    name: str
+    summary: str
+    example: str
+    define: Callable[[flags.FlagValues], None]
+    run: Callable[[flags.FlagValues, list[str]], None]
+
+    def flag_values(self) -> flags.FlagValues:
+        """The verb's own flags; it knows no others, so that a misspelt one is an error."""
+        values = flags.FlagValues()
+        values.set_gnu_getopt(True)
+        self.define(values)
+        return values
+
+    def help(self) -> str:
+        """Summary, example and flags."""
+        lines = [f"cop {self.name}: {self.summary}", "", "Example:", f"  cop {self.example}", ""]
+        values = self.flag_values()
+        names = sorted(values)
+        if names:
+            lines.append("Flags:")
+        for name in names:
+            flag = values[name]
+            # A required flag has a validator and no default.
+            default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+            lines.append(f"  --{name}: {flag.help}{default}")
+        return "\n".join(lines)

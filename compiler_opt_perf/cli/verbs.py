@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs: each turns flags into one call of the package.
+
+Imports of the floors below are inside the functions, so that `cop --help` and the light verbs do
+not wait for TensorFlow.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.toolchain.layout import BUILD
+
+
+def _path(values: Any, name: str) -> Path | None:
+    text = getattr(values, name)
+    return Path(text) if text else None
+
+
+def _required_path(values: Any, name: str) -> Path:
+    return Path(getattr(values, name))
+
+
+def _define_path(values: flags.FlagValues, name: str, help: str, required: bool = True) -> None:
+    flags.DEFINE_string(name, None, help, flag_values=values, required=required)
+
+
+def _define_problem(values: flags.FlagValues) -> None:
+    flags.DEFINE_enum(
+        "problem", None, sorted(PROBLEMS), "what is decided", flag_values=values, required=True
+    )
+
+
+def _define_toolchain(values: flags.FlagValues, name: str, default: str) -> None:
+    flags.DEFINE_string(
+        name, str(BUILD / "toolchain" / default), "folder of the patched tools", flag_values=values
+    )
+
+
+def _no_arguments(arguments: list[str]) -> None:
+    if arguments:
+        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
+
+
+# cop toolchain build
+
+
+def _define_toolchain_build(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "set",
+        "dev",
+        "name of the model set: dev has no models, mock upstream's mock models, any other name the "
+        "models given",
+        flag_values=values,
+    )
+    _define_path(values, "inline_model", "SavedModel of an inline-size policy", required=False)
+    _define_path(values, "evict_model", "SavedModel of a regalloc-evict policy", required=False)
+
+
+def _toolchain_build(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.toolchain.build import build
+
+    _no_arguments(arguments)
+    models = _path(values, "inline_model"), _path(values, "evict_model")
+    print(build(values.set, *models).directory)
+
+
+# cop program build
+
+
+def _define_program_build(values: flags.FlagValues) -> None:
+    _define_path(values, "output", "folder for the binary, compile_commands.json and an input")
+    _define_path(
+        values, "source", "unpacked source package; fetched from Debian when absent", required=False
+    )
+
+
+def _program_build(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, find_program
+    from compiler_opt_perf.toolchain.installation import stock_tool
+    from compiler_opt_perf.toolchain.source import debian_source
+
+    if len(arguments) != 1:
+        raise UsageError(f"expected one program: {', '.join(sorted(PROGRAMS))}")
+    program = find_program(arguments[0])
+    tree = _path(values, "source") or debian_source(program.source_package)
+    output = _required_path(values, "output")
+    print(build_program(program, tree, output, clang=stock_tool("clang")).binary)
+
+
+# cop collect
+
+
+def _define_collect(values: flags.FlagValues) -> None:
+    _define_path(values, "binary", "program built with debug info for profiling and a build-id")
+    _define_path(values, "output", "the manifest, NAME.pmu.json; sample profiles go beside it")
+    _define_path(values, "stdin", "file that the program reads", required=False)
+    for name, what in (("I1", "L1 instruction"), ("D1", "L1 data"), ("LL", "last-level")):
+        flags.DEFINE_string(
+            name, None, f"{what} cache as SIZE,WAYS,LINE in bytes", flag_values=values
+        )
+    flags.DEFINE_float("timeout", None, "limit of the simulated run, seconds", flag_values=values)
+
+
+def _collect(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+    from compiler_opt_perf.pmu.collect import collect
+    from compiler_opt_perf.pmu.report import summarize
+
+    caches = {}
+    for name, field in (("I1", "i1"), ("D1", "d1"), ("LL", "ll")):
+        text = getattr(values, name)
+        if text is None:
+            continue
+        try:
+            size, ways, line = (int(number) for number in text.split(","))
+        except ValueError:
+            raise UsageError(f"--{name}={text}: expected SIZE,WAYS,LINE, e.g. 32768,8,64") from None
+        caches[field] = Cache(size, ways, line)
+    manifest = collect(
+        _required_path(values, "binary"),
+        arguments,
+        _required_path(values, "output"),
+        geometry=CacheGeometry(**caches),
+        stdin=_path(values, "stdin"),
+        timeout_s=values.timeout,
+    )
+    print(summarize(manifest), end="")
+
+
+# cop profile show, cop profile check
+
+
+def _define_nothing(values: flags.FlagValues) -> None:
+    pass
+
+
+def _manifest_argument(arguments: list[str]) -> Path:
+    if len(arguments) != 1:
+        raise UsageError("expected one manifest, NAME.pmu.json")
+    return Path(arguments[0])
+
+
+def _profile_show(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.manifest import Manifest
+    from compiler_opt_perf.pmu.report import summarize
+
+    print(summarize(Manifest.load(_manifest_argument(arguments))), end="")
+
+
+def _define_profile_check(values: flags.FlagValues) -> None:
+    _define_path(values, "binary", "the program that must be the profiled one", required=False)
+
+
+def _profile_check(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.manifest import Manifest
+
+    path = _manifest_argument(arguments)
+    manifest = Manifest.load(path)
+    manifest.verify_files()
+    binary = _path(values, "binary")
+    if binary is not None:
+        manifest.verify_binary(binary)
+    checked = f" and {binary} is the profiled program" if binary else ""
+    print(f"{path}: {len(manifest.events)} sample profiles are intact{checked}")
+
+
+# cop corpus extract
+
+
+def _define_corpus_extract(values: flags.FlagValues) -> None:
+    _define_problem(values)
+    _define_path(values, "output", "folder for the corpora train/ and held_out/")
+    flags.DEFINE_float("held_out", 0.3, "share of modules kept from training", flag_values=values)
+    flags.DEFINE_integer("seed", 1, "of the split", flag_values=values)
+
+
+def _corpus_extract(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.extract import extract_corpus
+    from compiler_opt_perf.toolchain.installation import stock_tool
+
+    commands: dict[str, Path] = {}
+    for word in arguments:
+        name, equals, path = word.partition("=")
+        if not equals or name in commands:
+            raise UsageError(f"{word!r}: expected PROGRAM=compile_commands.json, each program once")
+        commands[name] = Path(path)
+    if not commands:
+        raise UsageError("expected at least one PROGRAM=compile_commands.json")
+    if not 0 < values.held_out < 1:
+        raise UsageError(f"--held_out={values.held_out}: expected a share between 0 and 1")
+    problem = PROBLEMS[values.problem]
+    output = _required_path(values, "output")
+    train, held_out = extract_corpus(
+        commands,
+        output,
+        clang=stock_tool("clang"),
+        opt_level=problem.optimization_level,
+        stage=problem.corpus_stage,
+        held_out_share=values.held_out,
+        seed=values.seed,
+    )
+    print(f"{output}: {train} training modules, {held_out} held-out modules")
+
+
+# cop compare, cop report
+
+
+def _define_compare(values: flags.FlagValues) -> None:
+    _define_problem(values)
+    _define_path(values, "corpus", "corpus of modules that the policy was not trained on")
+    _define_path(values, "model", "the policy's model folder, as `cop train` writes it")
+    _define_path(values, "profile", "PMU profile manifest", required=False)
+    _define_path(values, "output", "where to write the comparison, JSON")
+    _define_toolchain(values, "release", "release")
+    _define_toolchain(values, "development", "dev")
+    flags.DEFINE_integer("repetitions", 3, "timed compilations a module", flag_values=values)
+
+
+def _compare(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.report.comparison import compare
+    from compiler_opt_perf.report.page import print_comparison
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    _no_arguments(arguments)
+    development = Toolchain.load(_required_path(values, "development"))
+    comparison = compare(
+        PROBLEMS[values.problem],
+        Corpus.load(_required_path(values, "corpus")),
+        release_clang=Toolchain.load(_required_path(values, "release")).clang,
+        development_clang=development.clang,
+        litert_library=development.litert_library,
+        model=_required_path(values, "model"),
+        profile=_path(values, "profile"),
+        repetitions=values.repetitions,
+    )
+    output = _required_path(values, "output")
+    write_json(output, comparison.to_json())
+    print_comparison(comparison)
+    total = comparison.total()
+    print(
+        f"Release and development mode agree on all {total.decisions} decisions and on every "
+        f"object file. Written: {output}"
+    )
+
+
+def _define_report(values: flags.FlagValues) -> None:
+    _define_path(values, "output", "the page to write, HTML")
+    flags.DEFINE_multi_string(
+        "training", [], "PROBLEM=FOLDER of a training run whose curve to show", flag_values=values
+    )
+
+
+def _report(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.report.page import read_comparison, read_curve, write_page
+
+    if not arguments:
+        raise UsageError("expected comparisons, as `cop compare` writes them")
+    curves = {}
+    for word in values.training:
+        name, equals, folder = word.partition("=")
+        if not equals or name not in PROBLEMS:
+            raise UsageError(f"--training={word}: expected PROBLEM=FOLDER")
+        curves[name] = read_curve(Path(folder) / "curve.jsonl")
+    output = _required_path(values, "output")
+    write_page([read_comparison(Path(path)) for path in arguments], curves, output)
+    print(output)
+
+
+# cop train
+
+
+def _define_train(values: flags.FlagValues) -> None:
+    _define_problem(values)
+    _define_path(values, "corpus", "training corpus")
+    _define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
+    _define_path(values, "output", "folder for checkpoint, curve and the policy in model/")
+    _define_toolchain(values, "toolchain", "dev")
+
+
+def _train(values: Any, arguments: list[str]) -> None:
+    _no_arguments(arguments)
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "toolchain build",
+        "Fetch LLVM's source, apply the patches, build clang, opt and llc with a set of models.",
+        "toolchain build --set=mine --inline_model=build/demo/inline/model/saved_model",
+        _define_toolchain_build,
+        _toolchain_build,
+    ),
+    Verb(
+        "program build",
+        "Build a real program from Debian's sources, ready to be profiled and extracted from.",
+        "program build zstd --output=build/demo/zstd",
+        _define_program_build,
+        _program_build,
+    ),
+    Verb(
+        "collect",
+        "Run a program under the cache and branch simulator and write its PMU profile.",
+        "collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json"
+        " -- -9 -f -o /dev/null build/demo/zstd/input",
+        _define_collect,
+        _collect,
+    ),
+    Verb(
+        "profile show",
+        "Print what a PMU profile holds: events, share with a location, rates.",
+        "profile show build/demo/zstd.pmu.json",
+        _define_nothing,
+        _profile_show,
+    ),
+    Verb(
+        "profile check",
+        "Check a PMU profile's files and that it is of this very binary.",
+        "profile check build/demo/zstd.pmu.json --binary=build/demo/zstd/zstd",
+        _define_profile_check,
+        _profile_check,
+    ),
+    Verb(
+        "corpus extract",
+        "Extract IR modules with their command lines, split into training and held-out ones.",
+        "corpus extract --problem=inline-size --output=build/demo/corpus/inline-size"
+        " zstd=build/demo/zstd/compile_commands.json",
+        _define_corpus_extract,
+        _corpus_extract,
+    ),
+    Verb(
+        "train",
+        "Train a policy: warm start from the compiler's decisions, then evolution strategies.",
+        "train --problem=inline-size --corpus=build/demo/corpus/inline-size/train"
+        " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
+        _define_train,
+        _train,
+    ),
+    Verb(
+        "compare",
+        "Compare a policy with the compiler's default, release mode with development mode.",
+        "compare --problem=inline-size --corpus=build/demo/corpus/inline-size/held_out"
+        " --model=build/demo/inline-size/model --profile=build/demo/zstd.pmu.json"
+        " --output=build/demo/inline-size.json",
+        _define_compare,
+        _compare,
+    ),
+    Verb(
+        "report",
+        "Write one HTML page with tables and plots from comparisons and training curves.",
+        "report build/demo/inline-size.json --training=inline-size=build/demo/inline-size"
+        " --output=build/demo/report.html",
+        _define_report,
+        _report,
+    ),
+)

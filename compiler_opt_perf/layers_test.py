@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A module imports only from floors below its own (and from its own package)."""
+
+import ast
+from pathlib import Path
+
+FLOORS = {
+    "execution": 0,
+    "pmu": 1,
+    "toolchain": 1,
+    "corpus": 2,
+    "cost": 2,
+    "policies": 3,
+    "training": 4,
+    "report": 5,
+    "cli": 6,
+}
+PACKAGE = Path(__file__).parent
+
+
+def _imported(path: Path) -> set[str]:
+    """Packages of ours that the file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+    prefix = "compiler_opt_perf."
+    return {name.split(".")[1] for name in names if name.startswith(prefix)}
+
+
+def test_every_package_has_a_floor() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages == set(FLOORS)
+
+
+def test_imports_point_downwards() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in sorted(PACKAGE.glob("*/*.py"))
+        for name in _imported(path)
+        if name != path.parent.name and FLOORS[name] >= FLOORS[path.parent.name]
+    ]
+    assert not wrong

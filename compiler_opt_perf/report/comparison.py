@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compares a policy with the compiler's default on modules that it was not trained on.
+
+Each module is compiled by the release-mode compiler with and without the policy, and once more in
+development mode with the same policy as a `.tflite` file. Release and development mode must take
+the same decisions and give the same object file, bit by bit: a difference is an error, because
+training judges policies in one mode and users run them in the other.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler_opt_perf.corpus.corpus import Corpus, Module
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.policies.problem import Problem, for_clang
+from compiler_opt_perf.report.remarks import Decision, count_pmu, read_decisions, remark_options
+from compiler_opt_perf.training.log import read_log
+
+_TIMEOUT_S = 300.0
+
+
+class ComparisonError(Exception):
+    """Release and development mode disagree, or a compilation is not deterministic."""
+
+
+@dataclass(frozen=True)
+class ModuleComparison:
+    """One module under the default policy and under the learned one.
+
+    Attributes:
+      name: of the module.
+      text_default, text_policy: machine code in bytes.
+      score_default, score_policy: RegAllocScore summed over the functions that had an eviction
+        decision (lower is better); None for a problem without score.
+      decisions: taken by the policy.
+      with_pmu: of them, how many had PMU data, exact or flattened.
+      exact: of them, how many found their own inline stack in the profile.
+      differing: of them, how many the default policy would have taken otherwise.
+      seconds_default, seconds_policy: compile time, medians of interleaved runs.
+    """
+
+    name: str
+    text_default: int
+    text_policy: int
+    score_default: float | None
+    score_policy: float | None
+    decisions: int
+    with_pmu: int
+    exact: int
+    differing: int
+    seconds_default: float
+    seconds_policy: float
+
+
+@dataclass(frozen=True)
+class _Job:
+    module: Module
+    problem: Problem
+    release_clang: Path
+    development_clang: Path
+    litert_library: Path
+    model: Path
+    profile: Path | None
+    repetitions: int
+
+
+def ratio(policy: float | None, default: float | None) -> float | None:
+    """policy / default; 1 when both are 0, None when one is absent or only the default is 0."""
+    if policy is None or default is None:
+        return None
+    if default == 0:
+        return 1.0 if policy == 0 else None
+    return policy / default
+
+
+def first_difference(release: Sequence[Decision], development: Sequence[Decision]) -> str | None:
+    """Says where two lists of decisions part; None when they are equal."""
+    for index, (left, right) in enumerate(zip(release, development, strict=False)):
+        if left != right:
+            return f"decision {index}: release {left}, development {right}"
+    if len(release) != len(development):
+        return f"{len(release)} decisions in release mode, {len(development)} in development mode"
+    return None
+
+
+def _compare_module(job: _Job) -> ModuleComparison:
+    problem, module = job.problem, job.module
+    release = for_clang(problem.release_options(profile=job.profile))
+    with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
+        scratch = Path(folder)
+
+        def compile_to(name: str, clang: Path, options: Sequence[str]) -> tuple[Path, float]:
+            target = scratch / name
+            done = run_command(
+                module.compile_command(clang, target, options),
+                timeout_s=_TIMEOUT_S,
+                env={"LLVM_LITERT_LIBRARY": str(job.litert_library)},
+            )
+            return target, done.seconds
+
+        def score(options: Sequence[str], log: Path) -> float | None:
+            if not problem.score_in_log:
+                return None
+            compile_to("log.o", job.development_clang, options)
+            return sum(read_log(log).last_rewards().values())
+
+        release_remarks, development_remarks = (
+            scratch / "release.yaml",
+            scratch / "development.yaml",
+        )
+        policy_log, default_log = scratch / "policy.log", scratch / "default.log"
+        in_release, _ = compile_to(
+            "release.o", job.release_clang, [*release, *remark_options(problem, release_remarks)]
+        )
+        development = for_clang(problem.development_options(model=job.model, profile=job.profile))
+        in_development, _ = compile_to(
+            "development.o",
+            job.development_clang,
+            [*development, *remark_options(problem, development_remarks)],
+        )
+        decisions = read_decisions(release_remarks, problem)
+        difference = first_difference(decisions, read_decisions(development_remarks, problem))
+        if difference:
+            raise ComparisonError(f"{module.name}: {difference}")
+        image = in_release.read_bytes()
+        if image != in_development.read_bytes():
+            raise ComparisonError(f"{module.name}: release and development mode objects differ")
+
+        seconds_default, seconds_policy = [], []
+        for _ in range(job.repetitions):
+            default_object, seconds = compile_to("default.o", job.release_clang, [])
+            seconds_default.append(seconds)
+            policy_object, seconds = compile_to("policy.o", job.release_clang, release)
+            seconds_policy.append(seconds)
+            if policy_object.read_bytes() != image:
+                raise ComparisonError(f"{module.name}: compiling it again gave another object")
+
+        pmu = count_pmu(decisions)
+        return ModuleComparison(
+            name=module.name,
+            text_default=text_bytes(default_object),
+            text_policy=text_bytes(policy_object),
+            score_default=score(
+                for_clang(problem.development_options(log=default_log)), default_log
+            ),
+            score_policy=score(
+                for_clang(
+                    problem.development_options(
+                        model=job.model, log=policy_log, profile=job.profile
+                    )
+                ),
+                policy_log,
+            ),
+            decisions=len(decisions),
+            with_pmu=len(decisions) - pmu["missing"],
+            exact=pmu["exact"],
+            differing=sum(decision.chosen != decision.default for decision in decisions),
+            seconds_default=statistics.median(seconds_default),
+            seconds_policy=statistics.median(seconds_policy),
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A policy compared on a corpus.
+
+    Attributes:
+      problem: its name.
+      level: the default that it is compared with, e.g. "-Oz".
+      modules: one row a module, by name.
+    """
+
+    problem: str
+    level: str
+    modules: tuple[ModuleComparison, ...]
+
+    def total(self) -> ModuleComparison:
+        """The sum of all rows, named "total"."""
+
+        def add(values: list[Any]) -> Any:
+            return None if any(value is None for value in values) else sum(values)
+
+        rows = [asdict(module) for module in self.modules]
+        sums = {key: add([row[key] for row in rows]) for key in rows[0] if key != "name"}
+        return ModuleComparison(name="total", **sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison with its total, for `write_json`."""
+        return {
+            "problem": self.problem,
+            "level": self.level,
+            "total": asdict(self.total()),
+            "modules": [asdict(module) for module in self.modules],
+        }
+
+
+def compare(
+    problem: Problem,
+    corpus: Corpus,
+    *,
+    release_clang: Path,
+    development_clang: Path,
+    litert_library: Path,
+    model: Path,
+    profile: Path | None,
+    repetitions: int = 3,
+    workers: int | None = None,
+) -> Comparison:
+    """Compiles every module of `corpus` in all modes.
+
+    Args:
+      release_clang: the clang into which the policy is compiled.
+      development_clang: a patched clang; may be the same.
+      litert_library: development mode's evaluator.
+      model: directory of the same policy as `.tflite`.
+      profile: PMU profile manifest given to both modes; None for a policy without PMU features.
+      repetitions: timed compilations for each policy, interleaved.
+
+    Raises:
+      ComparisonError: the modes disagree.
+      CommandError: a compilation failed; it says how to reproduce it.
+    """
+    jobs = [
+        _Job(
+            module,
+            problem,
+            release_clang,
+            development_clang,
+            litert_library,
+            model,
+            profile,
+            repetitions,
+        )
+        for module in corpus.modules
+    ]
+    with Pool(workers) as pool:
+        outcomes = pool.map(_compare_module, jobs, label=f"comparing on {len(jobs)} modules")
+        return Comparison(
+            problem.name,
+            problem.optimization_level,
+            tuple(outcome.get() for outcome in outcomes),
+        )

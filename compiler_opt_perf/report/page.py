@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Shows comparisons to people: a table on the terminal and a self-contained HTML page."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib
+import matplotlib.figure
+from rich.console import Console
+from rich.table import Table
+
+from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.report.comparison import Comparison, ModuleComparison, ratio
+
+matplotlib.use("Agg")
+# Fixed ids and no date make the same figures the same bytes.
+matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
+
+_COLUMNS = (
+    "module",
+    "text default",
+    "text policy",
+    "text",
+    "score",
+    "decisions",
+    "with PMU data",
+    "differ from default",
+    "compile time",
+)
+
+
+class ReportError(Exception):
+    """A comparison or a training curve that cannot be read."""
+
+
+def read_comparison(path: Path) -> Comparison:
+    """Reads what `Comparison.to_json` wrote. Raises ReportError that names the file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        names = {field.name for field in fields(ModuleComparison)}
+        modules = []
+        for row in value["modules"]:
+            if set(row) != names:
+                raise ValueError(f"module {row.get('name')}: expected the fields {sorted(names)}")
+            modules.append(ModuleComparison(**row))
+        if not modules:
+            raise ValueError("no module")
+        return Comparison(value["problem"], value["level"], tuple(modules))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ReportError(
+            f"{path}: not a comparison ({error}); write it with `cop compare`"
+        ) from error
+
+
+def read_curve(path: Path) -> list[dict[str, Any]]:
+    """Reads a training run's `curve.jsonl`. Raises ReportError that names the line."""
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ReportError(
+            f"{path}: {error.strerror}; name a folder that `cop train` wrote"
+        ) from error
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            rows.append({key: row[key] for key in ("generation", "fitness_mean", "validation")})
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ReportError(f"{path}:{number}: not a row of a training curve: {error}") from error
+    return rows
+
+
+def _percent(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{100 * (value - 1):+.{digits}f}%"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "–"
+
+
+def _cells(row: ModuleComparison) -> list[str]:
+    slower = ratio(row.seconds_policy, row.seconds_default)
+    return [
+        row.name,
+        f"{row.text_default:,}",
+        f"{row.text_policy:,}",
+        _percent(ratio(row.text_policy, row.text_default)),
+        _percent(ratio(row.score_policy, row.score_default)),
+        f"{row.decisions:,}",
+        _share(row.with_pmu, row.decisions),
+        _share(row.differing, row.decisions),
+        "–" if slower is None else f"×{slower:.2f}",
+    ]
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Prints the table, the total last."""
+    table = Table(title=f"{comparison.problem}: policy against default ({comparison.level})")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column == "module" else "right")
+    for module in comparison.modules:
+        table.add_row(*_cells(module))
+    table.add_section()
+    table.add_row(*_cells(comparison.total()))
+    Console(width=None if Console().is_terminal else 140).print(table)
+
+
+def _svg(figure: Any) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.clear()
+    # The XML prolog has no place inside HTML.
+    return buffer.getvalue().partition("<svg")[1] + buffer.getvalue().partition("<svg")[2]
+
+
+def _bars(comparison: Comparison) -> str:
+    """Change per module: of the score where the problem has one, else of the text size."""
+    scored = comparison.modules[0].score_default is not None
+    changes = []
+    for row in comparison.modules:
+        change = (
+            ratio(row.score_policy, row.score_default)
+            if scored
+            else ratio(row.text_policy, row.text_default)
+        )
+        if change is not None:
+            changes.append((row.name, 100 * (change - 1)))
+    changes.sort(key=lambda pair: pair[1])
+    figure = matplotlib.figure.Figure(figsize=(8, 0.22 * len(changes) + 1), layout="constrained")
+    axes = figure.subplots()
+    colours = ["tab:green" if change <= 0 else "tab:red" for _, change in changes]
+    axes.barh([name for name, _ in changes], [change for _, change in changes], color=colours)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xlabel(f"{'RegAllocScore' if scored else 'text size'} against the default, %")
+    axes.tick_params(axis="y", labelsize=7)
+    return _svg(figure)
+
+
+def _curve(rows: Sequence[dict[str, Any]]) -> str:
+    figure = matplotlib.figure.Figure(figsize=(8, 3), layout="constrained")
+    axes = figure.subplots()
+    generations = [row["generation"] for row in rows]
+    axes.plot(generations, [100 * row["fitness_mean"] for row in rows], label="candidates, mean")
+    axes.plot(generations, [100 * row["validation"] for row in rows], label="policy, validation")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xlabel("generation")
+    axes.set_ylabel("gain over the default, %")
+    axes.legend()
+    return _svg(figure)
+
+
+@dataclass(frozen=True)
+class _Section:
+    title: str
+    rows: list[list[str]]
+    total: list[str]
+    bars: str
+    curve: str | None
+
+
+def write_page(
+    comparisons: Sequence[Comparison], curves: dict[str, list[dict[str, Any]]], output: Path
+) -> None:
+    """Writes one HTML page with a table and plots for each comparison.
+
+    Args:
+      curves: training curves by problem; a problem without one has no such plot.
+
+    Raises:
+      FileWriteError: the disk is full.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("compiler_opt_perf.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    sections = []
+    for comparison in comparisons:
+        curve = curves.get(comparison.problem)
+        sections.append(
+            _Section(
+                title=f"{comparison.problem} against default ({comparison.level})",
+                rows=[_cells(module) for module in comparison.modules],
+                total=_cells(comparison.total()),
+                bars=_bars(comparison),
+                curve=_curve(curve) if curve else None,
+            )
+        )
+    template = environment.get_template("comparison.html.j2")
+    write_text(output, template.render(columns=_COLUMNS, sections=sections))

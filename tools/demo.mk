@@ -1,0 +1,69 @@
+# The demo: from a program's run to a clang with trained, PMU-aware policies, as a sequence of `cop`
+# commands. make runs only what is not done yet, so that an interrupted demo goes on where it was.
+# Run it with `make demo`.
+
+OUT := build/demo
+COP := build/venv/bin/cop
+PROFILE := $(OUT)/zstd.pmu.json
+PROBLEMS := inline-size regalloc-evict
+# Generations of the evolution strategy; the warm start comes before them.
+GENERATIONS := 6
+SEED := 1
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: demo toolchain
+
+headline = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
+
+demo: $(OUT)/report.html
+	$(call headline,done)
+	@echo 'Tables and plots: $<'
+	@echo 'The clang with both policies inside: build/toolchain/release/bin/clang'
+	@echo 'Use it: clang -Oz -mllvm -enable-ml-inliner=release -mllvm -pmu-profile=$(PROFILE) ...'
+
+# Takes a second when nothing changed; it knows better than file dates whether something did.
+toolchain:
+	$(call headline,patched clang, opt and llc (development mode))
+	$(COP) toolchain build --set=dev
+
+$(OUT)/%/compile_commands.json:
+	$(call headline,building $* from the archive)
+	$(COP) program build $* --output=$(OUT)/$*
+
+$(PROFILE): $(OUT)/zstd/compile_commands.json
+	$(call headline,zstd under the cache and branch simulator)
+	$(COP) collect --binary=$(OUT)/zstd/zstd --output=$@ -- \
+	  -9 --single-thread -f -q -o /dev/null $(OUT)/zstd/input
+	$(COP) profile check $@ --binary=$(OUT)/zstd/zstd
+	for event in $(OUT)/zstd.*.afdo; do \
+	  /usr/lib/llvm-19/bin/llvm-profdata show --sample "$$event" > /dev/null; done
+
+$(OUT)/corpus/%/train/corpus_description.json: \
+    $(OUT)/zstd/compile_commands.json $(OUT)/lua/compile_commands.json
+	$(call headline,corpus for $*)
+	$(COP) corpus extract --problem=$* --output=$(OUT)/corpus/$* --seed=$(SEED) \
+	  zstd=$(OUT)/zstd/compile_commands.json lua=$(OUT)/lua/compile_commands.json
+
+$(OUT)/%/model/model.json: \
+    $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
+	$(call headline,training $*)
+	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
+	  --output=$(OUT)/$* --generations=$(GENERATIONS) --seed=$(SEED)
+
+$(OUT)/release.stamp: $(PROBLEMS:%=$(OUT)/%/model/model.json) | toolchain
+	$(call headline,both policies compiled into clang, opt and llc)
+	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/model/saved_model \
+	  --evict_model=$(OUT)/regalloc-evict/model/saved_model
+	@touch $@
+
+$(OUT)/%.comparison.json: $(OUT)/%/model/model.json $(OUT)/release.stamp
+	$(call headline,$* on held-out modules)
+	$(COP) compare --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/model \
+	  --profile=$(PROFILE) --output=$@
+
+$(OUT)/report.html: $(PROBLEMS:%=$(OUT)/%.comparison.json)
+	$(COP) report $^ $(foreach problem,$(PROBLEMS),--training=$(problem)=$(OUT)/$(problem)) \
+	  --output=$@
