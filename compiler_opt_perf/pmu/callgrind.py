@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from absl import logging
 
@@ -144,7 +145,8 @@ def simulate(
     """Runs `program` under callgrind; returns the path of its dump.
 
     Threads are counted together. Processes that the program forks run, but are not counted
-    (callgrind copies the parent's counts into them); a warning says so.
+    (callgrind copies the parent's counts into them); a warning says so. Those that outlive the
+    program are killed.
 
     Args:
       program: executable without debug info; valgrind 3.19 gives up on DWARF 5.
@@ -161,7 +163,7 @@ def simulate(
       PmuError: valgrind is missing, or the run failed, crashed, hung or left no dump.
     """
     version()
-    # An open of a named output by the program's own path would be relative to `cwd`.
+    # callgrind opens its dump at the end, in the working directory that the program is in then.
     directory = directory.resolve()
     messages = directory / "valgrind.log"
     diagnostics = directory / "stderr"
@@ -178,17 +180,17 @@ def simulate(
         try:
             source = files.enter_context(open(stdin or os.devnull, "rb"))
             sink = files.enter_context(open(stdout or os.devnull, "wb"))
+            process = subprocess.Popen(
+                # The simulation ends with us, even if we are killed.
+                ["setpriv", "--pdeathsig", "KILL", *argv],
+                stdin=source,
+                stdout=sink,
+                stderr=files.enter_context(diagnostics.open("wb")),
+                cwd=cwd,
+                start_new_session=True,
+            )
         except OSError as error:
             raise PmuError(f"{error.filename}: cannot be opened: {error.strerror}") from error
-        process = subprocess.Popen(
-            # The simulation ends with us, even if we are killed.
-            ["setpriv", "--pdeathsig", "KILL", *argv],
-            stdin=source,
-            stdout=sink,
-            stderr=files.enter_context(diagnostics.open("wb")),
-            cwd=cwd,
-            start_new_session=True,
-        )
         try:
             status = _wait(process, name, timeout_s)
         finally:
@@ -232,7 +234,7 @@ def _fail(
     expected_status: int,
     messages: Path,
     diagnostics: Path,
-) -> None:
+) -> NoReturn:
     """Raises a PmuError that says why the run gave no profile."""
     log = messages.read_text(errors="replace") if messages.exists() else ""
     printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()

@@ -117,9 +117,11 @@ def test_hanging_program(program: Path, geometry: CacheGeometry, tmp_path: Path)
         simulate(program, ["hang"], tmp_path, geometry, timeout_s=1)
 
 
-def test_missing_input(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
+def test_missing_input_or_folder(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="nothing: cannot be opened: No such file"):
         simulate(program, [], tmp_path, geometry, stdin=tmp_path / "nothing")
+    with pytest.raises(PmuError, match="nowhere: cannot be opened: No such file"):
+        simulate(program, [], tmp_path, geometry, cwd=tmp_path / "nowhere")
 
 
 def test_valgrind_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

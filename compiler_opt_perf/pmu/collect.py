@@ -12,15 +12,23 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.files import atomic_write, sha256
+from compiler_opt_perf.execution.files import FileWriteError, atomic_write, sha256
 from compiler_opt_perf.pmu import callgrind
-from compiler_opt_perf.pmu.binary import build_id, hide_debug_info, require_debug_info
+from compiler_opt_perf.pmu.binary import (
+    PROFILING_FLAGS,
+    build_id,
+    hide_debug_info,
+    require_debug_info,
+)
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, RATES
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
 from compiler_opt_perf.pmu.sample_profile import SampleProfile, convert_to_binary
 from compiler_opt_perf.pmu.symbolize import Symbols, symbolize
+
+# Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
+_LOW_SHARE = 0.5
 
 
 def collect(
@@ -61,6 +69,8 @@ def collect(
     """
     if not output_manifest.name.endswith(SUFFIX):
         raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
+    # Checked before the run, which may take long.
+    _require_writable(output_manifest.parent)
     geometry = geometry or CacheGeometry()
     program = Program(binary.name, build_id(binary))
     require_debug_info(binary)
@@ -100,7 +110,7 @@ def collect(
         profile = attribute(dump, symbols)
         with _stage(f"writing {len(EVENTS)} sample profiles"):
             manifest = _write(output_manifest, program, collector, dump, profile, text, directory)
-    logging.info("%s: written", output_manifest)
+    _log_figures(manifest)
     return manifest
 
 
@@ -176,6 +186,40 @@ def _write(
     return manifest
 
 
+def _log_figures(manifest: Manifest) -> None:
+    event = manifest.event("instructions")
+    located = event.located / event.total
+    logging.info(
+        "%s: %d sample profiles; of %d executed instructions %.1f%% have a source location; "
+        "%d more were executed in other objects, which are not profiled",
+        manifest.path,
+        len(manifest.events),
+        event.total,
+        100 * located,
+        event.outside,
+    )
+    if located < _LOW_SHARE:
+        logging.warning(
+            "%s: only %.1f%% of the instructions have a source location; was all of the program "
+            "compiled with %s?",
+            manifest.path,
+            100 * located,
+            PROFILING_FLAGS,
+        )
+
+
+def _require_writable(folder: Path) -> None:
+    """Makes `folder` if need be. Raises FileWriteError when no file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise FileWriteError(
+            f"{folder}: no file can be made in it: {error.strerror}; choose another output folder"
+        ) from error
+
+
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
     """A temporary folder of this run alone. Raises PmuError when the disk is full."""
@@ -194,7 +238,6 @@ def _scratch() -> Iterator[Path]:
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Keeps other runs from writing profiles into `folder` meanwhile."""
-    folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

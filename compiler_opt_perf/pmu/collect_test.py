@@ -289,7 +289,19 @@ def test_unfit_input(
     unexecutable.chmod(0o644)
     with pytest.raises(PmuError, match="cannot be executed"):
         collect(unexecutable, [], path)
+    with pytest.raises(FileWriteError, match="workload: no file can be made in it: File exists"):
+        collect(workload, [], unexecutable / "w.pmu.json")
     assert list(tmp_path.iterdir()) == [unexecutable]
+
+
+def test_code_without_locations_is_warned_of(
+    build: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Most of the program is then the C library's qsort, which has no debug info.
+    binary = build("-static")
+    with caplog.at_level("WARNING", logger="absl"):
+        collect(binary, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert "of the instructions have a source location; was all of the program" in caplog.text
 
 
 def test_dump_without_cache_simulation() -> None:
