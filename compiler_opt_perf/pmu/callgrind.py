@@ -114,6 +114,8 @@ def options(geometry: CacheGeometry) -> tuple[str, ...]:
         *geometry.options(),
         "--combine-dumps=yes",
         "--trace-children=no",
+        # Otherwise the instructions of a PLT entry count as executions of the call itself.
+        "--skip-plt=no",
         # No debugger will attach; its pipes would be left behind by a killed run.
         "--vgdb=no",
     )

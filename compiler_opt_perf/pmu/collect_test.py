@@ -74,6 +74,21 @@ def test_sorted_branch_is_predicted(counts: Counts) -> None:
     assert mispredicts / branches < 0.005
 
 
+def test_call_through_the_plt_is_one_execution(
+    profile: Manifest, show: Show, line_of: Callable[[str], int], source: Path
+) -> None:
+    lines = source.read_text().splitlines()
+    start = next(i for i, line in enumerate(lines, 1) if line.startswith("static void measure"))
+    main = show(profile.file(profile.event("executions")))["main"]
+    (measure,) = next(
+        site["samples"] for site in main["callsites"] if site["samples"][0]["name"] == "measure"
+    )
+    counts = [
+        line["samples"] for line in measure["body"] if line["line"] == line_of("external") - start
+    ]
+    assert counts == [300]
+
+
 def test_inline_stack_has_a_profile_of_its_own(profile: Manifest, show: Show) -> None:
     outer = show(profile.file(profile.event("executions")))["outer"]
     (site,) = outer["callsites"]
@@ -92,6 +107,14 @@ def test_discriminators_and_call_targets(profile: Manifest, show: Show) -> None:
         1: (4500, [{"function": "often", "samples": 4500}]),
         2: (500, [{"function": "seldom", "samples": 500}]),
     }
+
+
+def test_indirect_branches_and_their_targets(counts: Counts, profile: Manifest, show: Show) -> None:
+    assert counts("indirect-branches", "indirect") == {(3, 0): 200}
+    body = show(profile.file(profile.event("executions")))["indirect"]["body"]
+    assert [line["calls"] for line in body if "calls" in line] == [
+        [{"function": "seldom", "samples": 200}]
+    ]
 
 
 def test_unrolled_loop_has_the_executions_of_its_line(counts: Counts) -> None:

@@ -76,6 +76,12 @@ NOINLINE void choose(long N) {
     if (I % 10) often(); else seldom(); // mark: choose
 }
 
+NOINLINE void indirect(long N) {
+  void (*volatile Callee)(void) = seldom;
+  for (long I = 0; I < N; ++I)
+    Callee(); // mark: indirect
+}
+
 // Eight copies of the body, each executed an eighth as often as the line.
 NOINLINE void unrolled(long N) {
 #pragma clang loop unroll_count(8)
@@ -122,8 +128,12 @@ static void measure(void) {
   for (long I = 0; I < kRepeats; ++I)
     Sink += countSmallOfSorted(Bytes, kBytes);
 
+  for (long I = 0; I < 300; ++I)
+    Sink += strtol("7", NULL, 10); // mark: external
+
   outer(7000);
   choose(5000);
+  indirect(200);
   unrolled(8000);
   colon();
   digit();
