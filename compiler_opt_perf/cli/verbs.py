@@ -111,16 +111,8 @@ def _collect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pmu.collect import collect
     from compiler_opt_perf.pmu.report import summarize
 
-    caches = {}
-    for name, field in (("I1", "i1"), ("D1", "d1"), ("LL", "ll")):
-        text = getattr(values, name)
-        if text is None:
-            continue
-        try:
-            size, ways, line = (int(number) for number in text.split(","))
-        except ValueError:
-            raise UsageError(f"--{name}={text}: expected SIZE,WAYS,LINE, e.g. 32768,8,64") from None
-        caches[field] = Cache(size, ways, line)
+    texts = {"i1": values.I1, "d1": values.D1, "ll": values.LL}
+    caches = {name: Cache.parse(text) for name, text in texts.items() if text is not None}
     manifest = collect(
         _required_path(values, "binary"),
         arguments,
