@@ -1,0 +1,29 @@
+# Everything here is a thin name for a command that can be run by itself; `make` lists them.
+
+PYTHON := build/venv/bin/python
+COP := build/venv/bin/cop
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap build demo check lint clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+bootstrap: ## install Debian packages (as root) and build/venv with the pinned Python packages
+	@tools/bootstrap
+
+build: bootstrap ## build patched clang, opt and llc without models, in build/toolchain/dev
+	@$(COP) toolchain build --set=dev
+
+demo: bootstrap ## the whole way on a real program: profile, corpus, training, release compiler, report
+	@tools/demo
+
+check: ## bootstrap, overlay build, lint, types, lit tests, pytest, upstream's lit tests
+	@tools/check
+
+lint: bootstrap ## formatting, lint and types
+	@tools/check lint
+
+clean: ## remove all outputs, the downloaded sources and the virtual environment too
+	rm -rf build

@@ -1,0 +1,21 @@
+// clang has both models and finds its own headers.
+// RUN: clang --target=x86_64-linux-gnu -Oz -mllvm -enable-ml-inliner=release \
+// RUN:   -mllvm -regalloc-enable-advisor=release -Rpass=inline-ml -S %s -o %t.s 2> %t.remarks
+// RUN: FileCheck %s < %t.s
+// RUN: FileCheck %s --check-prefix=REMARK < %t.remarks
+
+#include <stddef.h>
+
+void sink(size_t);
+
+static void callee(size_t x) {
+  for (size_t i = 0; i < x; ++i)
+    sink(x);
+}
+
+// CHECK-LABEL: caller:
+// CHECK-NOT:     call{{.*}}callee
+// CHECK:         sink
+// REMARK-COUNT-2: remark: callee{{[-0-9]+}}true
+void caller(void) { callee(3); }
+void other(size_t n) { callee(n); }
