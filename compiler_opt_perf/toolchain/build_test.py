@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tests of the build's front: what it refuses, and that it is safe and quick to repeat."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.toolchain.build import build
+from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.layout import ToolchainError
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "message"),
+    [
+        ("a/b", None, "letters, digits"),
+        ("mine", None, "give a SavedModel"),
+        ("dev", Path("model"), "this set's models are fixed"),
+        ("mock", Path("model"), "this set's models are fixed"),
+    ],
+)
+def test_a_set_and_its_models_must_agree(
+    name: str, model: Path | None, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ToolchainError, match=message):
+        build(name, inline_model=model, build_directory=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_builds_at_once_are_safe_and_do_nothing_twice(toolchain: Toolchain) -> None:
+    before = toolchain.clang.stat().st_mtime_ns
+    start = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(build, ["mock", "mock"]))
+    assert results == [toolchain, toolchain]
+    assert toolchain.clang.stat().st_mtime_ns == before
+    assert time.monotonic() - start < 60
+
+
+def test_a_missing_tool_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"mine/bin/clang: no such .*--set=mine"):
+        Toolchain.load(tmp_path / "mine")
+    with pytest.raises(ToolchainError, match="llvm-nothing: no such program; run tools/bootstrap"):
+        stock_tool("llvm-nothing")
+
+
+def test_clang_finds_its_headers_and_links_a_program(toolchain: Toolchain, tmp_path: Path) -> None:
+    program = tmp_path / "program.c"
+    program.write_text("#include <stddef.h>\nint main(void) { return sizeof(size_t) != 8; }\n")
+    run_command([toolchain.clang, "-O2", program, "-o", tmp_path / "program"], timeout_s=60)
+    run_command([tmp_path / "program"], timeout_s=60)
+    assert toolchain.litert_library.is_file()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tests of tools/bootstrap; the programs that would change the machine are stand-ins."""
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+
+def _stand_in(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def _run(root: Path, stand_ins: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [root / "tools" / "bootstrap"],
+        env={"PATH": f"{stand_ins}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def _copy(repo_root: Path, destination: Path) -> Path:
+    (destination / "tools").mkdir(parents=True)
+    shutil.copy(repo_root / "tools" / "bootstrap", destination / "tools")
+    return destination
+
+
+def test_without_root_it_prints_one_command_and_stops(repo_root: Path, tmp_path: Path) -> None:
+    root = _copy(repo_root, tmp_path / "repo")
+    stand_ins = tmp_path / "bin"
+    _stand_in(stand_ins, "id", "echo 1000")
+    _stand_in(stand_ins, "dpkg-query", "echo 'installed make'")
+    _stand_in(stand_ins, "apt-get", f"touch {tmp_path}/apt-was-called")
+    result = _run(root, stand_ins)
+    assert result.returncode == 3
+    commands = [line for line in result.stderr.splitlines() if "apt-get" in line]
+    assert len(commands) == 1
+    for package in ("llvm-19-dev", "libclang-19-dev", "lld-19", "valgrind", "python3-venv"):
+        assert f" {package}" in commands[0]
+    assert " make" not in commands[0]
+    assert not (tmp_path / "apt-was-called").exists()
+    assert not (root / "build" / "venv").exists()
+
+
+def test_a_failing_apt_is_shown_with_its_log(repo_root: Path, tmp_path: Path) -> None:
+    root = _copy(repo_root, tmp_path / "repo")
+    stand_ins = tmp_path / "bin"
+    _stand_in(stand_ins, "id", "echo 0")
+    _stand_in(stand_ins, "dpkg-query", "exit 1")
+    _stand_in(stand_ins, "apt-get", "echo E: no space left >&2; exit 100")
+    result = _run(root, stand_ins)
+    assert result.returncode == 1
+    assert "E: no space left" in result.stderr
+    assert "build/bootstrap-apt.log" in result.stderr
+
+
+def test_a_second_run_does_nothing(repo_root: Path) -> None:
+    first = subprocess.run([repo_root / "tools" / "bootstrap"], capture_output=True, timeout=600)
+    assert first.returncode == 0
+    start = time.monotonic()
+    second = subprocess.run(
+        [repo_root / "tools" / "bootstrap"], capture_output=True, text=True, timeout=60
+    )
+    assert second.stdout.count("\n") == 1
+    assert "ready" in second.stdout
+    assert time.monotonic() - start < 10
