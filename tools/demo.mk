@@ -47,21 +47,21 @@ $(OUT)/corpus/%/train/corpus_description.json: \
 	$(COP) corpus extract --problem=$* --output=$(OUT)/corpus/$* --seed=$(SEED) \
 	  zstd=$(OUT)/zstd/compile_commands.json lua=$(OUT)/lua/compile_commands.json
 
-$(OUT)/%/model/model.json: \
+$(OUT)/%/policy/model.json: \
     $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
 	$(call headline,training $*)
 	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
 	  --output=$(OUT)/$* --generations=$(GENERATIONS) --seed=$(SEED)
 
-$(OUT)/release.stamp: $(PROBLEMS:%=$(OUT)/%/model/model.json) | toolchain
+$(OUT)/release.stamp: $(PROBLEMS:%=$(OUT)/%/policy/model.json) | toolchain
 	$(call headline,both policies compiled into clang, opt and llc)
-	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/model/saved_model \
-	  --evict_model=$(OUT)/regalloc-evict/model/saved_model
+	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/policy \
+	  --evict_model=$(OUT)/regalloc-evict/policy
 	@touch $@
 
-$(OUT)/%.comparison.json: $(OUT)/%/model/model.json $(OUT)/release.stamp
+$(OUT)/%.comparison.json: $(OUT)/%/policy/model.json $(OUT)/release.stamp
 	$(call headline,$* on held-out modules)
-	$(COP) compare --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/model \
+	$(COP) compare --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/policy \
 	  --profile=$(PROFILE) --output=$@
 
 $(OUT)/report.html: $(PROBLEMS:%=$(OUT)/%.comparison.json)

@@ -5,6 +5,7 @@ Imports of the floors below are inside the functions, so that `cop --help` and t
 not wait for TensorFlow.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -199,13 +200,63 @@ def _corpus_extract(values: Any, arguments: list[str]) -> None:
     print(f"{output}: {train} training modules, {held_out} held-out modules")
 
 
+# cop train
+
+
+def _define_train(values: flags.FlagValues) -> None:
+    _define_problem(values)
+    _define_path(values, "corpus", "training corpus")
+    _define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
+    _define_path(values, "output", "folder for checkpoint, training curve and the policy")
+    _define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
+    flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
+    flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
+    flags.DEFINE_multi_string(
+        "setting",
+        [],
+        "NAME=VALUE of another setting of training.train.default_config, e.g. pairs=16",
+        flag_values=values,
+    )
+
+
+def _train(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.toolchain.installation import Toolchain
+    from compiler_opt_perf.training.train import default_config, train
+
+    _no_arguments(arguments)
+    problem = PROBLEMS[values.problem]
+    config = default_config(problem)
+    config.update(seed=values.seed, generations=values.generations, budget_s=values.budget)
+    for word in values.setting:
+        name, _, text = word.partition("=")
+        try:
+            config[name] = type(config[name])(json.loads(text))
+        except (KeyError, TypeError, ValueError):
+            known = ", ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+            raise UsageError(f"--setting={word}: expected NAME=VALUE, one of {known}") from None
+    result = train(
+        problem,
+        Corpus.load(_required_path(values, "corpus")),
+        Toolchain.load(_required_path(values, "toolchain")),
+        _path(values, "profile"),
+        _required_path(values, "output"),
+        config,
+    )
+    print(
+        f"{result.policy}: {problem.reward} {-100 * result.gain:+.2f}% on the validation modules "
+        f"after {result.generations} generations (warm start {-100 * result.warm_start_gain:+.2f}%)"
+    )
+
+
 # cop compare, cop report
 
 
 def _define_compare(values: flags.FlagValues) -> None:
     _define_problem(values)
     _define_path(values, "corpus", "corpus of modules that the policy was not trained on")
-    _define_path(values, "model", "the policy's model folder, as `cop train` writes it")
+    _define_path(values, "model", "the policy's folder, as `cop train` writes it")
     _define_path(values, "profile", "PMU profile manifest", required=False)
     _define_path(values, "output", "where to write the comparison, JSON")
     _define_toolchain(values, "release", "release")
@@ -264,26 +315,11 @@ def _report(values: Any, arguments: list[str]) -> None:
     print(output)
 
 
-# cop train
-
-
-def _define_train(values: flags.FlagValues) -> None:
-    _define_problem(values)
-    _define_path(values, "corpus", "training corpus")
-    _define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
-    _define_path(values, "output", "folder for checkpoint, curve and the policy in model/")
-    _define_toolchain(values, "toolchain", "dev")
-
-
-def _train(values: Any, arguments: list[str]) -> None:
-    _no_arguments(arguments)
-
-
 VERBS: tuple[Verb, ...] = (
     Verb(
         "toolchain build",
         "Fetch LLVM's source, apply the patches, build clang, opt and llc with a set of models.",
-        "toolchain build --set=mine --inline_model=build/demo/inline/model/saved_model",
+        "toolchain build --set=mine --inline_model=build/demo/inline-size/policy",
         _define_toolchain_build,
         _toolchain_build,
     ),
@@ -336,7 +372,7 @@ VERBS: tuple[Verb, ...] = (
         "compare",
         "Compare a policy with the compiler's default, release mode with development mode.",
         "compare --problem=inline-size --corpus=build/demo/corpus/inline-size/held_out"
-        " --model=build/demo/inline-size/model --profile=build/demo/zstd.pmu.json"
+        " --model=build/demo/inline-size/policy --profile=build/demo/zstd.pmu.json"
         " --output=build/demo/inline-size.json",
         _define_compare,
         _compare,

@@ -69,8 +69,10 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            rows.append({key: row[key] for key in ("generation", "fitness_mean", "validation")})
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            # The warm start, generation 0, has no candidates; a generation may have none that works.
+            rows.append({key: row.get(key) for key in ("fitness_mean", "validation")})
+            rows[-1]["generation"] = row["generation"]
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ReportError(f"{path}:{number}: not a row of a training curve: {error}") from error
     return rows
 
@@ -144,9 +146,9 @@ def _bars(comparison: Comparison) -> str:
 def _curve(rows: Sequence[dict[str, Any]]) -> str:
     figure = matplotlib.figure.Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots()
-    generations = [row["generation"] for row in rows]
-    axes.plot(generations, [100 * row["fitness_mean"] for row in rows], label="candidates, mean")
-    axes.plot(generations, [100 * row["validation"] for row in rows], label="policy, validation")
+    for key, label in (("fitness_mean", "candidates, mean"), ("validation", "policy, validation")):
+        points = [(row["generation"], 100 * row[key]) for row in rows if row[key] is not None]
+        axes.plot(*zip(*points, strict=True), marker=".", label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("generation")
     axes.set_ylabel("gain over the default, %")

@@ -49,7 +49,8 @@ def test_table_shows_changes_and_shares(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None:
-    curve = [{"generation": g, "fitness_mean": 0.01 * g, "validation": 0.02 * g} for g in range(3)]
+    curve: list[dict[str, float]] = [{"generation": 0, "validation": -0.01}]
+    curve += [{"generation": g, "fitness_mean": 0.01 * g, "validation": 0.02} for g in (1, 2)]
     (tmp_path / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
     curves = {"inline-size": read_curve(tmp_path / "curve.jsonl")}
     for name in ("one.html", "two.html"):
@@ -88,6 +89,6 @@ def test_damaged_comparison_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "curve.jsonl"
-    path.write_text('{"generation": 0, "fitness_mean": 0, "validation": 0}\n{"generation": 1}\n')
+    path.write_text('{"generation": 0, "validation": 0}\n{"generation"\n')
     with pytest.raises(ReportError, match=r"curve\.jsonl:2: not a row"):
         read_curve(path)
