@@ -69,7 +69,7 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            # The warm start, generation 0, has no candidates; a generation may have none that works.
+            # Generation 0, the warm start, has no candidates; others may have none that works.
             rows.append({key: row.get(key) for key in ("fitness_mean", "validation")})
             rows[-1]["generation"] = row["generation"]
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
