@@ -23,6 +23,8 @@ OPTIMIZED = "optimized"
 STAGES = (FRONTEND, OPTIMIZED)
 
 _TIMEOUT_S = 300.0
+# Failures often have one cause; the first few tell it.
+_FAILURES_SHOWN = 3
 
 # `-cc1` arguments that name inputs, outputs, headers, macros or folders: the IR has them already,
 # and without them a corpus can move to another machine.
@@ -209,19 +211,25 @@ def extract_corpus(
       FileWriteError: the disk is full.
     """
     units = [unit for name, path in commands.items() for unit in _read_units(name, path)]
-    with atomic_directory(output) as temporary, Pool(workers) as pool:
+    # The compiler runs in the folders of the sources: paths must not be relative to ours.
+    with atomic_directory(output.absolute()) as temporary, Pool(workers) as pool:
         train_names, held_out_names = split_names([u.name for u in units], held_out_share, seed)
         side = dict.fromkeys(train_names, "train") | dict.fromkeys(held_out_names, "held_out")
         jobs = [_Job(unit, clang, opt_level, stage, temporary / side[unit.name]) for unit in units]
         outcomes = pool.map(_extract_one, jobs, label=f"extracting IR ({stage}, {opt_level})")
         extracted: dict[str, list[str]] = {"train": [], "held_out": []}
+        failed = []
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error is None:
                 extracted[side[job.unit.name]].append(job.unit.name)
                 continue
-            logging.warning("%s is left out: %s", job.unit.name, outcome.error)
             if not isinstance(outcome.error, CommandError | CorpusError):
                 raise outcome.error
+            failed.append(job.unit.name)
+            if len(failed) <= _FAILURES_SHOWN:
+                logging.warning("%s is left out: %s", job.unit.name, outcome.error)
+        if failed:
+            logging.warning("%d modules are left out: %s", len(failed), ", ".join(failed))
         for name, modules in extracted.items():
             if not modules:
                 raise CorpusError(f"no {name} module could be extracted; see the warnings above")

@@ -75,8 +75,11 @@ def test_corpus_compiles_to_the_same_machine_code_as_the_source(
     assert compared == len(MODULES)
 
 
-def test_commands_carry_no_path_of_the_machine(lua: Path, tmp_path: Path) -> None:
-    _extract(lua, tmp_path / "corpus", OPTIMIZED, "-O2")
+def test_commands_carry_no_path_of_the_machine(
+    lua: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _extract(lua, Path("corpus"), OPTIMIZED, "-O2")
     for module in Corpus.load(tmp_path / "corpus" / "train").modules:
         assert not [word for word in module.command if "/" in word]
         assert "-O2" in module.command and "-disable-llvm-passes" in module.command
