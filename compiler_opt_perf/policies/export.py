@@ -11,10 +11,12 @@
 The directory as a whole is what `-ml-inliner-model-under-training` and `-regalloc-model` take.
 """
 
+import contextlib
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from absl import logging
 
 from compiler_opt_perf.execution.files import atomic_directory, sha256
 from compiler_opt_perf.policies.network import FloatArray, Network, Normalisation, to_grid
@@ -111,9 +114,9 @@ def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> 
 
     specs = {f.name: tf.TensorSpec(f.shape, f.dtype, f.name) for f in network.features}
     module.action = tf.function(action)
-    tf.saved_model.save(
-        module, str(directory), signatures={"action": module.action.get_concrete_function(specs)}
-    )
+    signatures = {"action": module.action.get_concrete_function(specs)}
+    with _quiet():
+        tf.saved_model.save(module, str(directory), signatures=signatures)
 
 
 def convert_to_tflite(saved_model: Path) -> bytes:
@@ -121,7 +124,25 @@ def convert_to_tflite(saved_model: Path) -> bytes:
     tf = import_tensorflow()
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    return bytes(converter.convert())
+    with _quiet():
+        return bytes(converter.convert())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what TensorFlow's exporters print about themselves; exceptions carry real errors."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        logging.set_verbosity(verbosity)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED
+
 #: Candidates of one eviction decision: 32 registers in allocation order, then the live range that
 #: asks for a register (LLVM's NumberOfInterferences).
 EVICTION_COLUMNS = 33
@@ -52,8 +54,11 @@ class Problem:
       default_decision: the log's tensor with the compiler's own choice, if that is logged apart.
       reward: what training makes smaller, as named in reports.
       optimization_level: the level that corpora for this problem are extracted at.
+      corpus_stage: how far they are compiled already, a stage of `corpus.extract`.
       remark_pass: name of the pass in the optimisation remarks that report decisions.
       remark_decision: the remark argument that holds the decision.
+      remark_subject: the remark argument that names what the decision is about.
+      score_in_log: the last reward of each function in a development log is its score.
       mode_option, model_option, log_option: names of the compiler's options.
     """
 
@@ -67,8 +72,11 @@ class Problem:
     default_decision: str | None
     reward: str
     optimization_level: str
+    corpus_stage: str
     remark_pass: str
     remark_decision: str
+    remark_subject: str
+    score_in_log: bool
     mode_option: str
     model_option: str
     log_option: str
@@ -189,8 +197,11 @@ PROBLEMS: dict[str, Problem] = {
             default_decision="inlining_default",
             reward="text bytes",
             optimization_level="-Oz",
+            corpus_stage=FRONTEND,
             remark_pass="inline-ml",
             remark_decision="ShouldInline",
+            remark_subject="Callee",
+            score_in_log=False,
             mode_option="-enable-ml-inliner",
             model_option="-ml-inliner-model-under-training",
             log_option="-training-log",
@@ -237,8 +248,11 @@ PROBLEMS: dict[str, Problem] = {
             default_decision=None,
             reward="RegAllocScore",
             optimization_level="-O2",
+            corpus_stage=OPTIMIZED,
             remark_pass="regalloc-ml",
             remark_decision="Decision",
+            remark_subject="Register",
+            score_in_log=True,
             mode_option="-regalloc-enable-advisor",
             model_option="-regalloc-model",
             log_option="-regalloc-training-log",

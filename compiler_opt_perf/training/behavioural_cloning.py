@@ -33,20 +33,22 @@ class Settings:
       steps: gradient steps.
       batch_size: rows a step.
       learning_rate: Adam's, decaying to a tenth (cosine).
-      held_out_share: share of the rows that only accuracy is measured on.
-      seed: of initial weights, of the split and of the batches.
+      label_smoothing: share of the probability that is spread over all admissible decisions. A
+        network that is sure of everything is hard to improve: small changes of its weights change
+        no decision.
+      seed: of initial weights and of the batches.
     """
 
     steps: int
     batch_size: int
     learning_rate: float
-    held_out_share: float
+    label_smoothing: float
     seed: int
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Share of decisions that equal the compiler's, on rows that were not trained on.
+    """Share of decisions that equal the compiler's.
 
     Attributes:
       rows: how many rows that is.
@@ -78,7 +80,7 @@ def train(
     inputs: Mapping[str, npt.NDArray[Any]],
     decisions: IntArray,
     settings: Settings,
-) -> tuple[FloatArray, Accuracy]:
+) -> FloatArray:
     """Fits weights to logged decisions.
 
     Args:
@@ -86,7 +88,7 @@ def train(
       decisions: int64 [rows], the compiler's own.
 
     Returns:
-      The weights, float32 [network.size] on the grid, and their held-out accuracy.
+      The weights, float32 [network.size], on the grid.
     """
     tf = import_tensorflow()
     # The same seed gives the same weights, whatever the number of threads.
@@ -95,13 +97,15 @@ def train(
     ops.floor = lambda x: x + tf.stop_gradient(tf.floor(x) - x)
     random = np.random.default_rng(settings.seed)
 
-    order = random.permutation(len(decisions))
-    held_out = order[: int(len(order) * settings.held_out_share)]
-    rows = order[len(held_out) :]
     encoded = network.encode(inputs)
-    mask = network.problem.mask
-    closed = np.zeros((len(decisions), 1), bool) if mask is None else inputs[mask] == 0
-    row_weights = class_weights(decisions, network.problem.idle_decision)
+    problem = network.problem
+    closed = np.zeros((len(decisions), problem.decisions), bool)
+    if problem.mask is not None:
+        closed |= inputs[problem.mask] == 0
+    labels = (1 - settings.label_smoothing) * np.eye(problem.decisions)[decisions]
+    labels += settings.label_smoothing * ~closed / (~closed).sum(axis=1, keepdims=True)
+    labels = labels.astype(np.float32)
+    row_weights = class_weights(decisions, problem.idle_decision)
 
     @tf.function  # type: ignore[untyped-decorator]
     def gradient(vector: Any, x: Any, closed_columns: Any, y: Any, w: Any) -> Any:
@@ -109,30 +113,33 @@ def train(
             tape.watch(vector)
             scores = network.scores(network.layers(vector, ops), x, ops)
             scores = tf.where(closed_columns, MASKED_SCORE, scores)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores)
+            losses = tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=scores)
             loss = tf.reduce_mean(losses * w)
         return tape.gradient(loss, vector)
 
     weights = network.initial_weights(settings.seed).astype(np.float64)
     adam = Adam.start(network.size)
     for number in range(settings.steps):
-        batch = random.choice(rows, min(settings.batch_size, len(rows)), replace=False)
+        batch = random.integers(0, len(decisions), settings.batch_size)
         g = gradient(
-            to_grid(weights), encoded[batch], closed[batch], decisions[batch], row_weights[batch]
+            to_grid(weights), encoded[batch], closed[batch], labels[batch], row_weights[batch]
         )
         adam, direction = adam.step(g.numpy().astype(np.float64))
         rate = settings.learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / settings.steps)))
         weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
 
-    result = to_grid(weights)
-    test = held_out if len(held_out) else rows
-    decided = network.decide(result, {name: values[test] for name, values in inputs.items()})
-    return result, _accuracy(decided, decisions[test], network.problem.idle_decision)
+    return to_grid(weights)
 
 
-def _accuracy(decided: IntArray, expected: IntArray, idle_decision: int) -> Accuracy:
-    equal = decided == expected
-    idle = expected == idle_decision
+def accuracy(
+    network: Network,
+    weights: FloatArray,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    decisions: IntArray,
+) -> Accuracy:
+    """How often the network decides as the compiler did; arguments as for `train`."""
+    equal = network.decide(weights, inputs) == decisions
+    idle = decisions == network.problem.idle_decision
 
     def share(rows: npt.NDArray[np.bool_]) -> float:
         return float(equal[rows].mean()) if rows.any() else 1.0

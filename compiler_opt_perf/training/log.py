@@ -6,6 +6,7 @@ types, then for each decision a JSON line, the tensors' bytes and a newline; con
 and rewards come in between as JSON lines and bytes of their own.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,17 +45,26 @@ class TrainingLog:
 
     Attributes:
       path: the file.
-      observations: structured array [decisions], a field a tensor, in the log's order.
+      content: its bytes.
+      record: the structured type of one decision, a field a tensor, in the log's order.
+      starts: int64 [decisions], where the decisions' bytes lie.
       rewards: [decisions], or None when the log has none.
       contexts: names of the functions with at least one decision, in the order they come in.
       context_of: int64 [decisions], index into `contexts`.
     """
 
     path: Path
-    observations: npt.NDArray[np.void]
+    content: bytes
+    record: np.dtype[np.void]
+    starts: npt.NDArray[np.int64]
     rewards: npt.NDArray[Any] | None
     contexts: tuple[str, ...]
     context_of: npt.NDArray[np.int64]
+
+    @functools.cached_property
+    def observations(self) -> npt.NDArray[np.void]:
+        """The decisions, [decisions] of type `record`; gathered when first asked for."""
+        return _gather(self.content, self.starts, self.record)
 
     def inputs(self, problem: Problem, with_pmu: bool) -> dict[str, npt.NDArray[Any]]:
         """The features as Network takes them: [rows], or [rows, columns].
@@ -94,7 +104,7 @@ class TrainingLog:
         return {self.contexts[c]: float(self.rewards[row]) for c, row in last.items()}
 
     def _field(self, name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        fields: Mapping[str, Any] = self.observations.dtype.fields or {}
+        fields: Mapping[str, Any] = self.record.fields or {}
         if name not in fields:
             hint = "; was the compiler given -pmu-profile?" if name.startswith("pmu_") else ""
             raise LogError(
@@ -124,7 +134,7 @@ def read_log(path: Path) -> TrainingLog:
 
 
 class _Reader:
-    """One pass over the file that notes where records lie; numpy then gathers them at once."""
+    """One pass over the file that notes where records lie; numpy gathers them when needed."""
 
     def __init__(self, path: Path, content: bytes):
         self._path = path
@@ -170,13 +180,16 @@ class _Reader:
         self._check_outcomes(reward_type, observations, outcomes, self._at)
         rewards = None
         if reward_type is not None:
-            rewards = self._gather(outcomes, reward_type)[str(reward["name"])].reshape(-1)
+            starts = np.array(outcomes, np.int64)
+            rewards = _gather(self._content, starts, reward_type)[reward["name"]].reshape(-1)
         return TrainingLog(
-            self._path,
-            self._gather(observations, observation_type),
-            rewards,
-            tuple(contexts),
-            np.array(context_of, np.int64),
+            path=self._path,
+            content=self._content,
+            record=observation_type,
+            starts=np.array(observations, np.int64),
+            rewards=rewards,
+            contexts=tuple(contexts),
+            context_of=np.array(context_of, np.int64),
         )
 
     def _line(self) -> bytes:
@@ -197,11 +210,6 @@ class _Reader:
             raise self._error(f"the tensors of {size} bytes do not end in a newline", at=end)
         self._at = end + 1
         return start
-
-    def _gather(self, starts: list[int], record: np.dtype[np.void]) -> npt.NDArray[np.void]:
-        raw = np.frombuffer(self._content, np.uint8)
-        offsets = np.array(starts, np.int64)[:, None] + np.arange(record.itemsize)
-        return np.ascontiguousarray(raw[offsets]).view(record)[:, 0]
 
     def _json(self, line: bytes, start: int = 0) -> dict[str, Any]:
         try:
@@ -231,6 +239,17 @@ class _Reader:
         return LogError(
             f"{self._path}: byte {offset}: {reason}; compile the module again to get a whole log"
         )
+
+
+def _gather(
+    content: bytes, starts: npt.NDArray[np.int64], record: np.dtype[np.void]
+) -> npt.NDArray[np.void]:
+    if starts.size == 0:
+        return np.empty(0, record)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.frombuffer(content, np.uint8), record.itemsize
+    )
+    return windows[starts].view(record)[:, 0]
 
 
 def _get(value: dict[str, Any], key: str, kind: type) -> Any:

@@ -69,6 +69,8 @@ def test_log_without_rewards_or_decisions(tmp_path: Path) -> None:
     empty = read_log(write(tmp_path, log_bytes(header=header)))
     assert len(empty.observations) == 0
     assert empty.contexts == ()
+    wide = {"features": [{"name": "a", "port": 0, "shape": [1, 999], "type": "int64_t"}]}
+    assert read_log(write(tmp_path, log_bytes(header=wide))).observations["a"].shape == (0, 1, 999)
 
 
 GOOD = log_bytes(b'{"context":"f"}\n', observation(0, 1), observation(1, 2, reward=1.0))

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One compilation of one module, by the compiler's own policy or by a candidate, and its cost.
+
+The functions here run in pool workers: nothing in this module imports TensorFlow.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.training.rewards import REWARDS, Costs
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The patched compiler and the limits that one run of it must keep.
+
+    Attributes:
+      clang: patched clang.
+      litert_library: libLiteRt.so, which evaluates candidates.
+      problem: name of the problem.
+      profile: PMU profile manifest, or None.
+      timeout_s: wall-clock limit of one compilation.
+      memory_mib: limit of its address space.
+    """
+
+    clang: Path
+    litert_library: Path
+    problem: str
+    profile: Path | None
+    timeout_s: float
+    memory_mib: int
+
+    def compile(self, module: Module, output: Path, options: Sequence[str]) -> float:
+        """Compiles to the object file `output`; returns seconds. Raises CommandError."""
+        argv = module.compile_command(self.clang, output, for_clang(options))
+        environment = {"LLVM_LITERT_LIBRARY": os.fspath(self.litert_library)}
+        completed = run_command(
+            argv, timeout_s=self.timeout_s, memory_mib=self.memory_mib, env=environment
+        )
+        return completed.seconds
+
+
+@dataclass(frozen=True)
+class Job:
+    """One module to compile.
+
+    Attributes:
+      model: directory of the candidate's model; None for the compiler's own policy.
+      log: where the training log of the compiler's own policy goes.
+    """
+
+    compiler: Compiler
+    module: Module
+    model: Path | None = None
+    log: Path | None = None
+
+
+@dataclass(frozen=True)
+class Default:
+    """What the compiler's own policy makes of a module.
+
+    Attributes:
+      costs: by part.
+      decisions: how many the policy took.
+      seconds: of one compilation.
+    """
+
+    costs: Costs
+    decisions: int
+    seconds: float
+
+
+def measure_default(job: Job) -> Default:
+    """Compiles with the compiler's own policy, keeps its training log in `job.log`.
+
+    Raises:
+      CommandError: the compiler failed, crashed or hung.
+      LogError: it wrote a damaged log.
+      ObjectFileError: it wrote a damaged object file.
+    """
+    assert job.log is not None
+    problem = PROBLEMS[job.compiler.problem]
+    reward = REWARDS[problem.reward]
+    with tempfile.TemporaryDirectory(prefix="compile-") as folder:
+        object_file = Path(folder) / "module.o"
+        options = problem.development_options(log=job.log, profile=job.compiler.profile)
+        seconds = job.compiler.compile(job.module, object_file, options)
+        log = read_log(job.log)
+        costs: Costs
+        if problem.score_in_log:
+            costs = reward.measure(job.log)
+        else:
+            # Development mode repeats the default policy's decisions, not its whole behaviour.
+            job.compiler.compile(job.module, object_file, [])
+            costs = reward.measure(object_file)
+    return Default(costs, len(log.starts), seconds)
+
+
+def measure_candidate(job: Job) -> Costs:
+    """Compiles with the candidate in `job.model` in development mode.
+
+    Raises: as measure_default.
+    """
+    problem = PROBLEMS[job.compiler.problem]
+    reward = REWARDS[problem.reward]
+    with tempfile.TemporaryDirectory(prefix="compile-") as folder:
+        object_file = Path(folder) / "module.o"
+        log = Path(folder) / "module.log" if problem.score_in_log else None
+        options = problem.development_options(
+            model=job.model, log=log, profile=job.compiler.profile
+        )
+        job.compiler.compile(job.module, object_file, options)
+        return reward.measure(log or object_file)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Measures policies on modules: the compiler's own policy once, candidates by the hundred."""
+
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.size import ObjectFileError
+from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.pool import Pool, WorkerError
+from compiler_opt_perf.policies.export import (
+    MODEL_FILE,
+    OUTPUT_SPEC_FILE,
+    CandidateTemplate,
+    output_spec,
+)
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.training.compilation import (
+    Compiler,
+    Default,
+    Job,
+    measure_candidate,
+    measure_default,
+)
+from compiler_opt_perf.training.log import LogError
+from compiler_opt_perf.training.rewards import REWARDS, Costs, overall_gain
+
+# Beyond the compiler's own limit, for starting it and reading what it wrote.
+_GRACE_S = 30.0
+_FAILURES_KEPT = 10
+
+
+@dataclass(frozen=True)
+class MeasuredModule:
+    """A module and what the compiler's own policy makes of it.
+
+    Attributes:
+      module: the IR and its command.
+      default: costs and number of decisions.
+      log: training log of the compiler's own policy.
+    """
+
+    module: Module
+    default: Default
+    log: Path
+
+
+def measure_defaults(
+    compiler: Compiler, modules: Sequence[Module], folder: Path, pool: Pool
+) -> list[MeasuredModule]:
+    """Compiles each module with the compiler's own policy; what is in `folder` is not done again.
+
+    A module that does not compile is left out with a warning.
+    """
+    compiler_key = [sha256(compiler.clang), compiler.problem, _file_key(compiler.profile)]
+    keys = {m.name: [*compiler_key, sha256(m.bitcode), *m.command] for m in modules}
+    found = {m.name: _read_default(folder, m, keys[m.name]) for m in modules}
+    missing = [module for module in modules if found[module.name] is None]
+    jobs = [Job(compiler, module, log=_log_path(folder, module)) for module in missing]
+    for job in jobs:
+        _log_path(folder, job.module).parent.mkdir(parents=True, exist_ok=True)
+    outcomes = pool.map(
+        measure_default,
+        jobs,
+        timeout_s=2 * compiler.timeout_s + _GRACE_S,
+        label=f"{compiler.problem}: default policy" if jobs else None,
+    )
+    for module, outcome in zip(missing, outcomes, strict=True):
+        if outcome.value is None:
+            logging.warning("%s is left out: %s", module.name, outcome.error)
+            continue
+        found[module.name] = outcome.value
+        record = {"key": keys[module.name], **dataclasses.asdict(outcome.value)}
+        write_json(_record_path(folder, module), record)
+    return [
+        MeasuredModule(module, default, _log_path(folder, module))
+        for module in modules
+        if (default := found[module.name]) is not None
+    ]
+
+
+def _read_default(folder: Path, module: Module, key: Sequence[str]) -> Default | None:
+    try:
+        record = json.loads(_record_path(folder, module).read_text(encoding="utf-8"))
+        if record["key"] != list(key) or not _log_path(folder, module).is_file():
+            return None
+        return Default(record["costs"], record["decisions"], record["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        # Not there yet, or not whole: it is measured again.
+        return None
+
+
+def _record_path(folder: Path, module: Module) -> Path:
+    return folder / f"{module.name}.json"
+
+
+def _log_path(folder: Path, module: Module) -> Path:
+    return folder / f"{module.name}.log"
+
+
+def _file_key(path: Path | None) -> str:
+    return sha256(path) if path is not None else ""
+
+
+class Evaluator:
+    """Measures candidates in development mode.
+
+    Attributes:
+      compilations: how many were run.
+      failures: how many of them failed, crashed, hung or left damaged output.
+    """
+
+    def __init__(self, compiler: Compiler, template: CandidateTemplate, pool: Pool, failures: Path):
+        self.compilations = 0
+        self.failures = 0
+        self._compiler = compiler
+        self._template = template
+        self._pool = pool
+        self._failures_folder = failures
+        self._reward = REWARDS[PROBLEMS[compiler.problem].reward]
+
+    def gains(
+        self,
+        candidates: Sequence[npt.NDArray[Any]],
+        modules: Sequence[MeasuredModule],
+        label: str | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Share of the default policy's cost that each candidate saves, float64 [candidates].
+
+        A module on which a candidate fails counts as if the candidate had changed nothing; a
+        candidate that fails on all modules gets -inf.
+
+        Args:
+          candidates: weight vectors.
+          modules: at least one.
+          label: of the progress display.
+        """
+        with tempfile.TemporaryDirectory(prefix="candidates-") as folder:
+            jobs = []
+            for number, weights in enumerate(candidates):
+                model = Path(folder) / str(number)
+                self._write_model(model, weights)
+                jobs += [Job(self._compiler, measured.module, model) for measured in modules]
+            limit = self._compiler.timeout_s + _GRACE_S
+            outcomes = self._pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
+            self.compilations += len(jobs)
+            costs: list[Costs | None] = []
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                if outcome.value is None:
+                    self._note_failure(job, outcome.error)
+                costs.append(outcome.value)
+        defaults = [measured.default.costs for measured in modules]
+        gains = np.empty(len(candidates))
+        for number in range(len(candidates)):
+            own = costs[number * len(modules) : (number + 1) * len(modules)]
+            if all(cost is None for cost in own):
+                gains[number] = -np.inf
+                continue
+            filled = [
+                default if cost is None else cost
+                for cost, default in zip(own, defaults, strict=True)
+            ]
+            gains[number] = overall_gain(self._reward, defaults, filled)
+        return gains
+
+    def _write_model(self, folder: Path, weights: npt.NDArray[Any]) -> None:
+        folder.mkdir()
+        (folder / MODEL_FILE).write_bytes(self._template.with_weights(weights))
+        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(self._template.network)))
+
+    def _note_failure(self, job: Job, error: Exception | None) -> None:
+        """Counts a failure and keeps its model, so that the command in the warning runs again."""
+        if not isinstance(error, CommandError | LogError | ObjectFileError | WorkerError):
+            # A bug or a full disk, not a candidate's doing.
+            raise error or AssertionError("an outcome without value and error")
+        assert job.model is not None
+        self.failures += 1
+        kept = self._failures_folder / sha256(job.model / MODEL_FILE)[:16]
+        message = str(error)
+        if not kept.exists() and len(list(self._failures_folder.glob("*"))) < _FAILURES_KEPT:
+            shutil.copytree(job.model, kept)
+        if kept.exists():
+            message = message.replace(str(job.model), str(kept))
+        logging.warning("%s: no improvement, for the compiler failed: %s", job.module.name, message)

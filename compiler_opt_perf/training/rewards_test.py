@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import pytest
+
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.training.rewards import REWARDS, gain, overall_gain
+
+
+def test_gain_is_the_share_saved_over_common_parts() -> None:
+    assert gain({"text": 200.0}, {"text": 150.0}) == pytest.approx(0.25)
+    assert gain({"f": 10.0, "g": 30.0}, {"f": 20.0, "g": 30.0}) == pytest.approx(-0.25)
+    assert gain({"f": 10.0, "only default": 5.0}, {"f": 5.0, "only policy": 9.0}) == 0.5
+    assert gain({"f": 0.0}, {"f": 1.0}) == 0.0
+    assert gain({}, {"f": 1.0}) == 0.0
+
+
+def test_bytes_add_up_over_modules_and_scores_do_not() -> None:
+    defaults = [{"text": 100.0}, {"text": 900.0}]
+    policies = [{"text": 50.0}, {"text": 900.0}]
+    assert overall_gain(REWARDS["text bytes"], defaults, policies) == pytest.approx(0.05)
+    assert overall_gain(REWARDS["RegAllocScore"], defaults, policies) == pytest.approx(0.25)
+
+
+def test_each_problem_has_its_reward() -> None:
+    assert {problem.reward for problem in PROBLEMS.values()} == set(REWARDS)
