@@ -78,6 +78,7 @@ def measure_defaults(
     )
     for module, outcome in zip(missing, outcomes, strict=True):
         if outcome.value is None:
+            _raise_unless_of_one_compilation(outcome.error)
             logging.warning("%s is left out: %s", module.name, outcome.error)
             continue
         found[module.name] = outcome.value
@@ -99,6 +100,14 @@ def _read_default(folder: Path, module: Module, key: Sequence[str]) -> Default |
     except (OSError, ValueError, KeyError, TypeError):
         # Not there yet, or not whole: it is measured again.
         return None
+
+
+def _raise_unless_of_one_compilation(error: Exception | None) -> None:
+    """Lets pass what one module or candidate can cause; a bug, say, would befall all of them."""
+    if isinstance(error, CommandError) and error.kind != "missing":
+        return
+    if not isinstance(error, LogError | ObjectFileError | WorkerError):
+        raise error or AssertionError("an outcome without value and error")
 
 
 def _record_path(folder: Path, module: Module) -> Path:
@@ -181,9 +190,7 @@ class Evaluator:
 
     def _note_failure(self, job: Job, error: Exception | None) -> None:
         """Counts a failure and keeps its model, so that the command in the warning runs again."""
-        if not isinstance(error, CommandError | LogError | ObjectFileError | WorkerError):
-            # A bug or a full disk, not a candidate's doing.
-            raise error or AssertionError("an outcome without value and error")
+        _raise_unless_of_one_compilation(error)
         assert job.model is not None
         self.failures += 1
         kept = self._failures_folder / sha256(job.model / MODEL_FILE)[:16]

@@ -108,6 +108,8 @@ def default_config(problem: Problem) -> ConfigDict:
     config.sigma = 0.05
     config.learning_rate = 0.02
     config.modules_per_generation = 8
+    # A misspelt setting is an error, not a new one.
+    config.lock()
     return config
 
 

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.export import Policy
+from compiler_opt_perf.policies.network import Network, fit_normalisation
+from compiler_opt_perf.policies.problem import PROBLEMS, Problem
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.training.compilation import (
+    Compiler,
+    Job,
+    measure_candidate,
+    measure_default,
+)
+from compiler_opt_perf.training.log import read_log
+
+
+@pytest.fixture(params=list(PROBLEMS))
+def problem(request: pytest.FixtureRequest) -> Problem:
+    return PROBLEMS[request.param]
+
+
+def make_compiler(toolchain: Toolchain, problem: Problem) -> Compiler:
+    return Compiler(toolchain.clang, toolchain.litert_library, problem.name, None, 60.0, 4096)
+
+
+def test_log_has_the_tensors_of_the_tables(
+    toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
+) -> None:
+    log_path = tmp_path / "module.log"
+    module = corpora[problem.name].modules[0]
+    default = measure_default(Job(make_compiler(toolchain, problem), module, log=log_path))
+    log = read_log(log_path)
+    decided = [name for name in (problem.default_decision, problem.decision) if name]
+    assert log.record.names == (*(f.name for f in problem.features), *decided)
+    inputs = log.inputs(problem, with_pmu=False)
+    assert default.decisions == len(log.decisions(problem)) > 0
+    assert default.seconds > 0
+    assert sum(default.costs.values()) > 0
+    if problem.mask is not None:
+        chosen = np.take_along_axis(inputs[problem.mask], log.decisions(problem)[:, None], axis=1)
+        assert (chosen == 1).all()
+
+
+def test_compiler_decides_as_numpy_does(
+    toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
+) -> None:
+    compiler = make_compiler(toolchain, problem)
+    module = corpora[problem.name].modules[0]
+    default_log = tmp_path / "default.log"
+    measure_default(Job(compiler, module, log=default_log))
+    inputs = read_log(default_log).inputs(problem, with_pmu=False)
+    network = Network(problem, False, (8,), fit_normalisation(inputs, problem, False))
+    weights = network.initial_weights(seed=4)
+    model = tmp_path / "model"
+    export.publish(Policy(network, weights, {}), model)
+    log_path = tmp_path / "candidate.log"
+    options = problem.development_options(model=model, log=log_path)
+    compiler.compile(module, tmp_path / "module.o", options)
+    log = read_log(log_path)
+    assert len(log.starts) > 0
+    np.testing.assert_array_equal(
+        network.decide(weights, log.inputs(problem, with_pmu=False)), log.decisions(problem)
+    )
+    costs = measure_candidate(Job(compiler, module, model))
+    assert sum(costs.values()) > 0
+
+
+def test_damaged_model_is_the_compilers_error(
+    toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
+) -> None:
+    network_spec = [
+        {
+            "logging_name": problem.decision,
+            "tensor_spec": {
+                "name": "StatefulPartitionedCall",
+                "port": 0,
+                "type": "int64_t",
+                "shape": [1],
+            },
+        }
+    ]
+    (tmp_path / "output_spec.json").write_text(str(network_spec).replace("'", '"'))
+    (tmp_path / "model.tflite").write_bytes(b"not a model")
+    module = corpora[problem.name].modules[0]
+    with pytest.raises(CommandError, match=r"model\.tflite"):
+        measure_candidate(Job(make_compiler(toolchain, problem), module, tmp_path))
+
+
+def test_workers_do_not_import_tensorflow() -> None:
+    code = (
+        "import sys, compiler_opt_perf.training.compilation; sys.exit('tensorflow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
