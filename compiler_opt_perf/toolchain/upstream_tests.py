@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs upstream's own lit tests of its ML advisors, unmodified, on the patched tools.
 
-As a program: `tools/upstream-lit [lit's options]`, on the model set "mock".
+As a program: `tools/upstream-lit`, on the model set "mock".
 """
 
 import json
 import re
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -41,16 +41,13 @@ UNSUPPORTED = (
 _TRIPLE = "x86_64-pc-linux-gnu"
 
 
-def run_upstream_tests(
-    toolchain: Toolchain, source: Path, output: Path, options: Sequence[str] = ()
-) -> str:
+def run_upstream_tests(toolchain: Toolchain, source: Path, output: Path) -> str:
     """Runs `SUITES` and checks that every test passes, but for `UNSUPPORTED`.
 
     Args:
       toolchain: tools with upstream's mock models.
       source: pristine LLVM tree.
       output: folder for results, replaced.
-      options: further options for lit.
 
     Returns:
       A line with the counts.
@@ -62,14 +59,17 @@ def run_upstream_tests(
         (partial / "test").mkdir()
         _link_tools(toolchain, partial / "bin")
         # saved-model-to-tflite.py imports TF-Agents and does not use it.
-        shim = partial / "python" / "tf_agents" / "policies"
+        shim = partial / "modules" / "tf_agents" / "policies"
         shim.mkdir(parents=True)
-        for module in (
-            shim.parent / "__init__.py",
-            shim / "__init__.py",
-            shim / "greedy_policy.py",
-        ):
-            module.touch()
+        for module in ("../__init__.py", "__init__.py", "greedy_policy.py"):
+            (shim / module).touch()
+        # A wrapper, since lit's own diff forgets the PYTHONPATH of the commands after it.
+        python = partial / "python"
+        python.write_text(
+            f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(output / 'modules'))} "
+            f'exec {shlex.quote(sys.executable)} "$@"\n'
+        )
+        python.chmod(0o755)
     template = (source / "llvm/test/lit.site.cfg.py.in").read_text()
     write_text(
         output / "test" / "lit.site.cfg.py", _site_config(template, source, output, toolchain)
@@ -78,7 +78,7 @@ def run_upstream_tests(
     results = output / "results.json"
     try:
         run_command(
-            [venv_program("lit"), "--quiet", f"--output={results}", *options,
+            [venv_program("lit"), "--quiet", f"--output={results}",
              *(output / "test" / suite for suite in SUITES)],
             timeout_s=3600,
             env={"LIT_USE_INTERNAL_SHELL": "1"},
@@ -149,12 +149,13 @@ def _site_config(template: str, source: Path, output: Path, toolchain: Toolchain
         return str(values.get(match[1], "" if quoted else 0))
 
     environment = {
-        "PYTHONPATH": output / "python",
         "LLVM_LITERT_LIBRARY": toolchain.litert_library,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
     }
     lines = [f"config.environment[{name!r}] = {str(v)!r}\n" for name, v in environment.items()]
+    # Before upstream's own definition of it, which is the interpreter that runs lit.
+    lines.append(f"config.substitutions.insert(0, ('%python', {str(output / 'python')!r}))\n")
     return re.sub(r"@(\w+)@", fill, template) + "\n" + "".join(lines)
 
 
@@ -163,7 +164,7 @@ def main() -> None:
         toolchain = Toolchain.load(BUILD / "toolchain" / MOCK_SET)
         output = BUILD / "upstream-lit"
         with exclusive(BUILD / "upstream-lit.lock"):
-            print(run_upstream_tests(toolchain, llvm_source(), output, sys.argv[1:]))
+            print(run_upstream_tests(toolchain, llvm_source(), output))
     except ToolchainError as error:
         sys.exit(f"error: {error}")
 
