@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Makes the development-mode models beside this file: `python make_models.py`.
+
+Each is a directory as `-ml-inliner-model-under-training` and `-regalloc-model` take it, with
+`model.tflite` and `output_spec.json`. They are committed because TensorFlow takes long to import.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+Policy = Callable[..., tf.Tensor]
+
+
+def make(name: str, decision: str, policy: Policy, **inputs: tf.TensorSpec) -> None:
+    """Writes the model `name`, whose single output `decision` is int64 [1]."""
+    directory = Path(__file__).parent / name
+    directory.mkdir(exist_ok=True)
+    function = tf.function(lambda **tensors: {decision: tf.reshape(policy(**tensors), [1])})
+    with tempfile.TemporaryDirectory() as saved_model:
+        module = tf.Module()
+        module.action = function
+        signature = function.get_concrete_function(**inputs)
+        tf.saved_model.save(module, saved_model, signatures={"action": signature})
+        converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
+        (directory / "model.tflite").write_bytes(converter.convert())
+    tensor = {"name": "StatefulPartitionedCall", "port": 0, "type": "int64_t", "shape": [1]}
+    spec = [{"logging_name": decision, "tensor_spec": tensor}]
+    (directory / "output_spec.json").write_text(json.dumps(spec) + "\n")
+
+
+def main() -> None:
+    def inlining(name: str, policy: Policy, **inputs: tf.TensorSpec) -> None:
+        make(name, "inlining_decision", policy, **inputs)
+
+    def eviction(name: str, policy: Policy) -> None:
+        make(name, "index_to_evict", policy, mask=tf.TensorSpec([1, 33], tf.int64, "mask"))
+
+    blocks = tf.TensorSpec([1], tf.int64, "callee_basic_block_count")
+    # Inlines callees of one basic block.
+    inlining(
+        "inline-one-block",
+        lambda callee_basic_block_count: tf.cast(callee_basic_block_count < 2, tf.int64),
+        callee_basic_block_count=blocks,
+    )
+    inlining(
+        "inline-unknown-feature",
+        lambda callee_basic_block_count, phase_of_the_moon: (
+            callee_basic_block_count + phase_of_the_moon
+        ),
+        callee_basic_block_count=blocks,
+        phase_of_the_moon=tf.TensorSpec([1], tf.int64, "phase_of_the_moon"),
+    )
+    inlining(
+        "inline-wrong-shape",
+        lambda callee_basic_block_count: tf.reduce_sum(callee_basic_block_count),
+        callee_basic_block_count=tf.TensorSpec([2], tf.int64, "callee_basic_block_count"),
+    )
+    inlining(
+        "inline-wrong-type",
+        lambda callee_basic_block_count: tf.cast(callee_basic_block_count < 2.0, tf.int64),
+        callee_basic_block_count=tf.TensorSpec([1], tf.float32, "callee_basic_block_count"),
+    )
+    # Evicts from the first register that it may evict from, and never keeps the candidate waiting
+    # if there is one.
+    eviction(
+        "evict-first", lambda mask: tf.argmax(tf.cast(mask[0], tf.int32), output_type=tf.int64)
+    )
+    # Chooses a position that does not exist.
+    eviction("evict-nowhere", lambda mask: mask[:, 0] + 40)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Makes the models beside this file that take PMU features: `python make_pmu_models.py`."""
+
+import tensorflow as tf
+from make_models import make
+
+
+def main() -> None:
+    # Inlines callees that are known to miss the last-level cache in less than 5% of their loads.
+    miss = tf.TensorSpec([1], tf.int64, "pmu_callee_llc_miss_ppm")
+    make(
+        "inline-pmu",
+        "inlining_decision",
+        lambda pmu_callee_llc_miss_ppm: tf.cast(
+            (pmu_callee_llc_miss_ppm >= 0) & (pmu_callee_llc_miss_ppm < 50000), tf.int64
+        ),
+        pmu_callee_llc_miss_ppm=miss,
+    )
+
+    # Evicts the live range, of those it may, that the profile knows best.
+    def best_known(mask: tf.Tensor, pmu_coverage: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(tf.cast(mask[0], tf.float32) * (1.0 + pmu_coverage[0]))
+
+    make(
+        "evict-pmu",
+        "index_to_evict",
+        best_known,
+        mask=tf.TensorSpec([1, 33], tf.int64, "mask"),
+        pmu_coverage=tf.TensorSpec([1, 33], tf.float32, "pmu_coverage"),
+    )
+
+
+if __name__ == "__main__":
+    main()
