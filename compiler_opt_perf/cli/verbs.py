@@ -128,21 +128,68 @@ def _collect(values: Any, arguments: list[str]) -> None:
 # cop profile show, cop profile check
 
 
-def _define_nothing(values: flags.FlagValues) -> None:
-    pass
-
-
 def _manifest_argument(arguments: list[str]) -> Path:
     if len(arguments) != 1:
         raise UsageError("expected one manifest, NAME.pmu.json")
     return Path(arguments[0])
 
 
+def _define_top(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("top", 20, "how many functions and lines to show", flag_values=values)
+
+
+def _define_profile_show(values: flags.FlagValues) -> None:
+    _define_top(values)
+    _define_path(values, "html", "write a page with plots to this file instead", required=False)
+
+
 def _profile_show(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.pmu.manifest import Manifest
+    from compiler_opt_perf.pmu.page import write_page
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.pmu.report import show
+
+    path = _manifest_argument(arguments)
+    html = _path(values, "html")
+    profile = Profile.load(path)
+    if html is None:
+        print(show(profile, values.top), end="")
+    else:
+        write_page(profile, html, values.top)
+        print(html)
+
+
+def _profile_diff(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.pmu.report import diff
+
+    if len(arguments) != 2:
+        raise UsageError("expected two manifests: BEFORE.pmu.json AFTER.pmu.json")
+    before, after = (Profile.load(Path(path)) for path in arguments)
+    print(diff(before, after, values.top), end="")
+
+
+def _define_profile_merge(values: flags.FlagValues) -> None:
+    _define_path(values, "output", "the manifest of all runs together, NAME.pmu.json")
+    flags.DEFINE_boolean(
+        "allow_different",
+        False,
+        "add up profiles of different binaries, caches or back-ends",
+        flag_values=values,
+    )
+
+
+def _profile_merge(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.merge import merge
     from compiler_opt_perf.pmu.report import summarize
 
-    print(summarize(Manifest.load(_manifest_argument(arguments))), end="")
+    if not arguments:
+        raise UsageError("expected manifests, as `cop collect` writes them")
+    manifest = merge(
+        [Path(path) for path in arguments],
+        _required_path(values, "output"),
+        allow_different=values.allow_different,
+    )
+    print(summarize(manifest), end="")
 
 
 def _define_profile_check(values: flags.FlagValues) -> None:
@@ -340,10 +387,24 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "profile show",
-        "Print what a PMU profile holds: events, share with a location, rates.",
-        "profile show build/demo/zstd.pmu.json",
-        _define_nothing,
+        "Show what a PMU profile holds, and the functions and lines that lose most time.",
+        "profile show build/demo/zstd.pmu.json --top=10",
+        _define_profile_show,
         _profile_show,
+    ),
+    Verb(
+        "profile diff",
+        "Show how one PMU profile differs from another, beyond chance.",
+        "profile diff before.pmu.json after.pmu.json",
+        _define_top,
+        _profile_diff,
+    ),
+    Verb(
+        "profile merge",
+        "Add up PMU profiles of several runs of one binary.",
+        "profile merge first.pmu.json second.pmu.json --output=all.pmu.json",
+        _define_profile_merge,
+        _profile_merge,
     ),
     Verb(
         "profile check",

@@ -17,7 +17,9 @@ from typing import NoReturn
 from absl import logging
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import EVENTS
 
 _SECONDS_BETWEEN_REPORTS = 10.0
 _STDERR_BYTES_SHOWN = 2000
@@ -280,6 +282,27 @@ class Dump:
             for column, cost in enumerate(costs):
                 totals[column] += cost
         return totals
+
+
+def event_counts(dump: Dump) -> Counts:
+    """The dump's columns as the events of `EVENTS` that callgrind has a column for.
+
+    Raises:
+      PmuError: the dump lacks such a column.
+    """
+    events = tuple(event for event in EVENTS if event.callgrind is not None)
+    for event in events:
+        if event.callgrind not in dump.columns:
+            raise PmuError(
+                f"event {event.name}: callgrind counted {', '.join(dump.columns)}, but not "
+                f"{event.callgrind}; run it with --cache-sim=yes --branch-sim=yes"
+            )
+    columns = [dump.columns.index(event.callgrind or "") for event in events]
+    at = {}
+    for address, costs in dump.counts.items():
+        present = len(costs)
+        at[address] = [costs[i] if i < present else 0 for i in columns]
+    return Counts(events, at, [dump.outside[i] for i in columns], dump.calls)
 
 
 _POSITION = frozenset("0123456789+-*")

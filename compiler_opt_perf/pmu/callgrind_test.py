@@ -12,6 +12,7 @@ from compiler_opt_perf.pmu.callgrind import (
     Cache,
     CacheGeometry,
     Dump,
+    event_counts,
     options,
     read_dump,
     simulate,
@@ -328,3 +329,8 @@ def test_real_dump_with_jumps(
     assert "jcnd=" in path.read_text()
     first, second = read_dump(path, program), read_dump(dump_file, program)
     assert {a: c[0] for a, c in first.counts.items()} == {a: c[0] for a, c in second.counts.items()}
+
+
+def test_dump_without_cache_simulation() -> None:
+    with pytest.raises(PmuError, match=r"event loads: callgrind counted Ir, but not Dr.*cache-sim"):
+        event_counts(Dump(("Ir",), {1: [1]}, [0], {}))

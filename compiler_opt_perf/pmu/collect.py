@@ -3,7 +3,6 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import tempfile
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.files import FileWriteError, atomic_write, sha256
+from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.pmu import callgrind
 from compiler_opt_perf.pmu.binary import (
     PROFILING_FLAGS,
@@ -20,11 +19,12 @@ from compiler_opt_perf.pmu.binary import (
     hide_debug_info,
     require_debug_info,
 )
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump
+from compiler_opt_perf.pmu.callgrind import CacheGeometry
+from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.events import EVENTS, RATES
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
-from compiler_opt_perf.pmu.sample_profile import SampleProfile, convert_to_binary
+from compiler_opt_perf.pmu.sample_profile import convert_to_binary
+from compiler_opt_perf.pmu.store import save_profile
 from compiler_opt_perf.pmu.symbolize import Symbols, symbolize
 
 # Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
@@ -107,83 +107,55 @@ def collect(
             raise PmuError(f"{binary}: callgrind saw none of its instructions; is it a script?")
         with _stage(f"symbolising {len(dump.counts)} instructions"):
             symbols = symbolize(binary, dump.counts)
-        profile = attribute(dump, symbols)
-        with _stage(f"writing {len(EVENTS)} sample profiles"):
-            manifest = _write(output_manifest, program, collector, dump, profile, text, directory)
+        counts = callgrind.event_counts(dump)
+        with _stage(f"writing {len(counts.events)} sample profiles"):
+            manifest = _write(output_manifest, program, collector, counts, symbols, text, directory)
     _log_figures(manifest)
     return manifest
-
-
-def attribute(dump: Dump, symbols: Symbols) -> SampleProfile:
-    """Attributes callgrind's counts per instruction to source locations, for all of `EVENTS`.
-
-    Raises:
-      PmuError: the dump lacks the column of an event.
-    """
-    for event in EVENTS:
-        if event.callgrind not in dump.columns:
-            raise PmuError(
-                f"event {event.name}: callgrind counted {', '.join(dump.columns)}, but not "
-                f"{event.callgrind}; run it with --cache-sim=yes --branch-sim=yes"
-            )
-    columns = [dump.columns.index(event.callgrind) for event in EVENTS]
-    profile = SampleProfile(EVENTS)
-    for address, counts in dump.counts.items():
-        location = symbols.locations.get(address)
-        if location is not None:
-            present = len(counts)
-            profile.add(location, [counts[i] if i < present else 0 for i in columns])
-    for (caller, callee), count in dump.calls.items():
-        function = symbols.entries.get(callee)
-        if function is not None:
-            location = symbols.locations.get(caller) if caller is not None else None
-            profile.add_call(location, function, count)
-    return profile
 
 
 def _write(
     path: Path,
     program: Program,
     collector: Collector,
-    dump: Dump,
-    profile: SampleProfile,
+    counts: Counts,
+    symbols: Symbols,
     text: bool,
     scratch: Path,
 ) -> Manifest:
-    """Writes manifest and sample profiles; all of them, or none."""
-    stem = path.name.removesuffix(SUFFIX)
-    totals = dict(zip(dump.columns, dump.totals(), strict=True))
-    outside = dict(zip(dump.columns, dump.outside, strict=True))
-    entries = []
-    with _lock(path.parent), contextlib.ExitStack() as files:
-        # Entered first, renamed last: a manifest never names a file that is not there yet.
-        manifest_file = files.enter_context(atomic_write(path))
-        for event, located in zip(EVENTS, profile.located, strict=True):
-            file = path.with_name(f"{stem}.{event.name}.afdo")
-            temporary = files.enter_context(atomic_write(file))
-            if text:
-                profile.write_text(event, temporary)
-            else:
-                profile.write_text(event, scratch / "text")
-                convert_to_binary(scratch / "text", temporary)
-            entries.append(
-                EventFile(
-                    name=event.name,
-                    file=file.name,
-                    unit=event.unit,
-                    period=1,
-                    kind=event.kind,
-                    precise=True,
-                    total=totals[event.callgrind],
-                    located=located,
-                    outside=outside[event.callgrind],
-                    bytes=temporary.stat().st_size,
-                    sha256=sha256(temporary),
-                )
-            )
-        manifest = Manifest(path, program, collector, tuple(entries), RATES)
-        manifest_file.write_text(manifest.to_json(), encoding="utf-8")
-    return manifest
+    """Attributes counts to source locations and writes them."""
+    profile = counts.attribute(symbols)
+    entries = [
+        EventFile(
+            name=event.name,
+            file="",
+            unit=event.unit,
+            period=period,
+            kind=event.kind,
+            precise=precise,
+            total=total,
+            located=located,
+            outside=outside,
+        )
+        for event, period, precise, total, located, outside in zip(
+            counts.events,
+            counts.periods,
+            counts.precise,
+            counts.totals(),
+            profile.located,
+            counts.outside,
+            strict=True,
+        )
+    ]
+
+    def write(number: int, output: Path) -> None:
+        if text:
+            profile.write_text(counts.events[number], output)
+        else:
+            profile.write_text(counts.events[number], scratch / "text")
+            convert_to_binary(scratch / "text", output)
+
+    return save_profile(path, program, collector, entries, symbols.sources, write)
 
 
 def _log_figures(manifest: Manifest) -> None:
@@ -233,17 +205,6 @@ def _scratch() -> Iterator[Path]:
             f"{tempfile.gettempdir()}: no space left on the device; free some, or let TMPDIR name "
             "a folder on another one"
         ) from error
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Keeps other runs from writing profiles into `folder` meanwhile."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

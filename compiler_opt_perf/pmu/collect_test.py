@@ -16,12 +16,11 @@ import pytest
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump
-from compiler_opt_perf.pmu.collect import attribute, collect
+from compiler_opt_perf.pmu.callgrind import CacheGeometry
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.sample_profile import SampleProfile
-from compiler_opt_perf.pmu.symbolize import Symbols
 
 Show = Callable[[Path], dict[str, Any]]
 Counts = Callable[[str, str], dict[tuple[int, int], int]]
@@ -202,7 +201,7 @@ def test_text_holds_the_same(
     first = manifest.file(manifest.event("executions"))
     assert b"chase:" in first.read_bytes()
     assert show(first) == show(profile.file(profile.event("executions")))
-    assert len(list(path.parent.iterdir())) == 1 + len(manifest.events)
+    assert len(list(path.parent.iterdir())) == 2 + len(manifest.events)
 
 
 def test_failed_run_leaves_the_old_profile(
@@ -214,7 +213,7 @@ def test_failed_run_leaves_the_old_profile(
     with pytest.raises(PmuError, match="exit status 3"):
         collect(workload, ["fail", "x"], path, timeout_s=60)
     assert Manifest.load(path) == profile
-    assert len(list(tmp_path.iterdir())) == 1 + len(profile.events)
+    assert len(list(tmp_path.iterdir())) == 2 + len(profile.events)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -325,8 +324,3 @@ def test_code_without_locations_is_warned_of(
     with caplog.at_level("WARNING", logger="absl"):
         collect(binary, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
     assert "of the instructions have a source location; was all of the program" in caplog.text
-
-
-def test_dump_without_cache_simulation() -> None:
-    with pytest.raises(PmuError, match=r"event loads: callgrind counted Ir, but not Dr.*cache-sim"):
-        attribute(Dump(("Ir",), {1: [1]}, [0], {}), Symbols({}, {}))

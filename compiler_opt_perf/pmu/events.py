@@ -21,8 +21,10 @@ class Event:
     Attributes:
       name: as in the manifest and in the profile's file name.
       kind: how counts of one line's instructions are combined.
-      callgrind: the column of a callgrind dump that holds it.
+      callgrind: the column of a callgrind dump that holds it; None when the simulator has none.
       unit: what one count stands for.
+      penalty_cycles: nominal cycles that one occurrence costs a recent server core. Reports order
+        functions and lines by it; nothing else depends on it.
       scaled_by_duplication: whether a count is multiplied by the duplication factor of its
         discriminator. An unrolled loop executes each of its N copies 1/N times as often as the
         source line, so this is right for executions, and wrong for sums.
@@ -30,8 +32,9 @@ class Event:
 
     name: str
     kind: Kind
-    callgrind: str
+    callgrind: str | None
     unit: str
+    penalty_cycles: int = 0
     scaled_by_duplication: bool = False
 
 
@@ -62,14 +65,15 @@ class Rate:
 EVENTS = (
     Event("executions", "max", "Ir", "executions", scaled_by_duplication=True),
     Event("instructions", "sum", "Ir", "instructions"),
+    Event("cycles", "sum", None, "cycles"),
     Event("loads", "sum", "Dr", "loads"),
-    Event("l1-load-misses", "sum", "D1mr", "misses"),
-    Event("llc-load-misses", "sum", "DLmr", "misses"),
+    Event("l1-load-misses", "sum", "D1mr", "misses", penalty_cycles=12),
+    Event("llc-load-misses", "sum", "DLmr", "misses", penalty_cycles=200),
     Event("stores", "sum", "Dw", "stores"),
     Event("conditional-branches", "sum", "Bc", "branches"),
-    Event("conditional-branch-mispredicts", "sum", "Bcm", "mispredicts"),
+    Event("conditional-branch-mispredicts", "sum", "Bcm", "mispredicts", penalty_cycles=16),
     Event("indirect-branches", "sum", "Bi", "branches"),
-    Event("icache-misses", "sum", "I1mr", "misses"),
+    Event("icache-misses", "sum", "I1mr", "misses", penalty_cycles=12),
     # Bim, the mispredicted indirect branches, is left out: callgrind's predictor for them is so
     # crude (77% wrong in an interpreter) that its counts would mislead.
 )

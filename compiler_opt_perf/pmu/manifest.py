@@ -36,11 +36,13 @@ class Collector:
     """How the profile was made.
 
     Attributes:
-      backend: "callgrind".
+      backend: "callgrind" or "perf".
       tool: name and version of the program that counted.
       command: the profiled command line.
       options: of the tool.
-      cache_geometry: simulated caches, "size,ways,line" in bytes by name (I1, D1, LL).
+      cache_geometry: simulated caches, "size,ways,line" in bytes by name (I1, D1, LL); empty when
+        nothing was simulated.
+      runs: how many runs the counts are of; `command` is that of the first.
     """
 
     backend: str
@@ -48,6 +50,7 @@ class Collector:
     command: tuple[str, ...]
     options: tuple[str, ...]
     cache_geometry: Mapping[str, str]
+    runs: int = 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,21 @@ class EventFile:
 
 
 @dataclass(frozen=True)
+class SourcesFile:
+    """The table of where the profile's functions are: JSON, linkage name -> [file, first line].
+
+    Attributes:
+      file: its path, relative to the manifest.
+      bytes: its size.
+      sha256: its checksum.
+    """
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A PMU profile, as described in docs/formats.md.
 
@@ -91,6 +109,7 @@ class Manifest:
       collector: how.
       events: the sample profiles.
       rates: ratios of two events that a compiler can ask for.
+      sources: the table that reports find source lines by; None when there is none.
     """
 
     path: Path = field(compare=False)
@@ -98,6 +117,7 @@ class Manifest:
     collector: Collector
     events: tuple[EventFile, ...]
     rates: tuple[Rate, ...]
+    sources: SourcesFile | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
@@ -142,27 +162,32 @@ class Manifest:
         return self.path.parent / event.file
 
     def verify_files(self) -> None:
-        """Checks presence, size and checksum of each sample profile. Raises PmuError."""
+        """Checks presence, size and checksum of each file. Raises PmuError."""
         for event in self.events:
-            file = self.file(event)
-            where = f"{self.path}: event {event.name!r}: {file}"
-            try:
-                size = file.stat().st_size
-                if event.bytes is not None and size != event.bytes:
-                    raise PmuError(
-                        f"{where}: has {size} bytes, expected {event.bytes} (truncated, or of "
-                        f"another run); copy it again, or {_COLLECT_AGAIN}"
-                    )
-                if event.sha256 is not None and sha256(file) != event.sha256:
-                    raise PmuError(
-                        f"{where}: its SHA-256 differs from the manifest's (damaged, or of another "
-                        f"run); copy it again, or {_COLLECT_AGAIN}"
-                    )
-            except OSError as error:
+            self._verify_file(f"event {event.name!r}", event)
+        if self.sources is not None:
+            self._verify_file("sources", self.sources)
+
+    def _verify_file(self, what: str, record: EventFile | SourcesFile) -> None:
+        file = self.path.parent / record.file
+        where = f"{self.path}: {what}: {file}"
+        try:
+            size = file.stat().st_size
+            if record.bytes is not None and size != record.bytes:
                 raise PmuError(
-                    f"{where}: cannot be read: {error.strerror}; sample profiles must stay where "
-                    "they were relative to the manifest"
-                ) from error
+                    f"{where}: has {size} bytes, expected {record.bytes} (truncated, or of "
+                    f"another run); copy it again, or {_COLLECT_AGAIN}"
+                )
+            if record.sha256 is not None and sha256(file) != record.sha256:
+                raise PmuError(
+                    f"{where}: its SHA-256 differs from the manifest's (damaged, or of another "
+                    f"run); copy it again, or {_COLLECT_AGAIN}"
+                )
+        except OSError as error:
+            raise PmuError(
+                f"{where}: cannot be read: {error.strerror}; the files of a profile must stay "
+                "where they were relative to the manifest"
+            ) from error
 
     def verify_binary(self, binary: Path) -> None:
         """Checks that `binary` is the profiled one, by its build-id. Raises PmuError."""
@@ -199,6 +224,9 @@ class _Fields:
         if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
             raise self._error(name, f"expected {_KIND_NAMES[kind]}, found {_shown(value)}")
         return value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._value
 
     def count(self, name: str) -> int:
         """A field that counts something: an integer of 0 or more."""
@@ -262,9 +290,11 @@ class _Fields:
                 collector.strings("command"),
                 collector.strings("options"),
                 collector.string_map("cache_geometry"),
+                collector.count("runs") if "runs" in collector else 1,
             ),
             tuple(events.values()),
             tuple(rates.values()),
+            self.object("sources").sources_file() if self._value.get("sources") else None,
         )
 
     def event(self) -> EventFile:
@@ -286,10 +316,13 @@ class _Fields:
             precise=self.get("precise", bool),
             total=total,
             located=located,
-            outside=self.count("outside") if "outside" in self._value else 0,
+            outside=self.count("outside") if "outside" in self else 0,
             bytes=self.count("bytes") if self._value.get("bytes") is not None else None,
             sha256=self.get("sha256", str) if self._value.get("sha256") is not None else None,
         )
+
+    def sources_file(self) -> SourcesFile:
+        return SourcesFile(self.get("file", str), self.count("bytes"), self.get("sha256", str))
 
     def rate(self, events: Mapping[str, EventFile]) -> Rate:
         rate = Rate(

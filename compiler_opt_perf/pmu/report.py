@@ -1,7 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A PMU profile in a few lines of text."""
+"""PMU profiles as text: what they hold, where time is lost, how two of them differ."""
 
+from compiler_opt_perf.pmu.hotspots import (
+    Hotspot,
+    SourceText,
+    changed_rates,
+    demangled,
+    top_functions,
+    top_lines,
+)
 from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.pmu.rates import Estimate
+
+_NAME_WIDTH = 48
 
 
 def summarize(manifest: Manifest) -> str:
@@ -10,18 +22,21 @@ def summarize(manifest: Manifest) -> str:
     The rates are those of the whole program, from located counts, as the compiler sees them.
     """
     program, collector = manifest.program, manifest.collector
-    caches = ", ".join(f"{name} {cache}" for name, cache in collector.cache_geometry.items())
+    caches = "".join(f", {name} {cache}" for name, cache in collector.cache_geometry.items())
+    runs = f" and {collector.runs - 1} more" if collector.runs > 1 else ""
     lines = [
         f"program    {program.path}, build-id {program.build_id}",
-        f"command    {' '.join(collector.command)}",
-        f"collector  {collector.tool} ({collector.backend}), caches {caches}",
+        f"command    {' '.join(collector.command)}{runs}",
+        f"collector  {collector.tool} ({collector.backend}){caches}",
         "",
         f"{'event':32}{'in the program':>16}{'located':>10}{'elsewhere':>16}",
     ]
     for event in manifest.events:
+        sampled = f"  1 of {event.period:,} sampled" if event.period > 1 else ""
+        skid = "" if event.precise else ", by basic block"
         lines.append(
             f"{event.name:32}{event.total:16,}{_percent(event.located, event.total):>10}"
-            f"{event.outside:16,}"
+            f"{event.outside:16,}{sampled}{skid}"
         )
     lines += ["", f"{'rate':32}{'value':>16}"]
     for rate in manifest.rates:
@@ -29,6 +44,116 @@ def summarize(manifest: Manifest) -> str:
         denominator = manifest.event(rate.denominator).located
         lines.append(f"{rate.name:32}{_percent(numerator, denominator):>16}")
     return "\n".join(lines) + "\n"
+
+
+def penalties(profile: Profile) -> str:
+    """The nominal costs in cycles that hotspots are ordered by, in words."""
+    return ", ".join(
+        f"{event.name} {event.penalty_cycles}"
+        for event in profile.samples.events
+        if event.penalty_cycles
+    )
+
+
+def show(profile: Profile, number: int) -> str:
+    """The summary, and the `number` most costly functions and lines."""
+    functions, lines = top_functions(profile, number), top_lines(profile, number)
+    texts = SourceText()
+    names = demangled(sorted({spot.function for spot in functions + lines}))
+    rates = [rate.name for rate in profile.manifest.rates]
+    everything = sum(
+        event.penalty_cycles * count
+        for event, count in zip(profile.samples.events, profile.samples.located, strict=True)
+    )
+    out = [summarize(profile.manifest), f"cost in nominal cycles: {penalties(profile)}", ""]
+    for title, spots in (("functions", functions), ("lines", lines)):
+        out.append(f"most costly {title}; rates with their 95% interval")
+        out.append("   cost" + "".join(f"{rate:>42}" for rate in rates) + "  where")
+        for spot in spots:
+            cells = "".join(f"{interval(estimate):>42}" for estimate in spot.estimates)
+            share = _percent(spot.cost, everything)
+            out.append(f"{share:>7}{cells}  {place(spot, names[spot.function])}")
+            text = texts.at(spot.source) if spot.line is not None else ""
+            if text:
+                out.append(f"{'':9}| {text}")
+        out.append("")
+    return "\n".join(out)
+
+
+def place(spot: Hotspot, name: str) -> str:
+    """Where a hotspot is: its function, and file and line where those are known."""
+    short = name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
+    if spot.source is not None:
+        return f"{short} ({spot.source.file.rpartition('/')[2]}:{spot.source.line})"
+    return short if spot.line is None else f"{short}, line {spot.line.offset} of the function"
+
+
+def interval(estimate: Estimate) -> str:
+    """A rate with its interval and its denominator: "12.3% [10.1, 14.8] of 1.23M"."""
+    if estimate.raw is None:
+        return "-"
+    return f"{_short(estimate)} of {_compact(estimate.denominator)}"
+
+
+def diff(before: Profile, after: Profile, number: int) -> str:
+    """How the second profile differs from the first: totals, rates, and rates of functions.
+
+    Of functions only those are shown whose rate differs by more than chance.
+    """
+    one, two = before.manifest, after.manifest
+    out = [f"before  {one.path}: {one.program.path}, build-id {one.program.build_id}"]
+    out.append(f"after   {two.path}: {two.program.path}, build-id {two.program.build_id}")
+    if one.collector.cache_geometry != two.collector.cache_geometry:
+        out.append("note    the simulated caches differ, so misses cannot be compared")
+    if one.collector.backend != two.collector.backend:
+        out.append("note    one was counted by perf, the other simulated")
+    out += ["", f"{'event':32}{'before':>18}{'after':>18}{'change':>10}"]
+    known = {event.name for event in one.events}
+    for event in two.events:
+        if event.name in known:
+            earlier = one.event(event.name).total
+            relative = f"{100 * (event.total / earlier - 1):+.2f}%" if earlier else "-"
+            out.append(f"{event.name:32}{earlier:18,}{event.total:18,}{relative:>10}")
+    missing = known ^ {event.name for event in two.events}
+    if missing:
+        out.append(f"only in one of them: {', '.join(sorted(missing))}")
+    out += ["", f"{'rate':32}{'before':>18}{'after':>18}"]
+    for rate in two.rates:
+        values = [
+            _percent(part.event(rate.numerator).located, part.event(rate.denominator).located)
+            for part in (one, two)
+            if {rate.numerator, rate.denominator} <= {event.name for event in part.events}
+        ]
+        if len(values) == 2:
+            out.append(f"{rate.name:32}{values[0]:>18}{values[1]:>18}")
+    changes = changed_rates(before, after)
+    out += ["", f"functions whose rates differ by more than chance: {len(changes)}"]
+    names = demangled(sorted({change.function for change in changes[:number]}))
+    for change in changes[:number]:
+        out.append(
+            f"{change.weight:+14,.0f} {change.rate.numerator}: "
+            f"{change.rate.name} {_short(change.before)} -> {_short(change.after)}"
+            f"  {names[change.function]}"
+        )
+    absent = [
+        (name, len(set(mine.functions) - set(other.functions)))
+        for name, mine, other in (("before", before, after), ("after", after, before))
+    ]
+    out += [f"functions only in {name}: {count}" for name, count in absent if count]
+    return "\n".join(out) + "\n"
+
+
+def _short(estimate: Estimate) -> str:
+    low, high = 100 * estimate.low, 100 * estimate.high
+    return f"{100 * (estimate.raw or 0):.3g}% [{low:.3g}, {high:.3g}]"
+
+
+def _compact(count: int) -> str:
+    """A count in three digits: 1.23M."""
+    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
 
 
 def _percent(part: int, whole: int) -> str:

@@ -1,6 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.hotspots import demangled, top_functions, top_lines
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.report import summarize
+from compiler_opt_perf.pmu.page import write_page
+from compiler_opt_perf.pmu.profile import Profile, read_sources
+from compiler_opt_perf.pmu.report import diff, show, summarize
+from compiler_opt_perf.pmu.symbolize import Line
+
+LineOf = Callable[[str], int]
+
+
+@pytest.fixture(scope="module")
+def loaded(profile: Manifest) -> Profile:
+    """The test program's profile, in memory."""
+    return Profile.load(profile.path)
 
 
 def test_summary(profile: Manifest) -> None:
@@ -13,3 +35,130 @@ def test_summary(profile: Manifest) -> None:
     assert "%" in loads
     for rate in profile.rates:
         assert any(line.startswith(rate.name) and line.endswith("%") for line in lines)
+
+
+def test_counts_in_memory_are_those_of_the_files(loaded: Profile) -> None:
+    for event in loaded.manifest.events:
+        if event.kind == "sum":
+            index = loaded.index[event.name]
+            total = sum(loaded.total(name)[index] for name in loaded.functions)
+            assert total == loaded.samples.located[index] == event.located
+
+
+def test_known_rates_are_within_their_intervals(loaded: Profile) -> None:
+    misses, mispredicts, _ = loaded.manifest.rates
+    chase = loaded.of_line(misses, "chase", Line(3, 0))
+    # A quarter of the lines fits the cache at most; nearly all steps come before it is full.
+    assert 0.98 <= chase.low <= chase.high <= 1
+    random = loaded.of_line(mispredicts, "countSmall", Line(3, 0))
+    assert random.low <= 0.5 <= random.high + 0.02
+    ordered = loaded.of_line(mispredicts, "countSmallOfSorted", Line(3, 0))
+    assert ordered.high < 0.01
+    assert random.differs_from(ordered)
+
+
+def test_few_counts_are_drawn_towards_the_surroundings(loaded: Profile) -> None:
+    rate = loaded.manifest.rates[0]
+    program = loaded.of_program(rate).raw
+    assert program is not None
+    index = loaded.index["loads"]
+    few = min(
+        (name for name in loaded.functions if loaded.total(name)[index]),
+        key=lambda name: loaded.total(name)[index],
+    )
+    n, d = (loaded.total(few)[loaded.index[e]] for e in ("llc-load-misses", "loads"))
+    expected = (n + 16 * program) / (d + 16)
+    assert loaded.of_function(rate, few).shrunk == pytest.approx(expected)
+
+
+def test_costs_are_led_by_what_is_known_to_be_costly(loaded: Profile, line_of: LineOf) -> None:
+    (function,) = top_functions(loaded, 1)
+    assert function.function == "chase"
+    lines = top_lines(loaded, 10)
+    assert lines[0].source is not None
+    assert lines[0].source.line == line_of("chase")
+    places = {(spot.source.line if spot.source else None) for spot in lines}
+    assert line_of("random") in places
+    costs = [spot.cost for spot in lines]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_shown_with_source_lines(loaded: Profile, line_of: LineOf) -> None:
+    text = show(loaded, 5)
+    assert f"chase (workload.c:{line_of('chase')})" in text
+    assert "| At = Next[At]; // mark: chase" in text
+    assert "llc-load-misses 200" in text
+
+
+def test_profile_without_table_of_sources(loaded: Profile) -> None:
+    bare = Profile(loaded.manifest, loaded.samples)
+    text = show(bare, 3)
+    assert "chase, line 3 of the function" in text
+    assert "mark: chase" not in text
+
+
+def test_page(loaded: Profile, tmp_path: Path) -> None:
+    write_page(loaded, tmp_path / "a.html", 5)
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("<svg") == 2
+    assert "<code>At = Next[At]; // mark: chase</code>" in page
+    assert "Bytes[I] &lt; 128" in page
+    write_page(loaded, tmp_path / "b.html", 5)
+    assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
+
+
+def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
+    manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", text=True, timeout_s=60)
+    profile = Profile.load(manifest.path)
+    for counts in (*profile.functions["outer"].values(), *profile.functions["main"].values()):
+        counts[:] = [0] * len(counts)
+    show(profile, 3)
+    write_page(profile, tmp_path / "w.html", 3)
+
+
+def test_difference_of_a_profile_with_itself(loaded: Profile) -> None:
+    text = diff(loaded, loaded, 5)
+    assert "more than chance: 0" in text
+    assert "+0.00%" in text
+
+
+def test_difference_beyond_chance(loaded: Profile, workload: Path, tmp_path: Path) -> None:
+    """The same work with a last-level cache that holds all of it."""
+    big = CacheGeometry(ll=Cache(32 * 1024 * 1024, 16, 64))
+    calm = collect(workload, ["measure"], tmp_path / "c.pmu.json", geometry=big, timeout_s=120)
+    text = diff(loaded, Profile.load(calm.path), 50)
+    assert "note    the simulated caches differ" in text
+    (line,) = [line for line in text.splitlines() if line.endswith("  chase")]
+    assert " llc-load-misses: llc-miss-probability 100%" in line
+    assert "countSmall" not in text
+
+
+def test_functions_in_one_profile_only(loaded: Profile, workload: Path, tmp_path: Path) -> None:
+    other = collect(workload, ["repeat", "3"], tmp_path / "r.pmu.json", timeout_s=60)
+    assert "functions only in before: " in diff(loaded, Profile.load(other.path), 3)
+
+
+def test_demangled_names() -> None:
+    names = ["_ZN4llvm4errsEv", "main", "a name:with 3", "-[Row column:]"]
+    assert demangled(names) == {
+        "_ZN4llvm4errsEv": "llvm::errs()",
+        "main": "main",
+        "a name:with 3": "a name:with 3",
+        "-[Row column:]": "-[Row column:]",
+    }
+    assert demangled([]) == {}
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"f": 3}', '{"f": ["a", "b"]}'])
+def test_damaged_table_of_sources(profile: Manifest, tmp_path: Path, content: str) -> None:
+    for file in profile.path.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    path = tmp_path / profile.path.name
+    table = tmp_path / "workload.sources.json"
+    table.write_text(content)
+    with pytest.raises(PmuError, match=r"sources: .*workload\.sources\.json: has \d+ bytes"):
+        Profile.load(path)
+    manifest = Manifest.load(profile.path)
+    assert manifest.sources is not None
+    with pytest.raises(PmuError, match=r"workload\.sources\.json: not a table of sources"):
+        read_sources(dataclasses.replace(manifest, path=path))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
@@ -35,7 +36,7 @@ class SampleProfile:
       events: what is counted, in the order of all counts here.
       functions: counts by the linkage name of the function that holds the instructions.
       entries: how often each function was entered by a call.
-      located: for each event, the counts added so far, as they were counted.
+      located: for each event, the counts added so far, as they were counted (or read).
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -66,6 +67,57 @@ class SampleProfile:
         if location is not None:
             targets = self._samples(location).targets
             targets.setdefault(location.line, Counter())[callee] += count
+
+    def read_text(self, event: Event, path: Path) -> None:
+        """Adds the counts of one event from a profile in LLVM's text format.
+
+        Raises:
+          PmuError: not such a profile; names the line.
+        """
+        index = self.events.index(event)
+        stack: list[FunctionSamples] = []
+        try:
+            with path.open(encoding="utf-8", errors="replace") as stream:
+                for number, text in enumerate(stream, 1):
+                    try:
+                        self._read_line(index, text.rstrip("\n"), stack)
+                    except (ValueError, IndexError) as error:
+                        raise PmuError(
+                            f"{path}:{number}: not a line of a sample profile in text form; "
+                            "collect the profile again"
+                        ) from error
+        except OSError as error:
+            raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def _read_line(self, index: int, text: str, stack: list[FunctionSamples]) -> None:
+        """Adds one line; `stack` holds the function it is in and those around, outermost first.
+
+        Raises ValueError or IndexError.
+        """
+        content = text.lstrip(" ")
+        depth = len(text) - len(content)
+        if not content or content.startswith(("#", "!")):
+            return
+        if depth == 0:
+            name, _, head = content.rsplit(":", 2)
+            self.entries[name] += int(head)
+            stack[:] = [self.functions.setdefault(name, FunctionSamples())]
+            return
+        if depth > len(stack):
+            raise ValueError
+        del stack[depth:]
+        place, _, rest = content.partition(": ")
+        offset, _, discriminator = place.partition(".")
+        line = Line(int(offset), int(discriminator or 0))
+        if rest[0].isdigit():
+            count = int(rest.split(" ", 1)[0])
+            stack[-1].lines.setdefault(line, [0] * len(self.events))[index] += count
+            self.located[index] += count
+        else:
+            callee, total = rest.rsplit(":", 1)
+            int(total)
+            inner = stack[-1].callees.setdefault(CallSite(line, callee), FunctionSamples())
+            stack.append(inner)
 
     def write_text(self, event: Event, path: Path) -> None:
         """Writes the profile of one event in LLVM's text format.
@@ -127,11 +179,32 @@ def _targets(targets: Mapping[str, int]) -> str:
 def convert_to_binary(text: Path, output: Path) -> None:
     """Converts a text profile to LLVM's extensible binary format, which compilers read faster.
 
+    Raises as `merge_profiles`.
+    """
+    merge_profiles([text], output)
+
+
+def convert_to_text(profile: Path, output: Path) -> None:
+    """Converts a profile of either format to the text one.
+
     Raises:
       PmuError: llvm-profdata is not installed.
       CommandError: it refused the profile.
     """
     run_command(
-        [llvm_tool("llvm-profdata"), "merge", "--sample", "--extbinary", text, "-o", output],
+        [llvm_tool("llvm-profdata"), "merge", "--sample", "--text", profile, "-o", output],
+        timeout_s=600,
+    )
+
+
+def merge_profiles(profiles: Sequence[Path], output: Path) -> None:
+    """Adds up profiles of either format, into LLVM's extensible binary format.
+
+    Raises:
+      PmuError: llvm-profdata is not installed.
+      CommandError: it refused a profile.
+    """
+    run_command(
+        [llvm_tool("llvm-profdata"), "merge", "--sample", "--extbinary", *profiles, "-o", output],
         timeout_s=600,
     )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,13 @@ import pytest
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
-from compiler_opt_perf.pmu.sample_profile import SampleProfile, convert_to_binary
+from compiler_opt_perf.pmu.sample_profile import (
+    SampleProfile,
+    convert_to_binary,
+    convert_to_text,
+)
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
 EXECUTIONS = Event("executions", "max", "Ir", "executions", scaled_by_duplication=True)
@@ -135,6 +141,53 @@ def test_merging_adds(small: SampleProfile, tmp_path: Path, show: Show) -> None:
     merge = [llvm_tool("llvm-profdata"), "merge", "--sample", "--text"]
     run_command([*merge, tmp_path / "l", tmp_path / "l", "-o", tmp_path / "2"])
     assert show(tmp_path / "2")["f"]["total"] == 2 * 62
+
+
+def test_what_is_written_is_read(small: SampleProfile, tmp_path: Path) -> None:
+    again = SampleProfile(small.events)
+    for event in small.events:
+        small.write_text(event, tmp_path / "text")
+        convert_to_binary(tmp_path / "text", tmp_path / "binary")
+        convert_to_text(tmp_path / "binary", tmp_path / "back")
+        again.read_text(event, tmp_path / "back")
+    assert again.entries == Counter({"f": 2})
+    for event in (LOADS, MISSES):
+        assert text(again, event, tmp_path / "a") == text(small, event, tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["operator()", "a name:with 3", "-[Table row:column:]", "größe"])
+def test_odd_names_are_read(name: str, tmp_path: Path) -> None:
+    profile = SampleProfile((LOADS,))
+    profile.add(location(name, 1), [5])
+    profile.add(location("f", 2, 3, CallSite(Line(1, 0), name)), [6])
+    written = text(profile, LOADS, tmp_path / "text")
+    again = SampleProfile((LOADS,))
+    again.read_text(LOADS, tmp_path / "text")
+    assert text(again, LOADS, tmp_path / "again") == written
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("f:5\n", 1),
+        ("f:5:0\n 1: x\n", 2),
+        ("f:5:0\n 1\n", 2),
+        ("f:5:0\n x: 5\n", 2),
+        ("f:5:0\n   1: 5\n", 2),
+        (" 1: 5\n", 1),
+        ("f:5:0\n 1.y: 5\n", 2),
+        ("f:5:0\n 1: 5z\n", 2),
+    ],
+)
+def test_damaged_text(content: str, line: int, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(content)
+    with pytest.raises(PmuError, match=rf"text:{line}: not a line of a sample profile"):
+        SampleProfile((LOADS,)).read_text(LOADS, tmp_path / "text")
+
+
+def test_missing_text(tmp_path: Path) -> None:
+    with pytest.raises(PmuError, match="text: cannot be read: No such file"):
+        SampleProfile((LOADS,)).read_text(LOADS, tmp_path / "text")
 
 
 def test_conversion_of_something_else_fails(tmp_path: Path) -> None:

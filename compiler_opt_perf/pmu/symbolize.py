@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,13 @@ class CallSite(NamedTuple):
     callee: str
 
 
+class Source(NamedTuple):
+    """Where a function is: the file, and the line that line offsets are counted from."""
+
+    file: str
+    line: int
+
+
 class Location(NamedTuple):
     """Where an instruction comes from.
 
@@ -63,10 +70,12 @@ class Symbols:
     Attributes:
       locations: by address; instructions without one (line 0, no debug info) are absent.
       entries: by the address of a function's first instruction, the function's linkage name.
+      sources: by linkage name, where each function of the locations is.
     """
 
     locations: dict[int, Location]
     entries: dict[int, str]
+    sources: dict[str, Source] = field(default_factory=dict)
 
 
 def decode_discriminator(discriminator: int) -> tuple[int, int]:
@@ -179,6 +188,11 @@ def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
                 location = _location(frames)
                 if location is not None:
                     symbols.locations[address] = shared.setdefault(location, location)
+                    for frame in frames:
+                        name = canonical_name(frame["FunctionName"])
+                        if name not in symbols.sources:
+                            file = frame["StartFileName"] or frame["FileName"]
+                            symbols.sources[name] = Source(file, frame["StartLine"])
         if answered < len(wanted):
             messages.seek(0)
             raise PmuError(

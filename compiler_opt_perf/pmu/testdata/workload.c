@@ -105,6 +105,13 @@ static void *thread(void *Argument) {
   return NULL;
 }
 
+NOINLINE void repeated(void) {
+  outer(700);
+  choose(500);
+  indirect(20);
+  unrolled(800);
+}
+
 static void measure(void) {
   uint64_t *Ring = calloc(kLines * kWordsInLine, sizeof(uint64_t));
   uint32_t *Order = malloc(kLines * sizeof(uint32_t));
@@ -165,6 +172,9 @@ int main(int Argc, char **Argv) {
       pthread_create(&Threads[I], NULL, thread, (void *)500);
     for (int I = 0; I < 2; ++I)
       pthread_join(Threads[I], NULL);
+  } else if (!strcmp(Mode, "repeat")) {
+    for (long I = 0; I < atol(Argv[2]); ++I)
+      repeated();
   } else if (!strcmp(Mode, "copy")) {
     char Folder[4096];
     for (int C; (C = getchar()) != EOF;)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a back-end hands over: counts of events at the instructions of one binary."""
+
+from dataclasses import dataclass, field
+
+from compiler_opt_perf.pmu.events import Event
+from compiler_opt_perf.pmu.sample_profile import SampleProfile
+from compiler_opt_perf.pmu.symbolize import Symbols
+
+
+@dataclass
+class Counts:
+    """Counts by instruction.
+
+    Attributes:
+      events: what was counted.
+      at: for each executed instruction of the binary, by link-time address, one count an event.
+      outside: for each event, the counts of all other code.
+      calls: how often the call at one address entered the function at another, both in the binary;
+        the caller is None for calls out of other code.
+      periods: for each event, how many occurrences one sample stands for; 1 when each was counted.
+        Counts are multiplied by it already.
+      precise: for each event, whether it is attributed to exactly the instruction that caused it.
+    """
+
+    events: tuple[Event, ...]
+    at: dict[int, list[int]]
+    outside: list[int]
+    calls: dict[tuple[int | None, int], int]
+    periods: list[int] = field(default_factory=list)
+    precise: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.periods = self.periods or [1] * len(self.events)
+        self.precise = self.precise or [True] * len(self.events)
+
+    def totals(self) -> list[int]:
+        """For each event, the counts in the binary."""
+        totals = [0] * len(self.events)
+        for counts in self.at.values():
+            for index, count in enumerate(counts):
+                totals[index] += count
+        return totals
+
+    def attribute(self, symbols: Symbols) -> SampleProfile:
+        """The counts by source location; those of instructions without one are left out."""
+        profile = SampleProfile(self.events)
+        for address, counts in self.at.items():
+            location = symbols.locations.get(address)
+            if location is not None:
+                profile.add(location, counts)
+        for (caller, callee), count in self.calls.items():
+            function = symbols.entries.get(callee)
+            if function is not None:
+                location = symbols.locations.get(caller) if caller is not None else None
+                profile.add_call(location, function, count)
+        return profile

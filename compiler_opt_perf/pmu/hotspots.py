@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The functions and lines of a PMU profile that lose most time, and what changed between two."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.pmu.events import Rate
+from compiler_opt_perf.pmu.profile import CountList, Profile
+from compiler_opt_perf.pmu.rates import Estimate
+from compiler_opt_perf.pmu.symbolize import Line, Source
+
+
+@dataclass(frozen=True)
+class Hotspot:
+    """A function, or a line of one, and what it costs.
+
+    Attributes:
+      function: linkage name.
+      line: None for a whole function.
+      source: the function's first line, or the line itself; None when unknown.
+      counts: in the order of the manifest's events.
+      cost: nominal cycles lost to misses and mispredicts; see Event.penalty_cycles.
+      estimates: one a rate of the manifest.
+    """
+
+    function: str
+    line: Line | None
+    source: Source | None
+    counts: CountList
+    cost: int
+    estimates: tuple[Estimate, ...]
+
+
+def cost(profile: Profile, counts: Sequence[int]) -> int:
+    """Nominal cycles that the misses and mispredicts among `counts` cost."""
+    events = profile.samples.events
+    return sum(event.penalty_cycles * n for event, n in zip(events, counts, strict=True))
+
+
+def top_functions(profile: Profile, number: int) -> list[Hotspot]:
+    """The most costly functions, dearest first; inlined copies count as the function itself."""
+    totals = {name: profile.total(name) for name in profile.functions}
+    chosen = sorted(totals, key=lambda name: (-cost(profile, totals[name]), name))[:number]
+    return [
+        Hotspot(
+            name,
+            None,
+            profile.sources.get(name),
+            totals[name],
+            cost(profile, totals[name]),
+            tuple(profile.of_function(rate, name) for rate in profile.manifest.rates),
+        )
+        for name in chosen
+        if cost(profile, totals[name])
+    ]
+
+
+def top_lines(profile: Profile, number: int) -> list[Hotspot]:
+    """The most costly source lines, dearest first; blocks of one line are added up."""
+    places: dict[tuple[str, int], CountList] = {}
+    for name, lines in profile.functions.items():
+        for line, counts in lines.items():
+            known = places.setdefault((name, line.offset), [0] * len(counts))
+            for index, count in enumerate(counts):
+                known[index] += count
+    chosen = sorted(places, key=lambda place: (-cost(profile, places[place]), place))[:number]
+    hotspots = []
+    for name, offset in chosen:
+        counts = places[name, offset]
+        if not cost(profile, counts):
+            break
+        source = profile.sources.get(name)
+        hotspots.append(
+            Hotspot(
+                name,
+                Line(offset, 0),
+                Source(source.file, source.line + offset) if source else None,
+                counts,
+                cost(profile, counts),
+                tuple(
+                    profile.estimate(rate, counts, profile.of_function(rate, name).shrunk)
+                    for rate in profile.manifest.rates
+                ),
+            )
+        )
+    return hotspots
+
+
+class SourceText:
+    """Reads lines of source files that are still where they were compiled."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, list[str]] = {}
+
+    def at(self, source: Source | None) -> str:
+        """The line's text, without indentation; empty when it is not to be had."""
+        if source is None:
+            return ""
+        if source.file not in self._files:
+            try:
+                text = Path(source.file).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+            self._files[source.file] = text.splitlines()
+        lines = self._files[source.file]
+        return lines[source.line - 1].strip() if 0 < source.line <= len(lines) else ""
+
+
+def demangled(names: Sequence[str]) -> dict[str, str]:
+    """Names as they stand in the source, by linkage name. Raises PmuError, CommandError."""
+    if not names:
+        return {}
+    with tempfile.TemporaryFile() as questions:
+        # One line each: linkage names hold no newline.
+        questions.write("".join(f"{name}\n" for name in names).encode())
+        questions.seek(0)
+        printed = run_command([llvm_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
+    return dict(zip(names, printed.splitlines(), strict=True))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A function's rate in two profiles whose confidence intervals have nothing in common."""
+
+    function: str
+    rate: Rate
+    before: Estimate
+    after: Estimate
+    weight: float
+
+
+def changed_rates(before: Profile, after: Profile) -> list[Change]:
+    """Functions of both profiles whose rates differ by more than chance, weightiest first.
+
+    The weight is the change times the executions of the denominator: how many more (or fewer)
+    misses or mispredicts the change made.
+    """
+    changes = []
+    for rate in after.manifest.rates:
+        if rate.name not in {other.name for other in before.manifest.rates}:
+            continue
+        earlier = next(other for other in before.manifest.rates if other.name == rate.name)
+        for name in before.functions.keys() & after.functions.keys():
+            old, new = before.of_function(earlier, name), after.of_function(rate, name)
+            if old.raw is not None and new.raw is not None and old.differs_from(new):
+                weight = (new.raw - old.raw) * new.denominator
+                changes.append(Change(name, rate, old, new, weight))
+    return sorted(changes, key=lambda change: (-abs(change.weight), change.function))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Adds up PMU profiles of several runs."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.manifest import SUFFIX, EventFile, Manifest
+from compiler_opt_perf.pmu.profile import read_sources
+from compiler_opt_perf.pmu.sample_profile import merge_profiles
+from compiler_opt_perf.pmu.store import save_profile
+from compiler_opt_perf.pmu.symbolize import Source
+
+
+def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False) -> Manifest:
+    """Writes the profile of all runs together: the counts of each line are the sums.
+
+    Events of kind "sum" become exactly what one longer run would have counted. Executions are
+    sums of each run's maximum over the line's instructions, which is the same unless the runs
+    took different paths through one line.
+
+    Args:
+      paths: at least one manifest; collector and command of the result are those of the first.
+      output: NAME.pmu.json.
+      allow_different: add up profiles of different binaries, or of different simulated caches,
+        instead of refusing to.
+
+    Raises:
+      PmuError: a profile cannot be read, or the profiles do not belong together.
+      CommandError: llvm-profdata failed.
+      FileWriteError: disk full, or the folder cannot be written.
+    """
+    if not output.name.endswith(SUFFIX):
+        raise PmuError(f"{output}: the name of a PMU profile must end with {SUFFIX}")
+    manifests = [Manifest.load(path) for path in paths]
+    first = manifests[0]
+    for other in manifests[1:]:
+        if not allow_different:
+            _require_same("build-id", first, other, lambda one: one.program.build_id)
+            _require_same("back-end", first, other, lambda one: one.collector.backend)
+            _require_same("caches", first, other, lambda one: one.collector.cache_geometry)
+        _require_same("events", first, other, lambda one: {e.name: e.kind for e in one.events})
+    collector = dataclasses.replace(
+        first.collector, runs=sum(manifest.collector.runs for manifest in manifests)
+    )
+    sources: dict[str, Source] = {}
+    for manifest in reversed(manifests):
+        sources.update(read_sources(manifest))
+    events = [_sum([one.event(event.name) for one in manifests]) for event in first.events]
+
+    def write(number: int, path: Path) -> None:
+        name = events[number].name
+        merge_profiles([one.file(one.event(name)) for one in manifests], path)
+
+    return save_profile(output, first.program, collector, events, sources, write)
+
+
+def _require_same(
+    what: str, first: Manifest, other: Manifest, part: Callable[[Manifest], object]
+) -> None:
+    mine, theirs = part(first), part(other)
+    if mine != theirs:
+        remedy = (
+            "collect them again with one version"
+            if what == "events"
+            else "merge profiles of one binary and one way of collecting, or say that the "
+            "difference is meant (--allow_different)"
+        )
+        raise PmuError(
+            f"{other.path}: its {what} {theirs} differs from {mine} of {first.path}; {remedy}"
+        )
+
+
+def _sum(events: Sequence[EventFile]) -> EventFile:
+    """The merged event. Its period is the largest, so that it claims no more than is known."""
+    return dataclasses.replace(
+        events[0],
+        period=max(event.period for event in events),
+        precise=all(event.precise for event in events),
+        total=sum(event.total for event in events),
+        located=sum(event.located for event in events),
+        outside=sum(event.outside for event in events),
+    )

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.merge import merge
+
+Show = Callable[[Path], dict[str, Any]]
+
+# What "repeat" calls: each run of it does the same work again.
+REPEATED = ("repeated", "outer", "choose", "often", "seldom", "indirect", "unrolled")
+EXACT = ("executions", "instructions", "loads", "stores", "conditional-branches")
+
+
+@pytest.fixture(scope="module")
+def runs(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Manifest]:
+    """Profiles of runs that do the work once, twice and three times."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        times: collect(workload, ["repeat", str(times)], folder / f"{times}.pmu.json", timeout_s=60)
+        for times in (1, 2, 3)
+    }
+
+
+def test_merged_runs_are_one_longer_run(
+    runs: dict[int, Manifest], show: Show, tmp_path: Path
+) -> None:
+    merge([runs[1].path, runs[2].path], tmp_path / "all.pmu.json")
+    merged = Manifest.load(tmp_path / "all.pmu.json")
+    assert merged.collector.runs == 3 - 1
+    for name in EXACT:
+        found = show(merged.file(merged.event(name)))
+        expected = show(runs[3].file(runs[3].event(name)))
+        for function in REPEATED:
+            assert found.get(function) == expected.get(function), (name, function)
+    for event in merged.events:
+        parts = [runs[times].event(event.name) for times in (1, 2)]
+        assert event.total == sum(part.total for part in parts)
+        assert event.located == sum(part.located for part in parts)
+        assert event.outside == sum(part.outside for part in parts)
+
+
+def test_merging_one_profile_copies_it(
+    runs: dict[int, Manifest], show: Show, tmp_path: Path
+) -> None:
+    merged = merge([runs[2].path], tmp_path / "copy.pmu.json")
+    for event in merged.events:
+        assert show(merged.file(event)) == show(runs[2].file(runs[2].event(event.name)))
+    assert merged.rates == runs[2].rates
+    assert merged.sources is not None and runs[2].sources is not None
+    assert merged.sources.sha256 == runs[2].sources.sha256
+
+
+def test_other_binaries_and_caches_are_refused_unless_told(
+    runs: dict[int, Manifest], build: Callable[..., Path], workload: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "all.pmu.json"
+    other = collect(build("-O1"), ["repeat", "1"], tmp_path / "o1.pmu.json", timeout_s=60)
+    with pytest.raises(PmuError, match=r"o1\.pmu\.json: its build-id .* differs from .*1\.pmu"):
+        merge([runs[1].path, other.path], output)
+    small = CacheGeometry(ll=Cache(65536, 16, 64))
+    cached = collect(workload, ["repeat", "1"], tmp_path / "c.pmu.json", geometry=small)
+    with pytest.raises(PmuError, match=r"c\.pmu\.json: its caches .*--allow_different"):
+        merge([runs[1].path, cached.path], output)
+    assert not output.exists()
+    merged = merge([runs[1].path, other.path, cached.path], output, allow_different=True)
+    assert merged.collector.runs == 3
+
+
+def test_other_events_are_refused(runs: dict[int, Manifest], tmp_path: Path) -> None:
+    for file in runs[1].path.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    path = tmp_path / "1.pmu.json"
+    document = json.loads(path.read_text())
+    document["events"][-1]["name"] = "cycles"
+    document["rates"] = []
+    path.write_text(json.dumps(document))
+    with pytest.raises(PmuError, match=r"1\.pmu\.json: its events .*'cycles'"):
+        merge([runs[2].path, path], tmp_path / "all.pmu.json", allow_different=True)
+
+
+def test_name_of_the_output(runs: dict[int, Manifest], tmp_path: Path) -> None:
+    with pytest.raises(PmuError, match=r"must end with \.pmu\.json"):
+        merge([runs[1].path], tmp_path / "all.json")
+
+
+def test_period_of_the_merged_is_the_larger(runs: dict[int, Manifest], tmp_path: Path) -> None:
+    sampled = dataclasses.replace(
+        runs[1],
+        path=tmp_path / "s.pmu.json",
+        events=tuple(
+            dataclasses.replace(event, period=1000, precise=False) for event in runs[1].events
+        ),
+    )
+    for file in runs[1].path.parent.glob("1.*"):
+        shutil.copy(file, tmp_path)
+    sampled.save()
+    merged = merge([runs[2].path, sampled.path], tmp_path / "all.pmu.json")
+    assert {(event.period, event.precise) for event in merged.events} == {(1000, False)}
+    # The prior weighs as much more as each sample stands for.
+    for rate, before in zip(merged.rates, runs[2].rates, strict=True):
+        assert rate.prior_strength >= 1000 * before.prior_strength

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A PMU profile as one self-contained HTML page."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import jinja2
+import matplotlib
+import matplotlib.figure
+
+from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.pmu.hotspots import (
+    Hotspot,
+    SourceText,
+    demangled,
+    top_functions,
+    top_lines,
+)
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.pmu.report import interval, penalties, place, summarize
+
+matplotlib.use("Agg")
+# Fixed ids and no date make the same profile the same bytes.
+matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
+
+
+def write_page(profile: Profile, output: Path, number: int) -> None:
+    """Writes the summary, the `number` most costly functions and lines, and plots of both.
+
+    Raises:
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("compiler_opt_perf.pmu"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    texts = SourceText()
+    everything = max(1, sum(_penalty_parts(profile, profile.samples.located).values()))
+    sections = []
+    for title, spots in (
+        ("Functions", top_functions(profile, number)),
+        ("Lines", top_lines(profile, number)),
+    ):
+        names = demangled(sorted({spot.function for spot in spots}))
+        places = [place(spot, names[spot.function]) for spot in spots]
+        rows = [
+            {
+                "place": where,
+                "share": f"{100 * spot.cost / everything:.2f}%",
+                "rates": [interval(estimate) for estimate in spot.estimates],
+                "text": texts.at(spot.source) if spot.line is not None else "",
+            }
+            for spot, where in zip(spots, places, strict=True)
+        ]
+        plot = _bars(profile, spots, places) if spots else ""
+        sections.append({"title": title, "rows": rows, "plot": plot})
+    page = environment.get_template("profile.html.j2").render(
+        title=profile.manifest.path.name,
+        summary=summarize(profile.manifest),
+        penalties=penalties(profile),
+        rates=[rate.name for rate in profile.manifest.rates],
+        sections=sections,
+    )
+    write_text(output, page)
+
+
+def _penalty_parts(profile: Profile, counts: Sequence[int]) -> dict[str, int]:
+    """Nominal cycles lost, by event."""
+    return {
+        event.name: event.penalty_cycles * count
+        for event, count in zip(profile.samples.events, counts, strict=True)
+        if event.penalty_cycles
+    }
+
+
+def _bars(profile: Profile, spots: Sequence[Hotspot], places: Sequence[str]) -> str:
+    """Cost of each place as a bar, divided by the event that causes it; SVG."""
+    figure = matplotlib.figure.Figure(figsize=(9, 0.25 * len(spots) + 1), layout="constrained")
+    axes = figure.subplots()
+    rows = range(len(spots))
+    left = [0.0] * len(spots)
+    parts = [_penalty_parts(profile, spot.counts) for spot in spots]
+    for event in parts[0]:
+        widths = [part[event] / 1e6 for part in parts]
+        axes.barh(rows, widths, left=left, label=event)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    # A name that begins with an underscore or holds a dollar sign is text all the same.
+    axes.set_yticks(rows, [where.replace("$", r"\$") for where in places], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("nominal cycles lost, millions")
+    axes.legend(fontsize=7)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    # The XML prolog has no place inside HTML.
+    _, start, rest = buffer.getvalue().partition("<svg")
+    return start + rest

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes the files of a PMU profile: all of them, or none."""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from compiler_opt_perf.execution.files import atomic_write, sha256
+from compiler_opt_perf.pmu.events import RATES, Rate
+from compiler_opt_perf.pmu.manifest import (
+    SUFFIX,
+    Collector,
+    EventFile,
+    Manifest,
+    Program,
+    SourcesFile,
+)
+from compiler_opt_perf.pmu.rates import trial_size
+from compiler_opt_perf.pmu.symbolize import Source
+
+
+def save_profile(
+    path: Path,
+    program: Program,
+    collector: Collector,
+    events: Sequence[EventFile],
+    sources: Mapping[str, Source],
+    write: Callable[[int, Path], None],
+) -> Manifest:
+    """Writes a manifest, its sample profiles and its table of sources beside it.
+
+    Args:
+      path: NAME.pmu.json.
+      events: as they shall stand in the manifest, but for file name, size and checksum.
+      sources: where functions are, by linkage name.
+      write: writes the sample profile of the event of the given number to the given path.
+
+    Raises:
+      FileWriteError: disk full, or the folder cannot be written.
+    """
+    stem = path.name.removesuffix(SUFFIX)
+    entries = []
+    with _lock(path.parent), contextlib.ExitStack() as files:
+        # Entered first, renamed last: a manifest never names a file that is not there yet.
+        manifest_file = files.enter_context(atomic_write(path))
+        for number, event in enumerate(events):
+            name = f"{stem}.{event.name}.afdo"
+            temporary = files.enter_context(atomic_write(path.with_name(name)))
+            write(number, temporary)
+            size, checksum = temporary.stat().st_size, sha256(temporary)
+            entries.append(dataclasses.replace(event, file=name, bytes=size, sha256=checksum))
+        name = f"{stem}.sources.json"
+        temporary = files.enter_context(atomic_write(path.with_name(name)))
+        temporary.write_text(
+            json.dumps(dict(sorted(sources.items())), indent=0) + "\n", encoding="utf-8"
+        )
+        table = SourcesFile(name, temporary.stat().st_size, sha256(temporary))
+        manifest = Manifest(path, program, collector, tuple(entries), rates_of(entries), table)
+        manifest_file.write_text(manifest.to_json(), encoding="utf-8")
+    return manifest
+
+
+def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
+    """The rows of `RATES` whose events are there.
+
+    Counts of sampled events are periods times what is known of them, so that the prior has to
+    weigh as much more.
+    """
+    known = {event.name: event for event in events}
+    rates = []
+    for rate in RATES:
+        if rate.numerator in known and rate.denominator in known:
+            numerator, denominator = known[rate.numerator], known[rate.denominator]
+            overall = numerator.located / denominator.located if denominator.located else 0.0
+            size = trial_size(overall, numerator.period, denominator.period)
+            rates.append(dataclasses.replace(rate, prior_strength=rate.prior_strength * size))
+    return tuple(rates)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Keeps other runs from writing profiles into `folder` meanwhile."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
