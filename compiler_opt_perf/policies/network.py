@@ -53,13 +53,13 @@ NUMPY_OPS = SimpleNamespace(
     abs=np.abs,
     bits=lambda values: np.ascontiguousarray(values).view(np.int32),
     concat=np.concatenate,
-    floor=np.floor,
     matmul=np.matmul,
     maximum=np.maximum,
     minimum=np.minimum,
     reshape=np.reshape,
     stack=np.stack,
     to_float=lambda values: np.asarray(values, dtype=np.float32),
+    truncate=np.trunc,
     where=lambda condition, a, b: np.where(condition, np.float32(a), np.float32(b)),
     zeros_like=np.zeros_like,
 )
@@ -170,7 +170,7 @@ class Network:
         values = stack_features(inputs, self.problem, self.with_pmu, ops)
         compressed = compress(values, unit_scales(self.problem, self.with_pmu), ops)
         center, inverse_scale = self.normalisation.center, self.normalisation.inverse_scale
-        encoded = ops.floor((compressed - center) * (inverse_scale / GRID)) * GRID
+        encoded = ops.truncate((compressed - center) * (inverse_scale / GRID)) * GRID
         encoded = ops.maximum(ops.minimum(encoded, ACTIVATION_LIMIT), -ACTIVATION_LIMIT)
         parts = [encoded]
         if self.with_pmu:
@@ -194,7 +194,7 @@ class Network:
         activation = ops.reshape(encoded, (-1, self.layer_widths[0]))
         for matrix, bias in layers[:-1]:
             activation = ops.maximum(ops.matmul(activation, matrix) + bias, 0.0)
-            activation = ops.floor(activation * (1.0 / GRID)) * GRID
+            activation = ops.truncate(activation * (1.0 / GRID)) * GRID
             activation = ops.minimum(activation, ACTIVATION_LIMIT)
         matrix, bias = layers[-1]
         scores = ops.matmul(activation, matrix) + bias
@@ -253,7 +253,7 @@ def compress(values: Tensor, scales: FloatArray, ops: Any = NUMPY_OPS) -> Tensor
     """
     magnitude = ops.minimum(ops.abs(values) * scales, _LARGEST_MAGNITUDE) + 1.0
     bits = ops.to_float(ops.bits(magnitude) - _BITS_OF_ONE)
-    logarithm = ops.floor(bits * (2.0**-23 / GRID)) * GRID
+    logarithm = ops.truncate(bits * (2.0**-23 / GRID)) * GRID
     return ops.where(values < 0.0, -logarithm, logarithm)
 
 

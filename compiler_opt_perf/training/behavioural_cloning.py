@@ -94,7 +94,8 @@ def train(
     # The same seed gives the same weights, whatever the number of threads.
     tf.config.experimental.enable_op_determinism()
     ops = tensorflow_ops()
-    ops.floor = lambda x: x + tf.stop_gradient(tf.floor(x) - x)
+    truncate = ops.truncate
+    ops.truncate = lambda x: x + tf.stop_gradient(truncate(x) - x)
     random = np.random.default_rng(settings.seed)
 
     encoded = network.encode(inputs)

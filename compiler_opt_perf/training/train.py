@@ -94,18 +94,19 @@ def default_config(problem: Problem) -> ConfigDict:
     config.hidden = (16, 8)
     # Share of the modules that candidates are chosen on but not made from.
     config.validation_share = 0.25
-    # Modules with more decisions are left out: one of them would take all of a small budget.
+    # On modules with more decisions no candidate is compiled: one would take most of a small
+    # budget. The warm start learns from them.
     config.max_decisions = 1000
     # Warm start: see behavioural_cloning.Settings.
-    config.warm_start_steps = 500
+    config.warm_start_steps = 1000
     config.warm_start_batch = 512
-    config.warm_start_learning_rate = 0.01
+    config.warm_start_learning_rate = 0.02
     config.label_smoothing = 0.1
     # Rows of the default policy's logs that the warm start learns from.
     config.warm_start_rows = 50_000
     # Evolution strategies: see evolution_strategies.Settings.
-    config.pairs = 8
-    config.sigma = 0.05
+    config.pairs = 6
+    config.sigma = 0.1
     config.learning_rate = 0.02
     config.modules_per_generation = 8
     # A misspelt setting is an error, not a new one.
@@ -182,7 +183,9 @@ class _Training:
             "%s: training in %s, seed %d", self._problem.name, self._output, self._config.seed
         )
         self._claim_folder()
-        training, validation = self._split(self._measure_defaults())
+        measured = self._measure_defaults()
+        usable = self._usable(measured)
+        training, validation = self._split(usable)
         self._module_counts = {"training": len(training), "validation": len(validation)}
         checkpoint_path = self._output / "checkpoint.npz"
         if checkpoint_path.exists():
@@ -193,7 +196,9 @@ class _Training:
                 return self._result(checkpoint)
             logging.info("going on after generation %d", checkpoint.state.generation)
         else:
-            checkpoint = self._warm_start(training, validation)
+            # The largest modules are too slow to compile hundreds of times, not to learn from.
+            large = [m for m in measured if m.default.decisions > self._config.max_decisions]
+            checkpoint = self._warm_start([*training, *large], validation)
         network = self._network(checkpoint.normalisation)
         template = CandidateTemplate.make(network)
         evaluator = Evaluator(self._compiler, template, self._pool, self._output / "failures")
@@ -226,7 +231,10 @@ class _Training:
 
     def _measure_defaults(self) -> list[MeasuredModule]:
         folder = self._output / "default"
-        measured = measure_defaults(self._compiler, self._corpus.modules, folder, self._pool)
+        return measure_defaults(self._compiler, self._corpus.modules, folder, self._pool)
+
+    def _usable(self, measured: Sequence[MeasuredModule]) -> list[MeasuredModule]:
+        """The modules that candidates are compiled on."""
         limit = self._config.max_decisions
         usable = [m for m in measured if 0 < m.default.decisions <= limit]
         logging.info(
