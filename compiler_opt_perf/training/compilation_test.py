@@ -21,26 +21,38 @@ from compiler_opt_perf.training.compilation import (
 )
 from compiler_opt_perf.training.log import read_log
 
+WITH_PMU = pytest.mark.parametrize("with_pmu", [False, True], ids=["upstream", "pmu"])
+
 
 @pytest.fixture(params=list(PROBLEMS))
 def problem(request: pytest.FixtureRequest) -> Problem:
     return PROBLEMS[request.param]
 
 
-def make_compiler(toolchain: Toolchain, problem: Problem) -> Compiler:
-    return Compiler(toolchain.clang, toolchain.litert_library, problem.name, None, 60.0, 4096)
+def make_compiler(toolchain: Toolchain, problem: Problem, profile: Path | None = None) -> Compiler:
+    return Compiler(toolchain.clang, toolchain.litert_library, problem.name, profile, 60.0, 4096)
 
 
+@WITH_PMU
 def test_log_has_the_tensors_of_the_tables(
-    toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
+    toolchain: Toolchain,
+    corpora: dict[str, Corpus],
+    profile: Path,
+    problem: Problem,
+    tmp_path: Path,
+    with_pmu: bool,
 ) -> None:
     log_path = tmp_path / "module.log"
     module = corpora[problem.name].modules[0]
-    default = measure_default(Job(make_compiler(toolchain, problem), module, log=log_path))
+    compiler = make_compiler(toolchain, problem, profile if with_pmu else None)
+    default = measure_default(Job(compiler, module, log=log_path))
     log = read_log(log_path)
     decided = [name for name in (problem.default_decision, problem.decision) if name]
-    assert log.record.names == (*(f.name for f in problem.features), *decided)
-    inputs = log.inputs(problem, with_pmu=False)
+    assert log.record.names == (*(f.name for f in problem.all_features(with_pmu)), *decided)
+    inputs = log.inputs(problem, with_pmu)
+    if with_pmu:
+        assert all(inputs[feature.name].min() >= -1 for feature in problem.pmu_features)
+        assert inputs["pmu_coverage"].max() > 0
     assert default.decisions == len(log.decisions(problem)) > 0
     assert default.seconds > 0
     assert sum(default.costs.values()) > 0
@@ -49,25 +61,32 @@ def test_log_has_the_tensors_of_the_tables(
         assert (chosen == 1).all()
 
 
+@WITH_PMU
 def test_compiler_decides_as_numpy_does(
-    toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
+    toolchain: Toolchain,
+    corpora: dict[str, Corpus],
+    profile: Path,
+    problem: Problem,
+    tmp_path: Path,
+    with_pmu: bool,
 ) -> None:
-    compiler = make_compiler(toolchain, problem)
+    compiler = make_compiler(toolchain, problem, profile if with_pmu else None)
     module = corpora[problem.name].modules[0]
     default_log = tmp_path / "default.log"
     measure_default(Job(compiler, module, log=default_log))
-    inputs = read_log(default_log).inputs(problem, with_pmu=False)
-    network = Network(problem, False, (8,), fit_normalisation(inputs, problem, False))
+    inputs = read_log(default_log).inputs(problem, with_pmu)
+    normalisation = fit_normalisation(inputs, problem, with_pmu)
+    network = Network(problem, with_pmu, (8,), normalisation)
     weights = network.initial_weights(seed=4)
     model = tmp_path / "model"
     export.publish(Policy(network, weights, {}), model)
     log_path = tmp_path / "candidate.log"
-    options = problem.development_options(model=model, log=log_path)
+    options = problem.development_options(model=model, log=log_path, profile=compiler.profile)
     compiler.compile(module, tmp_path / "module.o", options)
     log = read_log(log_path)
     assert len(log.starts) > 0
     np.testing.assert_array_equal(
-        network.decide(weights, log.inputs(problem, with_pmu=False)), log.decisions(problem)
+        network.decide(weights, log.inputs(problem, with_pmu)), log.decisions(problem)
     )
     costs = measure_candidate(Job(compiler, module, model))
     assert sum(costs.values()) > 0

@@ -2,6 +2,7 @@
 """A small corpus for each problem, compiled from C with calls to inline and registers to evict."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +73,28 @@ def corpora(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> d
         )
         result[problem.name] = Corpus.load(output / "train")
     return result
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PMU profile in which every line of the corpus's functions has executions and loads."""
+    folder = tmp_path_factory.mktemp("profile")
+    functions = ["scale", "pick", "fold"]
+    functions += [f"{kind}{number}" for kind in ("pressure", "entry") for number in range(_MODULES)]
+    events = []
+    for name, count in {"executions": 1000, "loads": 500, "llc-load-misses": 50}.items():
+        lines = "".join(f" {offset}: {count}\n" for offset in range(_LIVE_VALUES + 5))
+        text = "".join(f"{function}:{count}:{count}\n{lines}" for function in functions)
+        (folder / f"{name}.txt").write_text(text)
+        kind = "max" if name == "executions" else "sum"
+        events.append({"name": name, "file": f"{name}.txt", "kind": kind, "bytes": len(text)})
+    rate = {
+        "name": "llc-miss-probability",
+        "numerator": "llc-load-misses",
+        "denominator": "loads",
+        "prior_strength": 16.0,
+    }
+    manifest = {"format": "compiler-opt-perf/pmu-profile", "version": 1}
+    path = folder / "program.pmu.json"
+    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate]}))
+    return path

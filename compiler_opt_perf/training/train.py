@@ -105,9 +105,9 @@ def default_config(problem: Problem) -> ConfigDict:
     # Rows of the default policy's logs that the warm start learns from.
     config.warm_start_rows = 50_000
     # Evolution strategies: see evolution_strategies.Settings.
-    config.pairs = 6
-    config.sigma = 0.1
-    config.learning_rate = 0.02
+    config.pairs = 8
+    config.sigma = 0.06
+    config.learning_rate = 0.015
     config.modules_per_generation = 8
     # A misspelt setting is an error, not a new one.
     config.lock()

@@ -37,10 +37,15 @@ def small_config(problem: str, **changes: Any) -> ConfigDict:
 
 
 def run(
-    problem: str, corpora: dict[str, Corpus], toolchain: Toolchain, output: Path, **changes: Any
+    problem: str,
+    corpora: dict[str, Corpus],
+    toolchain: Toolchain,
+    output: Path,
+    profile: Path | None = None,
+    **changes: Any,
 ) -> TrainingResult:
     config = small_config(problem, **changes)
-    return train(PROBLEMS[problem], corpora[problem], toolchain, None, output, config)
+    return train(PROBLEMS[problem], corpora[problem], toolchain, profile, output, config)
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +97,20 @@ def test_a_finished_training_is_not_repeated(
     assert (inline_training / "policy" / "model.json").stat().st_mtime_ns == before
 
 
-def test_eviction_trains_on_the_score_and_stops_in_time(
-    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
+    corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
+    output = tmp_path / "t"
     result = run(
-        "regalloc-evict", corpora, toolchain, tmp_path / "t", generations=1000, budget_s=1.0
+        "regalloc-evict", corpora, toolchain, output, profile, generations=1000, budget_s=1.0
     )
     assert result.generations == 0
     assert result.gain == result.warm_start_gain
-    result = run("regalloc-evict", corpora, toolchain, tmp_path / "t", generations=1)
+    result = run("regalloc-evict", corpora, toolchain, output, profile, generations=1)
     assert result.generations == 1
+    assert export.load(result.policy).network.with_pmu
+    with pytest.raises(TrainingError, match="a training with another profile;"):
+        run("regalloc-evict", corpora, toolchain, output, None, generations=1)
 
 
 def test_a_folder_of_another_training_is_refused(
