@@ -4,6 +4,7 @@
 The functions here run in pool workers: nothing in this module imports TensorFlow.
 """
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.rewards import REWARDS, Costs
@@ -54,12 +56,14 @@ class Job:
     Attributes:
       model: directory of the candidate's model; None for the compiler's own policy.
       log: where the training log of the compiler's own policy goes.
+      key: what the compiler's own policy is measured on; kept with the result.
     """
 
     compiler: Compiler
     module: Module
     model: Path | None = None
     log: Path | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Default:
 
 
 def measure_default(job: Job) -> Default:
-    """Compiles with the compiler's own policy, keeps its training log in `job.log`.
+    """Compiles with the compiler's own policy; keeps its log, and the result as JSON beside it.
 
     Raises:
       CommandError: the compiler failed, crashed or hung.
@@ -100,7 +104,15 @@ def measure_default(job: Job) -> Default:
             # Development mode repeats the default policy's decisions, not its whole behaviour.
             job.compiler.compile(job.module, object_file, [])
             costs = reward.measure(object_file)
-    return Default(costs, len(log.starts), seconds)
+    default = Default(costs, len(log.starts), seconds)
+    record = {"key": job.key, **dataclasses.asdict(default)}
+    write_json(record_path(job.log), record)
+    return default
+
+
+def record_path(log: Path) -> Path:
+    """Where `measure_default` keeps the result that belongs to a log."""
+    return log.with_suffix(".json")
 
 
 def measure_candidate(job: Job) -> Costs:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures policies on modules: the compiler's own policy once, candidates by the hundred."""
 
-import dataclasses
 import json
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
-from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.policies.export import (
     MODEL_FILE,
@@ -32,6 +31,7 @@ from compiler_opt_perf.training.compilation import (
     Job,
     measure_candidate,
     measure_default,
+    record_path,
 )
 from compiler_opt_perf.training.log import LogError
 from compiler_opt_perf.training.rewards import REWARDS, Costs, overall_gain
@@ -64,37 +64,38 @@ def measure_defaults(
     A module that does not compile is left out with a warning.
     """
     compiler_key = [sha256(compiler.clang), compiler.problem, _file_key(compiler.profile)]
-    keys = {m.name: [*compiler_key, sha256(m.bitcode), *m.command] for m in modules}
-    found = {m.name: _read_default(folder, m, keys[m.name]) for m in modules}
-    missing = [module for module in modules if found[module.name] is None]
-    jobs = [Job(compiler, module, log=_log_path(folder, module)) for module in missing]
-    for job in jobs:
-        _log_path(folder, job.module).parent.mkdir(parents=True, exist_ok=True)
+    logs = {module.name: folder / f"{module.name}.log" for module in modules}
+    found: dict[str, Default | None] = {}
+    jobs = []
+    for module in modules:
+        log = logs[module.name]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        key = (*compiler_key, sha256(module.bitcode), *module.command)
+        found[module.name] = _read_default(log, key)
+        if found[module.name] is None:
+            jobs.append(Job(compiler, module, log=log, key=key))
     outcomes = pool.map(
         measure_default,
         jobs,
         timeout_s=2 * compiler.timeout_s + _GRACE_S,
         label=f"{compiler.problem}: default policy" if jobs else None,
     )
-    for module, outcome in zip(missing, outcomes, strict=True):
+    for job, outcome in zip(jobs, outcomes, strict=True):
         if outcome.value is None:
             _raise_unless_of_one_compilation(outcome.error)
-            logging.warning("%s is left out: %s", module.name, outcome.error)
-            continue
-        found[module.name] = outcome.value
-        record = {"key": keys[module.name], **dataclasses.asdict(outcome.value)}
-        write_json(_record_path(folder, module), record)
+            logging.warning("%s is left out: %s", job.module.name, outcome.error)
+        found[job.module.name] = outcome.value
     return [
-        MeasuredModule(module, default, _log_path(folder, module))
+        MeasuredModule(module, default, logs[module.name])
         for module in modules
         if (default := found[module.name]) is not None
     ]
 
 
-def _read_default(folder: Path, module: Module, key: Sequence[str]) -> Default | None:
+def _read_default(log: Path, key: Sequence[str]) -> Default | None:
     try:
-        record = json.loads(_record_path(folder, module).read_text(encoding="utf-8"))
-        if record["key"] != list(key) or not _log_path(folder, module).is_file():
+        record = json.loads(record_path(log).read_text(encoding="utf-8"))
+        if record["key"] != list(key) or not log.is_file():
             return None
         return Default(record["costs"], record["decisions"], record["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -108,14 +109,6 @@ def _raise_unless_of_one_compilation(error: Exception | None) -> None:
         return
     if not isinstance(error, LogError | ObjectFileError | WorkerError):
         raise error or AssertionError("an outcome without value and error")
-
-
-def _record_path(folder: Path, module: Module) -> Path:
-    return folder / f"{module.name}.json"
-
-
-def _log_path(folder: Path, module: Module) -> Path:
-    return folder / f"{module.name}.log"
 
 
 def _file_key(path: Path | None) -> str:
