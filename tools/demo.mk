@@ -26,7 +26,7 @@ demo: $(OUT)/report.html
 
 # Takes a second when nothing changed; it knows better than file dates whether something did.
 toolchain:
-	$(call headline,patched clang, opt and llc (development mode))
+	$(call headline,patched clang and opt and llc for development mode)
 	$(COP) toolchain build --set=dev
 
 $(OUT)/%/compile_commands.json:
@@ -54,7 +54,7 @@ $(OUT)/%/policy/model.json: \
 	  --output=$(OUT)/$* --generations=$(GENERATIONS) --seed=$(SEED)
 
 $(OUT)/release.stamp: $(PROBLEMS:%=$(OUT)/%/policy/model.json) | toolchain
-	$(call headline,both policies compiled into clang, opt and llc)
+	$(call headline,both policies ahead of time into clang and opt and llc)
 	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/policy \
 	  --evict_model=$(OUT)/regalloc-evict/policy
 	@touch $@

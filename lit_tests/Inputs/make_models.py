@@ -69,6 +69,11 @@ def main() -> None:
     eviction(
         "evict-first", lambda mask: tf.argmax(tf.cast(mask[0], tf.int32), output_type=tf.int64)
     )
+    # Keeps the candidate waiting where it may, else evicts from the last register that it may.
+    eviction(
+        "evict-last",
+        lambda mask: tf.argmax(tf.cast(mask[0], tf.int32) * tf.range(33), output_type=tf.int64),
+    )
     # Chooses a position that does not exist.
     eviction("evict-nowhere", lambda mask: mask[:, 0] + 40)
 
