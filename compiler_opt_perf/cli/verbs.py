@@ -100,24 +100,44 @@ def _define_collect(values: flags.FlagValues) -> None:
     _define_path(values, "binary", "program built with debug info for profiling and a build-id")
     _define_path(values, "output", "the manifest, NAME.pmu.json; sample profiles go beside it")
     _define_path(values, "stdin", "file that the program reads", required=False)
+    flags.DEFINE_enum(
+        "backend",
+        "callgrind",
+        ["callgrind", "perf", "auto"],
+        "simulate, or count in hardware; auto counts when this machine can, and says why not",
+        flag_values=values,
+    )
+    _define_path(
+        values,
+        "recording",
+        "run nothing: read this perf.data (or perf script text) of a run of the program",
+        required=False,
+    )
     for name, what in (("I1", "L1 instruction"), ("D1", "L1 data"), ("LL", "last-level")):
         flags.DEFINE_string(
-            name, None, f"{what} cache as SIZE,WAYS,LINE in bytes", flag_values=values
+            name, None, f"simulated {what} cache as SIZE,WAYS,LINE in bytes", flag_values=values
         )
-    flags.DEFINE_float("timeout", None, "limit of the simulated run, seconds", flag_values=values)
+    flags.DEFINE_float("timeout", None, "limit of the run, seconds", flag_values=values)
 
 
 def _collect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
-    from compiler_opt_perf.pmu.collect import collect
+    from compiler_opt_perf.pmu.collect import collect, import_recording
     from compiler_opt_perf.pmu.report import summarize
 
+    binary, output = _required_path(values, "binary"), _required_path(values, "output")
+    recording = _path(values, "recording")
+    if recording is not None:
+        _no_arguments(arguments)
+        print(summarize(import_recording(recording, binary, output)), end="")
+        return
     texts = {"i1": values.I1, "d1": values.D1, "ll": values.LL}
     caches = {name: Cache.parse(text) for name, text in texts.items() if text is not None}
     manifest = collect(
-        _required_path(values, "binary"),
+        binary,
         arguments,
-        _required_path(values, "output"),
+        output,
+        backend=values.backend,
         geometry=CacheGeometry(**caches),
         stdin=_path(values, "stdin"),
         timeout_s=values.timeout,
@@ -379,7 +399,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "collect",
-        "Run a program under the cache and branch simulator and write its PMU profile.",
+        "Run a program in the simulator or under perf, and write its PMU profile.",
         "collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json"
         " -- -9 -f -o /dev/null build/demo/zstd/input",
         _define_collect,

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The simulator back-end: runs a program under valgrind's callgrind and reads what it counted."""
 
-import contextlib
-import os
 import shlex
 import shutil
 import signal
-import subprocess
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,8 +16,8 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS
+from compiler_opt_perf.pmu.workload import run_workload
 
-_SECONDS_BETWEEN_REPORTS = 10.0
 _STDERR_BYTES_SHOWN = 2000
 
 # What valgrind says when it cannot go on, and what the user can do about it.
@@ -180,28 +176,18 @@ def simulate(
         *command,
     ]
     name = program.name
-    with contextlib.ExitStack() as files:
-        try:
-            source = files.enter_context(open(stdin or os.devnull, "rb"))
-            sink = files.enter_context(open(stdout or os.devnull, "wb"))
-            process = subprocess.Popen(
-                # The simulation ends with us, even if we are killed.
-                ["setpriv", "--pdeathsig", "KILL", *argv],
-                stdin=source,
-                stdout=sink,
-                stderr=files.enter_context(diagnostics.open("wb")),
-                cwd=cwd,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise PmuError(f"{error.filename}: cannot be opened: {error.strerror}") from error
-        try:
-            status = _wait(process, name, timeout_s)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    dump = directory / f"callgrind.out.{process.pid}"
+    finished = run_workload(
+        argv,
+        name,
+        "under callgrind",
+        diagnostics=diagnostics,
+        stdin=stdin,
+        stdout=stdout,
+        cwd=cwd,
+        timeout_s=timeout_s,
+    )
+    status = finished.status
+    dump = directory / f"callgrind.out.{finished.pid}"
     if status != expected_status or not dump.exists():
         _fail(name, command, status, expected_status, messages, diagnostics)
     forked = len(list(directory.glob("callgrind.out.*"))) - 1
@@ -210,25 +196,6 @@ def simulate(
             "%s: forked %d processes, whose counts are left out of the profile", name, forked
         )
     return dump
-
-
-def _wait(process: subprocess.Popen[bytes], name: str, timeout_s: float | None) -> int:
-    """Waits for the end of `process`, saying now and then that it still runs."""
-    start = time.monotonic()
-    while True:
-        elapsed = time.monotonic() - start
-        if timeout_s is not None and elapsed >= timeout_s:
-            raise PmuError(
-                f"{name}: killed after its limit of {timeout_s:g} s under callgrind, which is "
-                "25 to 220 times slower than the machine; give it less to do or more time"
-            )
-        wait_s = _SECONDS_BETWEEN_REPORTS
-        if timeout_s is not None:
-            wait_s = min(wait_s, timeout_s - elapsed)
-        try:
-            return process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            logging.info("%s: simulated for %.0f s", name, time.monotonic() - start)
 
 
 def _fail(

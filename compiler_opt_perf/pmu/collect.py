@@ -8,11 +8,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from absl import logging
 
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.pmu import callgrind
+from compiler_opt_perf.pmu import callgrind, perf_record
 from compiler_opt_perf.pmu.binary import (
     PROFILING_FLAGS,
     build_id,
@@ -21,11 +22,15 @@ from compiler_opt_perf.pmu.binary import (
 )
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.counts import Counts
+from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
+from compiler_opt_perf.pmu.perf_script import count
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary
 from compiler_opt_perf.pmu.store import save_profile
 from compiler_opt_perf.pmu.symbolize import Symbols, symbolize
+
+Backend = Literal["callgrind", "perf", "auto"]
 
 # Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
 _LOW_SHARE = 0.5
@@ -36,6 +41,7 @@ def collect(
     arguments: Sequence[str],
     output_manifest: Path,
     *,
+    backend: Backend = "callgrind",
     geometry: CacheGeometry | None = None,
     stdin: Path | None = None,
     stdout: Path | None = None,
@@ -44,21 +50,23 @@ def collect(
     expected_status: int = 0,
     text: bool = False,
 ) -> Manifest:
-    """Runs `binary` under the simulator and writes its PMU profile.
+    """Runs `binary` and writes the PMU profile of the run.
 
     The profile is the manifest and one sample profile an event beside it. They appear together
-    when all are complete; an interrupted or failed run leaves what was there before. The run of
-    the program is of a copy without debug info, in a temporary folder, under the same file name.
+    when all are complete; an interrupted or failed run leaves what was there before. The simulator
+    runs a copy without debug info, in a temporary folder, under the same file name.
 
     Args:
       binary: executable with debug info for profiling and a build-id.
       arguments: of the run.
       output_manifest: NAME.pmu.json; the sample profiles become NAME.<event>.afdo.
+      backend: "perf" counts in hardware, "callgrind" simulates; "auto" is perf if the machine has
+        the events that matter, else callgrind.
       geometry: caches to simulate; CacheGeometry() when None.
       stdin: the program's standard input; empty when None.
       stdout: where its standard output goes; discarded when None.
       cwd: the working directory it runs in.
-      timeout_s: wall-clock limit of the simulated run, in seconds.
+      timeout_s: wall-clock limit of the run, in seconds.
       expected_status: the exit status of a run as it should be.
       text: write sample profiles in LLVM's text format instead of the extensible binary one.
 
@@ -67,49 +75,156 @@ def collect(
       CommandError: one of LLVM's tools failed.
       FileWriteError: disk full, or the output folder cannot be written.
     """
-    if not output_manifest.name.endswith(SUFFIX):
-        raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
-    # Checked before the run, which may take long.
-    _require_writable(output_manifest.parent)
-    geometry = geometry or CacheGeometry()
-    program = Program(binary.name, build_id(binary))
-    require_debug_info(binary)
+    program = _require_fit(binary, output_manifest)
     if not os.access(binary, os.X_OK):
         raise PmuError(f"{binary}: cannot be executed; make it executable (chmod +x)")
-    collector = Collector(
-        backend="callgrind",
-        tool=callgrind.version(),
-        command=(binary.name, *arguments),
-        options=callgrind.options(geometry),
-        cache_geometry=geometry.as_dict(),
-    )
+    recipe = _choose(backend)
     with _scratch() as directory:
-        # Programs look at the name that they are called by.
-        copy = directory / "program" / binary.name
-        copy.parent.mkdir()
-        hide_debug_info(binary, copy)
-        logging.info("%s: running under %s", binary.name, collector.tool)
-        with _stage("simulation"):
-            path = callgrind.simulate(
-                copy,
-                arguments,
-                directory,
-                geometry,
-                stdin=stdin,
-                stdout=stdout,
-                cwd=cwd,
-                timeout_s=timeout_s,
-                expected_status=expected_status,
+        if recipe is None:
+            geometry = geometry or CacheGeometry()
+            collector = Collector(
+                backend="callgrind",
+                tool=callgrind.version(),
+                command=(binary.name, *arguments),
+                options=callgrind.options(geometry),
+                cache_geometry=geometry.as_dict(),
             )
-        with _stage(f"reading {path.stat().st_size / 1e6:.1f} MB of counts"):
-            dump = callgrind.read_dump(path, copy)
-        if not dump.counts:
-            raise PmuError(f"{binary}: callgrind saw none of its instructions; is it a script?")
-        with _stage(f"symbolising {len(dump.counts)} instructions"):
-            symbols = symbolize(binary, dump.counts)
-        counts = callgrind.event_counts(dump)
-        with _stage(f"writing {len(counts.events)} sample profiles"):
-            manifest = _write(output_manifest, program, collector, counts, symbols, text, directory)
+            # Programs look at the name that they are called by.
+            copy = directory / "program" / binary.name
+            copy.parent.mkdir()
+            hide_debug_info(binary, copy)
+            logging.info("%s: running under %s", binary.name, collector.tool)
+            with _stage("simulation"):
+                path = callgrind.simulate(
+                    copy,
+                    arguments,
+                    directory,
+                    geometry,
+                    stdin=stdin,
+                    stdout=stdout,
+                    cwd=cwd,
+                    timeout_s=timeout_s,
+                    expected_status=expected_status,
+                )
+            with _stage(f"reading {path.stat().st_size / 1e6:.1f} MB of counts"):
+                counts = callgrind.event_counts(callgrind.read_dump(path, copy))
+        else:
+            collector = Collector(
+                backend="perf",
+                tool=perf_record.version(),
+                command=(binary.name, *arguments),
+                options=recipe.events,
+                cache_geometry={},
+            )
+            logging.info("%s: running under %s", binary.name, collector.tool)
+            with _stage("recording"):
+                recording = perf_record.record(
+                    recipe,
+                    binary,
+                    arguments,
+                    directory,
+                    stdin=stdin,
+                    stdout=stdout,
+                    cwd=cwd,
+                    timeout_s=timeout_s,
+                    expected_status=expected_status,
+                )
+            counts = _read(recording, binary)
+        return _finish(output_manifest, program, collector, binary, counts, text, directory)
+
+
+def import_recording(
+    recording: Path, binary: Path, output_manifest: Path, *, text: bool = False
+) -> Manifest:
+    """Writes the PMU profile of a run that perf recorded, here or on another machine.
+
+    Args:
+      recording: a perf.data, or the text that the command of docs/collect.md made of one.
+      binary: the program that ran, with debug info; it may be in another folder now.
+      output_manifest, text: as for `collect`.
+
+    Raises: as `collect`.
+    """
+    program = _require_fit(binary, output_manifest)
+    with _scratch() as directory:
+        counts = _read(recording, binary)
+        collector = Collector(
+            backend="perf",
+            tool="perf",
+            command=(binary.name,),
+            options=(recording.name,),
+            cache_geometry={},
+        )
+        return _finish(output_manifest, program, collector, binary, counts, text, directory)
+
+
+def _require_fit(binary: Path, output_manifest: Path) -> Program:
+    """Checks, before a run that may take long, that it can come to something."""
+    if not output_manifest.name.endswith(SUFFIX):
+        raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
+    _require_writable(output_manifest.parent)
+    program = Program(binary.name, build_id(binary))
+    require_debug_info(binary)
+    return program
+
+
+def _choose(backend: Backend) -> perf_record.Recipe | None:
+    """What perf shall record; None for the simulator. Raises PmuError when there is no perf."""
+    if backend == "callgrind":
+        return None
+    try:
+        recipe = perf_record.host_recipe()
+    except PmuError as error:
+        if backend == "perf":
+            raise
+        logging.info("back-end callgrind, for perf is not to be had: %s", error)
+        return None
+    lacking = [name for name in perf_record.NEEDED if name in recipe.missing]
+    if backend == "auto" and lacking:
+        logging.info(
+            "back-end callgrind, for this machine cannot count %s (processor: %s)",
+            ", ".join(lacking),
+            recipe.vendor,
+        )
+        return None
+    if not recipe.events:
+        raise PmuError(
+            "perf: this machine has no hardware counters, or they are not for this user (a virtual "
+            "machine? see sysctl kernel.perf_event_paranoid); use --backend=callgrind"
+        )
+    logging.info("back-end perf, events for processor %s", recipe.vendor)
+    if recipe.missing:
+        logging.warning("not counted on this machine: %s", ", ".join(recipe.missing))
+    return recipe
+
+
+def _read(recording: Path, binary: Path) -> Counts:
+    """The counts of a recording."""
+    with _stage(f"reading {recording}"):
+        script = perf_record.read_recording(recording, binary)
+    if script.lost:
+        logging.warning("%s: perf lost %d samples; use longer periods", recording, script.lost)
+    with _stage(f"disassembling {binary.name}"):
+        code = disassemble(binary)
+    return count(script, code)
+
+
+def _finish(
+    output_manifest: Path,
+    program: Program,
+    collector: Collector,
+    binary: Path,
+    counts: Counts,
+    text: bool,
+    directory: Path,
+) -> Manifest:
+    """From counts at instructions to the profile."""
+    if not counts.at:
+        raise PmuError(f"{binary}: none of its instructions was seen to run; is it a script?")
+    with _stage(f"symbolising {len(counts.at)} instructions"):
+        symbols = symbolize(binary, counts.at)
+    with _stage(f"writing {len(counts.events)} sample profiles"):
+        manifest = _write(output_manifest, program, collector, counts, symbols, text, directory)
     _log_figures(manifest)
     return manifest
 
@@ -159,23 +274,25 @@ def _write(
 
 
 def _log_figures(manifest: Manifest) -> None:
-    event = manifest.event("instructions")
-    located = event.located / event.total
+    event = manifest.events[0]
+    located = event.located / event.total if event.total else 0.0
     logging.info(
-        "%s: %d sample profiles; of %d executed instructions %.1f%% have a source location; "
-        "%d more were executed in other objects, which are not profiled",
+        "%s: %d sample profiles; of %d %s %.1f%% have a source location; "
+        "%d more were in other objects, which are not profiled",
         manifest.path,
         len(manifest.events),
         event.total,
+        event.name,
         100 * located,
         event.outside,
     )
     if located < _LOW_SHARE:
         logging.warning(
-            "%s: only %.1f%% of the instructions have a source location; was all of the program "
+            "%s: only %.1f%% of the %s have a source location; was all of the program "
             "compiled with %s?",
             manifest.path,
             100 * located,
+            event.name,
             PROFILING_FLAGS,
         )
 

@@ -323,4 +323,4 @@ def test_code_without_locations_is_warned_of(
     binary = build("-static")
     with caplog.at_level("WARNING", logger="absl"):
         collect(binary, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
-    assert "of the instructions have a source location; was all of the program" in caplog.text
+    assert "of the executions have a source location; was all of the program" in caplog.text

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
-from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info, llvm_tool
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, Dump, read_dump, simulate
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
 
@@ -96,3 +96,13 @@ def line_of() -> Callable[[str], int]:
         return next(i for i, line in enumerate(lines, 1) if line.endswith(f"// mark: {mark}"))
 
     return find
+
+
+@pytest.fixture(scope="session")
+def real_dump(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Dump:
+    """What callgrind counted in a small run of the program."""
+    folder = tmp_path_factory.mktemp("dump")
+    program = folder / "workload"
+    hide_debug_info(workload, program)
+    path = simulate(program, ["repeat", "2"], folder, CacheGeometry(), timeout_s=120)
+    return read_dump(path, program)

@@ -5,12 +5,14 @@ To add an event, add a row to `EVENTS`; it then has a sample profile of its own 
 profile. To give the compiler a rate of two events, add a row to `RATES`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 # How the instructions of one source line are combined. An event is an occurrence on one of them,
 # so events add up. Executions of the line do not: each of its instructions sees all of them.
 Kind = Literal["sum", "max"]
+Cause = Literal["any", "load", "store", "conditional", "indirect"]
 KINDS: tuple[Kind, ...] = ("sum", "max")
 
 
@@ -21,21 +23,31 @@ class Event:
     Attributes:
       name: as in the manifest and in the profile's file name.
       kind: how counts of one line's instructions are combined.
-      callgrind: the column of a callgrind dump that holds it; None when the simulator has none.
       unit: what one count stands for.
-      penalty_cycles: nominal cycles that one occurrence costs a recent server core. Reports order
-        functions and lines by it; nothing else depends on it.
+      callgrind: the column of a callgrind dump that holds it; None when the simulator has none.
+      perf: where perf has it from, by kind of processor; see docs/collect.md. "intel" and
+        "generic" name perf events, of several ("a|b") the first that the processor has, "software"
+        one that is read but never recorded. "branches" and "ibs" say what of branch stacks, and of
+        samples of AMD's IBS, is counted.
+      period: events between two samples of perf.
+      caused_by: the kind of instruction it occurs at. Samples of an event that is not precise are
+        given to instructions of that kind in the same basic block.
       scaled_by_duplication: whether a count is multiplied by the duplication factor of its
         discriminator. An unrolled loop executes each of its N copies 1/N times as often as the
         source line, so this is right for executions, and wrong for sums.
+      penalty_cycles: nominal cycles that one occurrence costs a recent server core. Reports order
+        functions and lines by it; nothing else depends on it.
     """
 
     name: str
     kind: Kind
-    callgrind: str | None
     unit: str
-    penalty_cycles: int = 0
+    callgrind: str | None = None
+    perf: Mapping[str, str] = field(default_factory=dict)
+    period: int = 100_003
+    caused_by: Cause = "any"
     scaled_by_duplication: bool = False
+    penalty_cycles: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,17 +75,107 @@ class Rate:
 
 
 EVENTS = (
-    Event("executions", "max", "Ir", "executions", scaled_by_duplication=True),
-    Event("instructions", "sum", "Ir", "instructions"),
-    Event("cycles", "sum", None, "cycles"),
-    Event("loads", "sum", "Dr", "loads"),
-    Event("l1-load-misses", "sum", "D1mr", "misses", penalty_cycles=12),
-    Event("llc-load-misses", "sum", "DLmr", "misses", penalty_cycles=200),
-    Event("stores", "sum", "Dw", "stores"),
-    Event("conditional-branches", "sum", "Bc", "branches"),
-    Event("conditional-branch-mispredicts", "sum", "Bcm", "mispredicts", penalty_cycles=16),
-    Event("indirect-branches", "sum", "Bi", "branches"),
-    Event("icache-misses", "sum", "I1mr", "misses", penalty_cycles=12),
+    Event(
+        "executions",
+        "max",
+        "executions",
+        callgrind="Ir",
+        perf={"branches": "executions"},
+        scaled_by_duplication=True,
+    ),
+    Event(
+        "instructions",
+        "sum",
+        "instructions",
+        callgrind="Ir",
+        perf={"branches": "executions", "generic": "instructions"},
+    ),
+    Event("cycles", "sum", "cycles", perf={"intel": "cycles", "generic": "cycles"}),
+    # Not cycles, but all that perf can sample where there are no counters.
+    Event("cpu-time", "sum", "nanoseconds", perf={"software": "cpu-clock"}),
+    Event(
+        "loads",
+        "sum",
+        "loads",
+        callgrind="Dr",
+        perf={"intel": "mem_inst_retired.all_loads", "ibs": "load", "generic": "L1-dcache-loads"},
+        caused_by="load",
+    ),
+    Event(
+        "l1-load-misses",
+        "sum",
+        "misses",
+        callgrind="D1mr",
+        perf={
+            "intel": "mem_load_retired.l1_miss",
+            "ibs": "l1 miss",
+            "generic": "L1-dcache-load-misses",
+        },
+        period=10_007,
+        caused_by="load",
+        penalty_cycles=12,
+    ),
+    Event(
+        "llc-load-misses",
+        "sum",
+        "misses",
+        callgrind="DLmr",
+        perf={"intel": "mem_load_retired.l3_miss", "ibs": "llc miss", "generic": "LLC-load-misses"},
+        period=1009,
+        caused_by="load",
+        penalty_cycles=200,
+    ),
+    Event(
+        "stores",
+        "sum",
+        "stores",
+        callgrind="Dw",
+        perf={
+            "intel": "mem_inst_retired.all_stores",
+            "ibs": "store",
+            "generic": "L1-dcache-stores",
+        },
+        caused_by="store",
+    ),
+    Event(
+        "conditional-branches",
+        "sum",
+        "branches",
+        callgrind="Bc",
+        perf={"branches": "conditional"},
+        caused_by="conditional",
+    ),
+    Event(
+        "conditional-branch-mispredicts",
+        "sum",
+        "mispredicts",
+        callgrind="Bcm",
+        perf={
+            "intel": "br_misp_retired.cond|br_misp_retired.conditional",
+            "branches": "mispredicts",
+            "generic": "branch-misses",
+        },
+        period=10_007,
+        caused_by="conditional",
+        penalty_cycles=16,
+    ),
+    Event(
+        "indirect-branches",
+        "sum",
+        "branches",
+        callgrind="Bi",
+        perf={"branches": "indirect"},
+        caused_by="indirect",
+    ),
+    Event(
+        "icache-misses",
+        "sum",
+        "misses",
+        callgrind="I1mr",
+        perf={"intel": "frontend_retired.l1i_miss", "generic": "L1-icache-load-misses"},
+        period=10_007,
+        penalty_cycles=12,
+    ),
     # Bim, the mispredicted indirect branches, is left out: callgrind's predictor for them is so
     # crude (77% wrong in an interpreter) that its counts would mislead.
 )

@@ -122,7 +122,7 @@ def _event(record: EventFile) -> Event:
     for event in EVENTS:
         if event.name == record.name:
             return event
-    return Event(record.name, record.kind, None, record.unit)
+    return Event(record.name, record.kind, record.unit)
 
 
 def _add_up(lists: Iterable[CountList], size: int) -> CountList:

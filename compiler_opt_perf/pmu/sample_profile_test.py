@@ -18,9 +18,9 @@ from compiler_opt_perf.pmu.sample_profile import (
 )
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
-EXECUTIONS = Event("executions", "max", "Ir", "executions", scaled_by_duplication=True)
-LOADS = Event("loads", "sum", "Dr", "loads")
-MISSES = Event("misses", "sum", "DLmr", "misses")
+EXECUTIONS = Event("executions", "max", "executions", scaled_by_duplication=True)
+LOADS = Event("loads", "sum", "loads")
+MISSES = Event("misses", "sum", "misses")
 
 Show = Callable[[Path], dict[str, Any]]
 

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The hardware back-end: records a program's events with Linux perf."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import EVENTS, Event
+from compiler_opt_perf.pmu.perf_script import FIELDS, Script, read_script
+from compiler_opt_perf.pmu.workload import run_workload
+
+# Without these a profile says too little to be worth more than a simulated one.
+NEEDED = ("executions", "loads", "llc-load-misses", "conditional-branch-mispredicts")
+
+_TAKEN_BRANCH_PERIOD = 100_003
+# IBS counts in steps of 16 ops.
+_IBS_PERIOD = 100_000
+_SHOWN = 2000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What perf records on a kind of processor.
+
+    Attributes:
+      vendor: "Intel", "AMD" or "generic".
+      events: perf's event specifications.
+      options: further options of `perf record`.
+      missing: names of our events that this machine cannot count.
+    """
+
+    vendor: str
+    events: tuple[str, ...]
+    options: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def command(self, recording: Path) -> list[str]:
+        """The command line up to the program."""
+        chosen = [word for event in self.events for word in ("-e", event)]
+        return ["perf", "record", "--quiet", *self.options, *chosen, "-o", str(recording), "--"]
+
+
+def version() -> str:
+    """The installed perf, as "perf-6.1.187".
+
+    Raises:
+      PmuError: there is none.
+    """
+    if shutil.which("perf") is None:
+        raise PmuError("perf: not found on PATH; install it (apt-get install linux-perf)")
+    try:
+        return "perf-" + run_command(["perf", "--version"], timeout_s=60).stdout.split()[-1]
+    except CommandError as error:
+        raise PmuError(f"perf: does not run on this kernel: {error}") from error
+
+
+def cpu_vendor() -> str:
+    """The processor's maker: "Intel", "AMD", or "generic" for others."""
+    text = Path("/proc/cpuinfo").read_text(errors="replace")
+    found = re.search(r"^vendor_id\s*: (\S+)", text, re.MULTILINE)
+    return {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}.get(
+        found[1] if found else "", "generic"
+    )
+
+
+def opens(event: str) -> bool:
+    """Whether perf can record `event` here, in hardware."""
+    with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
+        recording = Path(folder) / "perf.data"
+        try:
+            run_command(
+                ["perf", "record", "--quiet", "-e", event, "-o", recording, "--", "true"],
+                timeout_s=60,
+            )
+            listed = run_command(["perf", "evlist", "-v", "-i", recording], timeout_s=60).stdout
+        except CommandError:
+            return False
+    # Without a hardware counter perf silently takes the clock instead: type 1, software.
+    return not re.search(r"\btype: 1(,| \()", listed)
+
+
+def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> Recipe:
+    """Chooses events that the machine has, for as many of `EVENTS` as possible.
+
+    Args:
+      vendor: as from `cpu_vendor`.
+      opens: whether the machine can record a perf event.
+      pmu: perf's name of the cores' counters; "cpu_core" on processors with two kinds of cores.
+    """
+    chosen: list[str] = []
+    have: set[str] = set()
+
+    def add(candidates: Sequence[str], *events: Event) -> None:
+        for candidate in candidates:
+            if opens(candidate):
+                chosen.append(candidate)
+                have.update(event.name for event in events)
+                return
+
+    period = f"period={_TAKEN_BRANCH_PERIOD},branch_type=any"
+    branch = {
+        "Intel": [f"{pmu}/br_inst_retired.near_taken,{period}/ppu"],
+        "AMD": [f"{pmu}/ex_ret_brn_tkn,{period}/u"],
+    }.get(vendor, [])
+    # A generic event counts branches that are not taken, too; the reader makes up for it.
+    add([*branch, f"branches/{period}/u"], *(e for e in EVENTS if "branches" in e.perf))
+    if vendor == "AMD":
+        # Of all privilege levels: IBS cannot leave out the kernel. Its samples are outside.
+        ibs = f"ibs_op/cnt_ctl=1,period={_IBS_PERIOD}/"
+        add([ibs], *(event for event in EVENTS if "ibs" in event.perf))
+    for event in EVENTS:
+        if vendor == "Intel" and "intel" in event.perf:
+            names = event.perf["intel"].split("|")
+            specs = [f"{pmu}/{name},period={event.period}/ppu" for name in names]
+            if "generic" in event.perf:
+                specs.append(f"{event.perf['generic']}/period={event.period}/u")
+            add(specs, event)
+        elif event.name not in have and "generic" in event.perf:
+            add([f"{event.perf['generic']}/period={event.period}/u"], event)
+    if "instructions" in have:
+        have.add("executions")
+    missing = tuple(
+        event.name for event in EVENTS if event.name not in have and "software" not in event.perf
+    )
+    # Data sources and latencies of loads, for all events or none.
+    options = ("--data", "--weight") if any(e.startswith("ibs_op") for e in chosen) else ()
+    return Recipe(vendor, tuple(chosen), options, missing)
+
+
+def host_recipe() -> Recipe:
+    """The recipe for this machine. Raises PmuError when there is no perf."""
+    version()
+    hybrid = Path("/sys/bus/event_source/devices/cpu_core").exists()
+    return find_recipe(cpu_vendor(), opens, "cpu_core" if hybrid else "cpu")
+
+
+def record(
+    recipe: Recipe,
+    binary: Path,
+    arguments: Sequence[str],
+    directory: Path,
+    *,
+    stdin: Path | None = None,
+    stdout: Path | None = None,
+    cwd: Path | None = None,
+    timeout_s: float | None = None,
+    expected_status: int = 0,
+) -> Path:
+    """Runs `binary` under `perf record`; returns the path of perf.data, in `directory`.
+
+    Threads and forked processes are recorded, too.
+
+    Raises:
+      PmuError: perf is not allowed to, or the run failed or hung.
+    """
+    recording = directory.resolve() / "perf.data"
+    diagnostics = directory / "stderr"
+    program = [str(binary.resolve()), *arguments]
+    finished = run_workload(
+        [*recipe.command(recording), *program],
+        binary.name,
+        "under perf",
+        diagnostics=diagnostics,
+        stdin=stdin,
+        stdout=stdout,
+        cwd=cwd,
+        timeout_s=timeout_s,
+    )
+    if finished.status != expected_status or not recording.exists():
+        printed = diagnostics.read_bytes()[-_SHOWN:].decode(errors="replace").strip()
+        hint = ""
+        if (
+            "perf_event_paranoid" in printed
+            or "Permission" in printed
+            or "No permission" in printed
+        ):
+            hint = "; allow it with: sysctl kernel.perf_event_paranoid=1"
+        shown = "".join(f"\n  {line}" for line in printed.splitlines())
+        raise PmuError(
+            f"{binary.name}: exit status {finished.status} under perf, expected "
+            f"{expected_status}{hint}{shown}\n  the command: {shlex.join(program)}"
+        )
+    return recording
+
+
+def recorded_events(recording: Path) -> tuple[str, ...]:
+    """What a perf.data holds, one line an event as `perf evlist -v` prints it.
+
+    Raises:
+      PmuError: no such file, or perf cannot read it.
+    """
+    version()
+    if not os.access(recording, os.R_OK):
+        raise PmuError(f"{recording}: cannot be read; name a perf.data or the text of perf script")
+    try:
+        listed = run_command(["perf", "evlist", "-v", "-i", recording], timeout_s=600).stdout
+    except CommandError as error:
+        raise PmuError(
+            f"{recording}: {version()} cannot read it (truncated, or recorded by a newer perf?): "
+            f"{error}\n  on the machine that recorded it, make text: {script_command()}"
+        ) from error
+    return tuple(line for line in listed.splitlines() if "type:" in line)
+
+
+def script_command(recording: str = "perf.data", optional: Sequence[str] = ()) -> str:
+    """The command that turns a recording into the text that `read_recording` reads."""
+    return shlex.join(_script_argv(recording, optional))
+
+
+def _script_argv(recording: str, optional: Sequence[str]) -> list[str]:
+    events = ("--show-mmap-events", "--show-task-events", "--show-lost-events")
+    return ["perf", "script", "-i", recording, *events, "-F", ",".join((*FIELDS, *optional))]
+
+
+def read_recording(recording: Path, binary: Path) -> Script:
+    """The samples of a perf.data, or of a text that perf script made of one.
+
+    Raises:
+      PmuError: the recording cannot be read, or is not of this binary.
+    """
+    try:
+        with recording.open("rb") as stream:
+            is_text = not stream.read(8).startswith((b"PERFILE", b"ELIFREP"))
+        if is_text:
+            with recording.open(encoding="utf-8", errors="replace") as lines:
+                return read_script(lines, binary, str(recording))
+    except OSError as error:
+        raise PmuError(f"{recording}: cannot be read: {error.strerror}") from error
+    attributes = recorded_events(recording)
+    _verify_build_id(recording, binary)
+    optional = [
+        field
+        for field, flag in (("data_src", "DATA_SRC"), ("weight", "WEIGHT"))
+        if all(flag in line for line in attributes)
+    ]
+    if any("BRANCH_STACK" in line for line in attributes):
+        optional.append("brstack")
+    return read_script(
+        _lines_of(_script_argv(str(recording), optional), recording), binary, str(recording)
+    )
+
+
+def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:
+    with (
+        tempfile.TemporaryFile("w+") as messages,
+        subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=messages, text=True, errors="replace"
+        ) as process,
+    ):
+        assert process.stdout is not None
+        yield from process.stdout
+        if process.wait():
+            messages.seek(0)
+            raise PmuError(
+                f"{recording}: perf script ended with status {process.returncode}: "
+                f"{messages.read().strip()[-500:]}"
+            )
+
+
+def _verify_build_id(recording: Path, binary: Path) -> None:
+    """Checks that the recorded binary is this one, where the recording tells. Raises PmuError."""
+    try:
+        listed = run_command(["perf", "buildid-list", "-i", recording], timeout_s=600).stdout
+    except CommandError as error:
+        raise PmuError(f"{recording}: {error}") from error
+    mine = build_id(binary)
+    for line in listed.splitlines():
+        found, _, name = line.partition(" ")
+        if Path(name).name == binary.name and found != mine:
+            raise PmuError(
+                f"{recording}: it recorded {name} with build-id {found}, but {binary} has "
+                f"build-id {mine}; name the binary that ran"
+            )

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu import perf_record
+from compiler_opt_perf.pmu.collect import collect, import_recording
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import EVENTS
+from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.perf_record import Recipe, find_recipe, opens, read_recording, version
+from compiler_opt_perf.pmu.perf_script import base_name
+
+Show = Callable[[Path], dict[str, Any]]
+
+# What perf can record on a machine without counters: its clock.
+CLOCK = Recipe("generic", ("cpu-clock/period=1000000/u",), (), ())
+
+
+@pytest.fixture(scope="module")
+def recording(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real perf.data of the test program."""
+    folder = tmp_path_factory.mktemp("recording")
+    return perf_record.record(CLOCK, workload, ["repeat", "100000"], folder, timeout_s=60)
+
+
+# Which events, by processor
+
+
+def names(recipe: Recipe) -> list[str]:
+    return [base_name(event) for event in recipe.events]
+
+
+def test_intel() -> None:
+    recipe = find_recipe("Intel", lambda event: "br_misp_retired.cond," not in event)
+    assert names(recipe) == [
+        "br_inst_retired.near_taken",
+        "cycles",
+        "mem_inst_retired.all_loads",
+        "mem_load_retired.l1_miss",
+        "mem_load_retired.l3_miss",
+        "mem_inst_retired.all_stores",
+        "br_misp_retired.conditional",
+        "frontend_retired.l1i_miss",
+    ]
+    assert recipe.events[0] == ("cpu/br_inst_retired.near_taken,period=100003,branch_type=any/ppu")
+    assert recipe.events[4] == "cpu/mem_load_retired.l3_miss,period=1009/ppu"
+    assert recipe.missing == ()
+
+
+def test_intel_with_two_kinds_of_cores() -> None:
+    recipe = find_recipe("Intel", lambda event: True, "cpu_core")
+    assert all(event.startswith("cpu_core/") for event in recipe.events)
+    assert "br_misp_retired.cond" in names(recipe)
+
+
+def test_intel_without_precise_events() -> None:
+    recipe = find_recipe("Intel", lambda event: not event.endswith("/ppu"))
+    assert "LLC-load-misses" in names(recipe)
+    assert "branches" in names(recipe)
+
+
+def test_amd() -> None:
+    recipe = find_recipe("AMD", lambda event: True)
+    assert names(recipe)[:2] == ["ex_ret_brn_tkn", "ibs_op"]
+    assert recipe.events[1] == "ibs_op/cnt_ctl=1,period=100000/"
+    assert recipe.options == ("--data", "--weight")
+    assert recipe.missing == ()
+    command = recipe.command(Path("perf.data"))
+    assert command[:3] == ["perf", "record", "--quiet"]
+    assert command[-3:] == ["-o", "perf.data", "--"]
+
+
+def test_amd_before_branch_stacks() -> None:
+    recipe = find_recipe("AMD", lambda event: "branch_type" not in event)
+    assert names(recipe)[0] == "ibs_op"
+    assert "instructions" in names(recipe)
+    assert "branch-misses" in names(recipe)
+    assert recipe.missing == ("conditional-branches", "indirect-branches")
+
+
+def test_other_processor() -> None:
+    recipe = find_recipe("generic", lambda event: "branch_type" not in event)
+    assert names(recipe) == [event.perf["generic"] for event in EVENTS if "generic" in event.perf]
+
+
+def test_nothing_opens() -> None:
+    recipe = find_recipe("Intel", lambda event: False)
+    assert recipe.events == ()
+    assert set(perf_record.NEEDED) <= set(recipe.missing)
+
+
+def test_software_clock_is_not_taken_for_hardware() -> None:
+    assert not opens("cpu-clock/period=100003/u")
+    assert not opens("no-such-event/period=100003/u")
+
+
+# A real recording
+
+
+def test_recording_becomes_a_profile(
+    recording: Path, workload: Path, show: Show, tmp_path: Path
+) -> None:
+    manifest = import_recording(recording, workload, tmp_path / "w.pmu.json")
+    assert Manifest.load(manifest.path) == manifest
+    (event,) = manifest.events
+    assert (event.name, event.period, event.precise) == ("cpu-time", 1_000_000, False)
+    assert event.total > 0.5 * (event.total + event.outside)
+    assert event.located / event.total > 0.9
+    functions = show(manifest.file(event))
+    # Of all that `repeated` calls, these take the time.
+    hot = sum(
+        functions[name]["total"] for name in ("outer", "choose", "often") if name in functions
+    )
+    assert hot > 0.5 * event.located
+
+
+def test_text_is_read_as_the_recording_is(recording: Path, workload: Path, tmp_path: Path) -> None:
+    argv = perf_record.script_command(str(recording)).split()
+    (tmp_path / "script.txt").write_text(run_command(argv).stdout)
+    assert read_recording(tmp_path / "script.txt", workload) == read_recording(recording, workload)
+
+
+def test_recording_of_another_binary(
+    recording: Path, build: Callable[..., Path], tmp_path: Path
+) -> None:
+    other = build("-O1")
+    with pytest.raises(PmuError, match=r"it recorded .*/workload with build-id .* but"):
+        import_recording(recording, other, tmp_path / "w.pmu.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5])
+def test_damaged_recording(recording: Path, workload: Path, tmp_path: Path, share: float) -> None:
+    data = recording.read_bytes()
+    (tmp_path / "perf.data").write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(PmuError, match=r"perf\.data: .*"):
+        import_recording(tmp_path / "perf.data", workload, tmp_path / "w.pmu.json")
+
+
+def test_missing_recording(workload: Path, tmp_path: Path) -> None:
+    with pytest.raises(PmuError, match=r"perf\.data: cannot be read: No such file"):
+        import_recording(tmp_path / "perf.data", workload, tmp_path / "w.pmu.json")
+
+
+def test_failing_program_under_perf(workload: Path, tmp_path: Path) -> None:
+    with pytest.raises(PmuError) as caught:
+        perf_record.record(CLOCK, workload, ["fail", "x"], tmp_path, timeout_s=60)
+    assert "exit status 3 under perf, expected 0" in str(caught.value)
+    assert "no such level: x" in str(caught.value)
+    with pytest.raises(PmuError, match="killed after its limit of 1 s under perf"):
+        perf_record.record(CLOCK, workload, ["hang"], tmp_path, timeout_s=1)
+
+
+# Choosing
+
+
+def test_auto_says_which_and_why(
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lacking = Recipe("Intel", ("cycles",), (), ("loads", "llc-load-misses"))
+    monkeypatch.setattr(perf_record, "host_recipe", lambda: lacking)
+    with caplog.at_level("INFO", logger="absl"):
+        manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="auto")
+    assert manifest.collector.backend == "callgrind"
+    assert "cannot count loads, llc-load-misses (processor: Intel)" in caplog.text
+
+
+def test_auto_without_perf(
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "perf" else real(name))
+    with caplog.at_level("INFO", logger="absl"):
+        manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="auto")
+    assert manifest.collector.backend == "callgrind"
+    assert "perf is not to be had: perf: not found on PATH; install it" in caplog.text
+    with pytest.raises(PmuError, match="perf: not found on PATH"):
+        collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="perf")
+
+
+def test_perf_where_all_is_there(
+    workload: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(perf_record, "host_recipe", lambda: CLOCK)
+    with caplog.at_level("INFO", logger="absl"):
+        manifest = collect(
+            workload, ["repeat", "100000"], tmp_path / "w.pmu.json", backend="auto", timeout_s=60
+        )
+    assert manifest.collector.backend == "perf"
+    assert manifest.collector.tool == version()
+    assert manifest.collector.options == CLOCK.events
+    assert "back-end perf, events for processor generic" in caplog.text
+
+
+def test_perf_without_counters(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = find_recipe("Intel", lambda event: False)
+    monkeypatch.setattr(perf_record, "host_recipe", lambda: nothing)
+    with pytest.raises(PmuError, match=r"no hardware counters.*use --backend=callgrind"):
+        collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="perf")

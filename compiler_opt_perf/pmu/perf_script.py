@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads what `perf script` prints, and counts events at the instructions of one binary."""
+
+import dataclasses
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from absl import logging
+from elftools.elf.elffile import ELFFile
+
+from compiler_opt_perf.pmu.counts import Counts
+from compiler_opt_perf.pmu.disassembly import Disassembly, Kind
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import EVENTS, Cause, Event
+
+# What the reader needs; data source and branch stack where they were recorded. A weight (latency)
+# is read past: no event is made of it.
+FIELDS = ("pid", "event", "ip", "period")
+OPTIONAL_FIELDS = ("data_src", "weight", "brstack")
+
+_MMAP = re.compile(
+    r"PERF_RECORD_MMAP2? (-?\d+)/-?\d+: "
+    r"\[0x([0-9a-f]+)\(0x([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)[^\]]*\]: (\S+) (.*)$"
+)
+_FORK = re.compile(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)")
+_EXEC = re.compile(r"PERF_RECORD_COMM exec: .*:(\d+)/\d+$")
+_SAMPLE = re.compile(
+    r"^\s*(?P<pid>-?\d+)(?:/-?\d+)?\s+(?P<period>\d+)\s+(?P<event>\S+):\s+"
+    r"(?:[0-9a-f]+\s+(?P<source>\|.*?)\s+)?"
+    r"(?:(?P<weight>\d+)\s+)?"
+    r"(?P<ip>[0-9a-f]+)"
+    r"(?P<stack>(?:\s+0x[0-9a-f]+/0x[0-9a-f]+/\S*)*)\s*$"
+)
+# Branches of one executed range; a longer one is two that the kernel glued together.
+_LONGEST_RANGE = 1 << 16
+
+
+class Branch:
+    """One entry of a branch stack."""
+
+    __slots__ = ("cycles", "mispredicted", "source", "target")
+
+    def __init__(self, text: str):
+        source, target, flags, *rest = text.split("/")
+        self.source = int(source, 16)
+        self.target = int(target, 16)
+        # Newer versions of perf may print several letters.
+        self.mispredicted = "M" in flags
+        self.cycles = int(rest[2]) if len(rest) > 2 and rest[2].isdigit() else 0
+
+
+@dataclass
+class Script:
+    """The samples of one recording that fell into one binary; addresses are link-time addresses.
+
+    Attributes:
+      samples: for each perf event, without its modifiers, the summed periods by address.
+      outside: for each perf event, the summed periods of all other code.
+      periods: for each perf event, the most frequent period.
+      precise: for each perf event, whether it was recorded with a precise modifier (p).
+      stacks: for each perf event, its branch stacks, newest branch first, with the sample's
+        period. Branches to and from other code have None as that end.
+      memory: for each perf event, the summed periods by address of samples that were a "load", an
+        "l1 miss", an "llc miss", a "store", by their data source.
+      lost: samples that perf says were lost.
+    """
+
+    samples: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    outside: Counter[str] = field(default_factory=Counter)
+    periods: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    precise: dict[str, bool] = field(default_factory=dict)
+    stacks: dict[str, list[tuple[int, list["Hop"]]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    memory: dict[str, dict[str, Counter[int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
+    )
+    lost: int = 0
+
+    def period(self, event: str) -> int:
+        """Occurrences between two samples of a perf event."""
+        return max(1, self.periods[event].most_common(1)[0][0])
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A taken branch of a stack; an end in other code is None."""
+
+    source: int | None
+    target: int | None
+    mispredicted: bool
+    cycles: int
+
+
+class _Mappings:
+    """Where the processes of a recording had the binary in memory."""
+
+    def __init__(self, binary: Path, recorded_name: str):
+        self._name = recorded_name
+        self._by_process: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        self.seen: set[str] = set()
+        with binary.open("rb") as stream:
+            self._segments = [
+                (segment["p_offset"], segment["p_filesz"], segment["p_vaddr"])
+                for segment in ELFFile(stream).iter_segments("PT_LOAD")
+            ]
+
+    def add(self, pid: int, start: int, size: int, offset: int, name: str) -> None:
+        self.seen.add(name)
+        # Newest first: what is mapped over an older mapping hides it.
+        known = self._by_process[pid]
+        if Path(name).name == self._name:
+            known.insert(0, (start, start + size, offset))
+        else:
+            known[:] = [m for m in known if m[1] <= start or m[0] >= start + size]
+
+    def fork(self, child: int, parent: int) -> None:
+        if child != parent:
+            self._by_process[child] = list(self._by_process[parent])
+
+    def forget(self, pid: int) -> None:
+        """The process runs another program from here on."""
+        self._by_process.pop(pid, None)
+
+    def link_time(self, pid: int, address: int) -> int | None:
+        """The address in the binary; None outside it."""
+        for start, end, offset in self._by_process.get(pid, ()):
+            if start <= address < end:
+                place = address - start + offset
+                for segment_offset, size, virtual in self._segments:
+                    if segment_offset <= place < segment_offset + size:
+                        return int(place - segment_offset + virtual)
+        return None
+
+
+def base_name(event: str) -> str:
+    """A perf event's name without PMU, terms and modifiers.
+
+    "cpu/mem_load_retired.l3_miss,period=1009/ppu" and "mem_load_retired.l3_miss:upp" are the same.
+    """
+    pmu, slash, rest = event.partition("/")
+    if slash and not event.startswith("0x"):
+        terms = rest.rpartition("/")[0].split(",")
+        named = [term for term in terms if term and "=" not in term]
+        return named[0] if named else pmu
+    return event.partition(":")[0]
+
+
+def _is_precise(event: str) -> bool:
+    modifiers = event.rpartition("/" if "/" in event else ":")[2]
+    return (("/" in event or ":" in event) and "p" in modifiers) or event.startswith("ibs_")
+
+
+def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
+    """Reads the output of `perf script --show-mmap-events --show-task-events -F ...`.
+
+    Args:
+      lines: the output; the fields are `FIELDS` and any of `OPTIONAL_FIELDS`.
+      binary: whose instructions are wanted; in the recording it may have been in another folder.
+      origin: what to call the output in messages.
+
+    Raises:
+      PmuError: a line is neither a sample nor an event, or the binary was never mapped.
+    """
+    mappings = _Mappings(binary, binary.name)
+    script = Script()
+    number = 0
+    for number, line in enumerate(lines, 1):
+        found = _SAMPLE.match(line)
+        if found is None:
+            _read_event(line, mappings, script, f"{origin}:{number}")
+            continue
+        pid, period = int(found["pid"]), int(found["period"])
+        event = base_name(found["event"])
+        script.precise[event] = _is_precise(found["event"])
+        script.periods[event][period] += 1
+        address = mappings.link_time(pid, int(found["ip"], 16))
+        if address is None:
+            script.outside[event] += period
+        else:
+            script.samples[event][address] += period
+            if found["source"]:
+                for what in _memory(found["source"]):
+                    script.memory[event][what][address] += period
+        if found["stack"].strip():
+            hops = []
+            try:
+                for entry in found["stack"].split():
+                    branch = Branch(entry)
+                    hops.append(
+                        Hop(
+                            mappings.link_time(pid, branch.source),
+                            mappings.link_time(pid, branch.target),
+                            branch.mispredicted,
+                            branch.cycles,
+                        )
+                    )
+            except ValueError as error:
+                raise PmuError(
+                    f"{origin}:{number}: not a branch stack: {found['stack'].strip()[:80]!r}; "
+                    "make it with perf script -F +brstack"
+                ) from error
+            script.stacks[event].append((period, hops))
+    if not number:
+        raise PmuError(f"{origin}: empty; was anything recorded?")
+    if not any(Path(name).name == binary.name for name in mappings.seen):
+        raise PmuError(
+            f"{origin}: {binary.name} was never mapped; there were "
+            f"{', '.join(sorted(mappings.seen)) or 'no PERF_RECORD_MMAP2 lines'}. Name the binary "
+            "as in the recording, and make text with perf script --show-mmap-events"
+        )
+    return script
+
+
+def _read_event(line: str, mappings: _Mappings, script: Script, place: str) -> None:
+    """Reads a line that is no sample. Raises PmuError."""
+    mapped = _MMAP.search(line)
+    if mapped is not None:
+        pid, start, size, offset, mode, name = mapped.groups()
+        if "x" in mode:
+            mappings.add(int(pid), int(start, 16), int(size, 16), int(offset, 16), name.strip())
+        return
+    replaced = _EXEC.search(line)
+    if replaced is not None:
+        mappings.forget(int(replaced[1]))
+        return
+    forked = _FORK.search(line)
+    if forked is not None:
+        mappings.fork(int(forked[1]), int(forked[2]))
+        return
+    lost = re.search(r"PERF_RECORD_LOST(?:_SAMPLES)? .*?lost (\d+)", line)
+    if lost is not None:
+        script.lost += int(lost[1])
+    elif line.strip() and not line.startswith("#") and "PERF_RECORD_" not in line:
+        raise PmuError(
+            f"{place}: neither a sample with the fields {', '.join(FIELDS)} nor an event of perf "
+            f"script: {line.strip()[:80]!r}"
+        )
+
+
+def _memory(source: str) -> list[str]:
+    """What a data source says, in the words of the table of events: "load", "l1 miss" ..."""
+    parts = dict(part.split(" ", 1) for part in source.split("|") if " " in part)
+    level = parts.get("LVL", "")
+    if "STORE" in parts.get("OP", ""):
+        return ["store"]
+    if "LOAD" not in parts.get("OP", ""):
+        return []
+    # "L1 hit", "L3 or L3 hit", "LFB or LFB hit", "Local RAM or RAM hit", "Remote RAM ...",
+    # "N/A": nothing is known of it, so nothing is said.
+    if "N/A" in level or not level or ("L1" in level and "hit" in level):
+        return ["load"]
+    # A line that is on its way already was missed by another load: a first-level miss only.
+    far = "RAM" in level or "IO" in level or ("L3" in level and "miss" in level)
+    return ["load", "l1 miss", "llc miss"] if far else ["load", "l1 miss"]
+
+
+# From samples to counts
+
+
+@dataclass
+class _Branches:
+    """What branch stacks tell.
+
+    Attributes:
+      executions: of each instruction, by its number in the disassembly.
+      mispredicts: of taken conditional branches, by address.
+      calls: by addresses of caller (None in other code) and callee.
+      period: branches between two stacks; 0 when there are no stacks.
+      outside: how many executed ranges in other code come on one in the binary.
+    """
+
+    executions: list[float]
+    mispredicts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    calls: dict[tuple[int | None, int], float] = field(default_factory=lambda: defaultdict(float))
+    period: int = 0
+    outside: float = 0.0
+
+
+def count(script: Script, code: Disassembly) -> Counts:
+    """Counts of all of `EVENTS` that the recording tells of, at the binary's instructions.
+
+    An event is taken from, in this order: the perf event made for it; data sources of IBS; branch
+    stacks; a generic perf event. Executions without branch stacks are those of the instructions,
+    which are then spread over their blocks.
+
+    Raises:
+      PmuError: the recording tells of no event.
+    """
+    branches = _count_branches(script, code)
+    columns = []
+    for event in EVENTS:
+        column = _column(event, script, code, branches)
+        if column is not None:
+            columns.append(column)
+    names = [column.event.name for column in columns]
+    if "instructions" in names and "executions" not in names:
+        instructions = columns[names.index("instructions")]
+        executions = next(event for event in EVENTS if event.name == "executions")
+        columns.insert(0, dataclasses.replace(instructions, event=executions))
+    if not columns:
+        raise PmuError(
+            f"the recording holds {', '.join(sorted(script.periods)) or 'no samples'}, which are "
+            "no events of PMU profiles; docs/collect.md lists those to record"
+        )
+    at: dict[int, list[int]] = defaultdict(lambda: [0] * len(columns))
+    for number, column in enumerate(columns):
+        for address, value in column.counts.items():
+            if round(value):
+                at[address][number] = round(value)
+    return Counts(
+        tuple(column.event for column in columns),
+        dict(at),
+        [round(column.outside) for column in columns],
+        {edge: round(value) for edge, value in branches.calls.items() if round(value)},
+        [column.period for column in columns],
+        [column.precise for column in columns],
+    )
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The counts of one event."""
+
+    event: Event
+    counts: Mapping[int, float]
+    outside: float
+    period: int
+    precise: bool
+
+
+def _column(event: Event, script: Script, code: Disassembly, branches: _Branches) -> _Column | None:
+    """The counts of one event; None when the recording does not tell of it."""
+    for name in event.perf.get("intel", "").split("|"):
+        if name in script.periods:
+            return _sampled(event, name, script, code)
+    if "ibs" in event.perf and "ibs_op" in script.periods:
+        sampled = script.memory["ibs_op"][event.perf["ibs"]]
+        # Of samples in other code nothing but their number is known.
+        return _Column(event, sampled, 0, script.period("ibs_op"), True)
+    what = event.perf.get("branches")
+    if what is not None and branches.period:
+        kinds = {"conditional": Kind.CONDITIONAL, "indirect": Kind.INDIRECT}
+        counts: Mapping[int, float]
+        if what == "mispredicts":
+            counts = branches.mispredicts
+        else:
+            counts = {
+                address: executed
+                for address, kind, executed in zip(
+                    code.addresses, code.kinds, branches.executions, strict=True
+                )
+                if executed and (what not in kinds or kind & kinds[what])
+            }
+        outside = sum(counts.values()) * branches.outside
+        return _Column(event, counts, outside, branches.period, True)
+    name = event.perf.get("generic") or event.perf.get("software", "")
+    return _sampled(event, name, script, code) if name in script.periods else None
+
+
+def _sampled(event: Event, name: str, script: Script, code: Disassembly) -> _Column:
+    """The counts of an event that has a perf event of its own."""
+    counts: Mapping[int, float] = script.samples[name]
+    precise = script.precise[name]
+    if not precise:
+        counts = spread(counts, code, event.caused_by)
+    return _Column(event, counts, script.outside[name], script.period(name), precise)
+
+
+def spread(counts: Mapping[int, float], code: Disassembly, cause: Cause) -> dict[int, float]:
+    """Gives each sample to those instructions of its block that can have caused it, in equal parts.
+
+    An event that is not precise is reported some instructions late ("skid"), so that only the
+    block is known. A block without such an instruction shares the count among all of its own.
+    """
+    kinds = {
+        "load": Kind.LOAD,
+        "store": Kind.STORE,
+        "conditional": Kind.CONDITIONAL,
+        "indirect": Kind.INDIRECT,
+    }
+    result: dict[int, float] = defaultdict(float)
+    for address, value in counts.items():
+        index = code.containing(address)
+        if index is None:
+            continue
+        members = code.members(index)
+        able = [m for m in members if cause in kinds and code.kinds[m] & kinds[cause]] or members
+        for member in able:
+            result[code.addresses[member]] += value / len(able)
+    return result
+
+
+# How many occurrences of a sampling event an executed range stands for, by a part of the event's
+# name. A stack is taken every so many of them, but holds taken branches.
+def _occurrences(event: str, instructions: int, branches: int, cycles: int) -> int:
+    if "taken" in event or "tkn" in event:
+        return 1
+    if "branch" in event or "br_inst" in event or "ret_brn" in event:
+        return branches
+    if "inst" in event:
+        return instructions
+    return cycles
+
+
+def _count_branches(script: Script, code: Disassembly) -> _Branches:
+    """Executions, mispredicts and calls from branch stacks.
+
+    Between two branches of a stack the code from the older one's target to the newer one's source
+    was executed once. A stack of n branches holds n - 1 such ranges, and is taken once a period,
+    so that each stands for period / (n - 1) of them; of branches, for period / n.
+    """
+    found = _Branches([])
+    edges = [0.0] * (len(code.addresses) + 1)
+    branches = [int(bool(kind & Kind.BRANCH)) for kind in code.kinds]
+    sums = list(itertools.accumulate(branches, initial=0))
+    broken = 0
+    for event, stacks in script.stacks.items():
+        inside = outside = occurrences = 0.0
+        starts: dict[int, float] = defaultdict(float)
+        ends: dict[int, float] = defaultdict(float)
+        mispredicts: dict[int, float] = defaultdict(float)
+        calls: dict[tuple[int | None, int], float] = defaultdict(float)
+        for period, hops in stacks:
+            for hop in hops:
+                weight = period / len(hops)
+                index = code.index(hop.source) if hop.source is not None else None
+                kind = code.kinds[index] if index is not None else Kind(0)
+                if hop.mispredicted and hop.source is not None and kind & Kind.CONDITIONAL:
+                    mispredicts[hop.source] += weight
+                # A jump may be a call in tail position; a conditional one back to the function's
+                # first instruction is a loop.
+                if hop.target is not None and not kind & Kind.CONDITIONAL:
+                    calls[hop.source, hop.target] += weight
+            for newer, older in itertools.pairwise(hops):
+                weight = period / (len(hops) - 1)
+                if older.target is None or newer.source is None:
+                    outside += weight
+                    continue
+                first, last = code.index(older.target), code.index(newer.source)
+                if first is None or last is None or not 0 <= last - first < _LONGEST_RANGE:
+                    broken += 1
+                    continue
+                inside += weight
+                starts[first] += weight
+                ends[last + 1] += weight
+                between = sums[last + 1] - sums[first]
+                occurrences += weight * _occurrences(event, last + 1 - first, between, newer.cycles)
+        if not inside or not occurrences:
+            continue
+        found.period = max(found.period, script.period(event))
+        found.outside = outside / inside
+        # Occurrences of the sampling event in one range.
+        scale = inside / occurrences
+        for index, weight in starts.items():
+            edges[index] += weight * scale
+        for index, weight in ends.items():
+            edges[index] -= weight * scale
+        for address, weight in mispredicts.items():
+            found.mispredicts[address] += weight * scale
+        for edge, weight in calls.items():
+            found.calls[edge] += weight * scale
+    if broken:
+        logging.warning(
+            "%d executed ranges of branch stacks make no sense and are left out (code changed "
+            "while it ran, or the binary is another)",
+            broken,
+        )
+    executions = list(itertools.accumulate(edges))[:-1]
+    # Sums of parts that cancel leave a rest.
+    found.executions = [value if value > 1e-6 else 0.0 for value in executions]
+    return found

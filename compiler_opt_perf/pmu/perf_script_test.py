@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu import callgrind
+from compiler_opt_perf.pmu.binary import hide_debug_info
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dump, simulate
+from compiler_opt_perf.pmu.collect import collect, import_recording
+from compiler_opt_perf.pmu.counts import Counts
+from compiler_opt_perf.pmu.disassembly import Disassembly, Kind, disassemble
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.perf_script import base_name, count, read_script
+from compiler_opt_perf.pmu.symbolize import symbolize
+
+Show = Callable[[Path], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def fixed(build: Callable[..., Path]) -> Path:
+    """The test program at fixed addresses."""
+    return build("-no-pie")
+
+
+@pytest.fixture(scope="module")
+def code(fixed: Path) -> Disassembly:
+    return disassemble(fixed)
+
+
+@pytest.fixture(scope="module")
+def mapping(fixed: Path) -> str:
+    """The line that perf script prints for the program's code, of process 100."""
+    return f"  100 PERF_RECORD_MMAP2 100/100: {segment(fixed, 0)}\n"
+
+
+def segment(binary: Path, bias: int) -> str:
+    """The mapping of the executable segment, loaded `bias` bytes above its link-time address."""
+    command = ["llvm-readelf-19", "--program-headers", "--elf-output-style=JSON", str(binary)]
+    (file,) = json.loads(run_command(command).stdout)
+    for header in (entry["ProgramHeader"] for entry in file["ProgramHeaders"]):
+        flags = {flag["Name"] for flag in header["Flags"]["Flags"]}
+        if header["Type"]["Name"] == "PT_LOAD" and "PF_X" in flags:
+            page = header["VirtualAddress"] & ~0xFFF
+            offset = header["Offset"] & ~0xFFF
+            size = (header["MemSize"] + 0x1FFF) & ~0xFFF
+            return (
+                f"[{page + bias:#x}({size:#x}) @ {offset:#x} fe:00 2476308 3332914289]: "
+                f"r-xp /home/user/{binary.name}"
+            )
+    raise AssertionError
+
+
+def of_kind(code: Disassembly, fixed: Path, function: str, kind: Kind) -> int:
+    """The address of a function's first instruction of a kind, in its loop."""
+    symbols = symbolize(fixed, code.addresses)
+    return next(
+        address
+        for address, found in zip(code.addresses, code.kinds, strict=True)
+        if found & kind
+        and address in symbols.locations
+        and symbols.locations[address].function == function
+        and symbols.locations[address].line.offset == 3
+    )
+
+
+def counted(text: str, fixed: Path, code: Disassembly) -> dict[str, dict[int, int]]:
+    """For each event, the counts by address."""
+    counts = count(read_script(text.splitlines(keepends=True), fixed, "script"), code)
+    return by_event(counts)
+
+
+def by_event(counts: Counts) -> dict[str, dict[int, int]]:
+    return {
+        event.name: {address: row[n] for address, row in counts.at.items() if row[n]}
+        for n, event in enumerate(counts.events)
+    }
+
+
+# What perf prints, by vendor
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        ("cycles:u", "cycles"),
+        ("cpu/mem_load_retired.l3_miss,period=1009/ppu", "mem_load_retired.l3_miss"),
+        ("cpu_core/branch_type=any,br_inst_retired.near_taken/ppu", "br_inst_retired.near_taken"),
+        ("ibs_op/cnt_ctl=1,period=100000/", "ibs_op"),
+        ("L1-dcache-loads/period=100003/u", "L1-dcache-loads"),
+        ("br_inst_retired.near_taken:uppp", "br_inst_retired.near_taken"),
+        ("cpu-clock", "cpu-clock"),
+    ],
+)
+def test_names_of_events(event: str, name: str) -> None:
+    assert base_name(event) == name
+
+
+def test_intel_precise_events(mapping: str, fixed: Path, code: Disassembly) -> None:
+    """PEBS samples with data source and weight, as perf 6.1 prints them."""
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    branch = of_kind(code, fixed, "countSmall", Kind.CONDITIONAL)
+    source = "68100142 |OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A "
+    missed = "68100842 |OP LOAD|LVL Local RAM or RAM hit|SNP None or Miss|TLB L2 miss|LCK No "
+    text = (
+        mapping
+        + f"  100     100003 cpu/mem_inst_retired.all_loads,period=100003/ppu:  {source}"
+        + f"                   7 {load:16x} \n"
+        + f"  100       1009 cpu/mem_load_retired.l3_miss,period=1009/ppu:  {missed}"
+        + f"                 310 {load:16x} \n"
+        + f"  100      10007 cpu/br_misp_retired.conditional,period=10007/ppu: {branch:16x} \n"
+        + "  100       1009 cpu/mem_load_retired.l3_miss,period=1009/ppu:  7f0000001000 \n"
+    )
+    script = read_script(text.splitlines(keepends=True), fixed, "script")
+    counts = count(script, code)
+    found = by_event(counts)
+    assert found == {
+        "loads": {load: 100003},
+        "llc-load-misses": {load: 1009},
+        "conditional-branch-mispredicts": {branch: 10007},
+    }
+    assert dict(zip(found, counts.periods, strict=True)) == {
+        "loads": 100003,
+        "llc-load-misses": 1009,
+        "conditional-branch-mispredicts": 10007,
+    }
+    assert all(counts.precise)
+    assert counts.outside[1] == 1009
+
+
+def test_amd_ibs(mapping: str, fixed: Path, code: Disassembly) -> None:
+    """IBS op samples: what they were is told by the data source alone."""
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    store = of_kind(code, fixed, "unrolled", Kind.STORE)
+    sources = [
+        ("19a1002 |OP LOAD|LVL L1 hit|SNP N/A|TLB L1 hit|LCK No|BLK  N/A", load),
+        ("19a1042 |OP LOAD|LVL L2 hit|SNP N/A|TLB L1 hit|LCK No|BLK  N/A", load),
+        ("19a1082 |OP LOAD|LVL Local RAM hit|SNP N/A|TLB L2 hit|LCK No|BLK  N/A", load),
+        ("19a1082 |OP LOAD|LVL Remote RAM (1 hop) hit|SNP N/A|TLB L2 hit|LCK No|BLK  N/A", load),
+        ("19a1003 |OP LOAD|LVL LFB or LFB hit|SNP N/A|TLB L1 hit|LCK No|BLK  N/A", load),
+        ("19a1004 |OP STORE|LVL L1 hit|SNP N/A|TLB L1 hit|LCK No|BLK  N/A", store),
+        ("19a1021 |OP No|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A", store),
+    ]
+    lines = [
+        f"  100     100000 ibs_op/cnt_ctl=1,period=100000/:  {source}    0 {address:16x} \n"
+        for source, address in sources
+    ]
+    lines.append("  100     100000 ibs_op/cnt_ctl=1,period=100000/:        0 ffffffff81000000 \n")
+    assert counted(mapping + "".join(lines), fixed, code) == {
+        "loads": {load: 500_000},
+        "l1-load-misses": {load: 400_000},
+        "llc-load-misses": {load: 200_000},
+        "stores": {store: 100_000},
+    }
+
+
+def loop_of(code: Disassembly, fixed: Path, function: str) -> tuple[int, int]:
+    """First and last instruction of a function's loop: the target and the backward branch."""
+    symbols = symbolize(fixed, code.addresses)
+    listing = run_command(["llvm-objdump-19", "-d", "--no-show-raw-insn", fixed]).stdout
+    for found in re.finditer(r"^ +([0-9a-f]+):\s+j\w+\s+0x([0-9a-f]+)", listing, re.MULTILINE):
+        source, target = int(found[1], 16), int(found[2], 16)
+        location = symbols.locations.get(source)
+        if location is not None and location.function == function and target < source:
+            return target, source
+    raise AssertionError
+
+
+def test_branch_stacks(mapping: str, fixed: Path, code: Disassembly) -> None:
+    """LBR samples of a loop: executions, calls and mispredicts; newer perf prints more fields."""
+    first, last = loop_of(code, fixed, "chase")
+    back = f"{last:#x}/{first:#x}"
+    stack = " ".join([f"{back}/M/-/-/4", *[f"{back}/P/-/-/3"] * 30, f"{back}/P/-/-/0/COND/-"])
+    event = "cpu/br_inst_retired.near_taken,period=3100,branch_type=any/ppu"
+    text = mapping + f"  100       3100 {event}: {first:16x}  {stack} \n"
+    counts = count(read_script(text.splitlines(), fixed, "script"), code)
+    found = by_event(counts)
+    body = [a for a in code.addresses if first <= a <= last]
+    # 31 ranges stand for 3100 taken branches.
+    assert found["executions"] == dict.fromkeys(body, 3100) == found["instructions"]
+    assert found["conditional-branches"] == {last: 3100}
+    assert found["conditional-branch-mispredicts"] == {last: round(3100 / 32)}
+    assert found["indirect-branches"] == {}
+    assert counts.periods[0] == 3100
+
+
+@pytest.mark.parametrize(
+    ("event", "per_range"),
+    [
+        ("branches:u", lambda code, first, last: 1),
+        ("instructions:u", lambda code, first, last: code.index(last) - code.index(first) + 1),
+        ("cycles:u", lambda code, first, last: 5),
+    ],
+)
+def test_branch_stacks_of_other_events(
+    event: str, per_range: Callable[..., int], mapping: str, fixed: Path, code: Disassembly
+) -> None:
+    first, last = loop_of(code, fixed, "chase")
+    stack = " ".join([f"{last:#x}/{first:#x}/P/-/-/5"] * 16)
+    text = mapping + f"  100       6000 {event}: {first:16x}  {stack} \n"
+    found = counted(text, fixed, code)
+    assert found["executions"][last] == 6000 // per_range(code, first, last)
+
+
+def test_branches_to_and_from_other_code(mapping: str, fixed: Path, code: Disassembly) -> None:
+    first, last = loop_of(code, fixed, "chase")
+    entry = next(iter(symbolize(fixed, code.addresses).entries))
+    stack = (
+        f"{last:#x}/{first:#x}/P/-/-/1 0x7f0000000010/{first:#x}/P/-/-/1 "
+        f"{last:#x}/0x7f0000000000/P/-/-/1 0x7f0000000099/{entry:#x}/P/-/-/1"
+    )
+    text = mapping + f"  100       30 br_inst_retired.near_taken:uppp: {first:16x} {stack}\n"
+    counts = count(read_script(text.splitlines(), fixed, "script"), code)
+    assert by_event(counts)["executions"][last] >= 10
+    assert (None, entry) in counts.calls
+    assert counts.outside[0] > 0
+
+
+def test_events_with_skid_are_spread_over_their_block(
+    mapping: str, fixed: Path, code: Disassembly
+) -> None:
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    index = code.index(load)
+    assert index is not None
+    members = code.members(index)
+    late = code.addresses[members[-1]]
+    assert late != load
+    able = [m for m in members if code.kinds[m] & Kind.LOAD]
+    text = mapping + f"  100   1009 LLC-load-misses/period=1009/u: {late:x} \n"
+    text += f"  100   {1000 * len(members)} instructions:u: {late:x} \n"
+    counts = count(read_script(text.splitlines(), fixed, "script"), code)
+    found = by_event(counts)
+    assert found["llc-load-misses"] == {code.addresses[m]: round(1009 / len(able)) for m in able}
+    assert found["executions"] == {code.addresses[m]: 1000 for m in members}
+    assert not any(counts.precise)
+
+
+def test_every_process_has_its_own_mapping(fixed: Path, code: Disassembly) -> None:
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    lines = [
+        f"  100 PERF_RECORD_MMAP2 100/100: {segment(fixed, 0x5000_0000)}\n",
+        f"  200 PERF_RECORD_MMAP2 200/200: {segment(fixed, 0x7000_0000)}\n",
+        "  100   10 cpu-clock:u: 1\n",
+        f"  100   10 cpu-clock:u: {load + 0x5000_0000:x}\n",
+        "  100 PERF_RECORD_FORK(300:300):(100:100)\n",
+        f"  300/301   5 cpu-clock:u: {load + 0x5000_0000:x}\n",
+        f"  200   3 cpu-clock:u: {load + 0x7000_0000:x}\n",
+        f"  200   3 cpu-clock:u: {load + 0x5000_0000:x}\n",
+        "  300 PERF_RECORD_COMM exec: sh:300/300\n",
+        f"  300   7 cpu-clock:u: {load + 0x5000_0000:x}\n",
+        "  100 PERF_RECORD_LOST 100/100: id 5 lost 12\n",
+        "\n",
+    ]
+    script = read_script(lines, fixed, "script")
+    assert script.samples["cpu-clock"] == {load: 18}
+    assert script.outside["cpu-clock"] == 20
+    assert script.lost == 12
+
+
+# Malformed input
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hello world\n", r"script:2: neither a sample with the fields pid, event, ip, period"),
+        ("  100 cycles:u: 401000\n", r"script:2: neither a sample"),
+        ("  100 10 cycles:u: 401000 0x1/0x2\n", r"script:2: (neither a sample|not a branch stack)"),
+        ("  100 10 cycles:u: nowhere\n", r"script:2: neither a sample"),
+        ("\0\0\0\0\n", r"script:2: neither a sample"),
+    ],
+)
+def test_malformed_line(line: str, message: str, mapping: str, fixed: Path) -> None:
+    with pytest.raises(PmuError, match=message):
+        read_script([mapping, line], fixed, "script")
+
+
+def test_other_recordings(mapping: str, fixed: Path, code: Disassembly) -> None:
+    with pytest.raises(PmuError, match="script: empty; was anything recorded"):
+        read_script([], fixed, "script")
+    other = "  1 PERF_RECORD_MMAP2 1/1: [0x400000(0x1000) @ 0 fe:00 1 2]: r-xp /bin/sleep\n"
+    with pytest.raises(PmuError, match=r"workload was never mapped; there were /bin/sleep\."):
+        read_script([other], fixed, "script")
+    script = read_script([mapping, "  100 10 page-faults: 401000\n"], fixed, "script")
+    with pytest.raises(PmuError, match="the recording holds page-faults, which are no events"):
+        count(script, code)
+
+
+# Agreement with the simulator
+
+
+def trace(binary: Path, folder: Path) -> Iterator[int]:
+    """Start addresses of all blocks that a run of `binary` executes, by valgrind's lackey."""
+    stripped = folder / "workload"
+    hide_debug_info(binary, stripped)
+    log = folder / "lackey"
+    run_command(
+        [
+            "valgrind",
+            "--tool=lackey",
+            "--trace-superblocks=yes",
+            "--basic-counts=no",
+            # One block each: no following of jumps, no unrolling of loops.
+            "--vex-guest-chase=no",
+            "--vex-iropt-unroll-thresh=0",
+            f"--log-file={log}",
+            stripped,
+            "repeat",
+            "10",
+        ],
+        timeout_s=300,
+    )
+    with log.open() as lines:
+        for line in lines:
+            if line.startswith("SB "):
+                yield int(line[3:], 16)
+
+
+def taken_branches(blocks: Iterator[int], code: Disassembly) -> Iterator[tuple[int, int]]:
+    """Source and target of each taken branch of a trace; other code is one block each."""
+    addresses = [*code.addresses, 1 << 63]
+    for block, following in itertools.pairwise(blocks):
+        index = code.index(block)
+        if index is None:
+            if code.index(following) is not None:
+                yield block, following
+            continue
+        start = index
+        # A block without a branch ends where valgrind's translation is full; a shorter one that is
+        # followed by an address inside it went there by its branch.
+        while not code.kinds[index] & Kind.BRANCH:
+            if index - start > 30 and addresses[index + 1] == following:
+                break
+            index += 1
+        fallthrough = addresses[index + 1]
+        if code.kinds[index] & Kind.BRANCH and following != fallthrough:
+            yield addresses[index], following
+
+
+@pytest.fixture(scope="module")
+def branch_stacks(
+    fixed: Path, code: Disassembly, mapping: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run of the program as perf would print it on a processor with 32 branch records."""
+    folder = tmp_path_factory.mktemp("trace")
+    path = folder / "script"
+    taken = list(taken_branches(trace(fixed, folder), code))
+    with path.open("w") as stream:
+        stream.write(mapping)
+        for start in range(0, len(taken) - 1, 31):
+            stack = taken[start : start + 32][::-1]
+            entries = " ".join(f"{source:#x}/{target:#x}/P/-/-/0" for source, target in stack)
+            stream.write(
+                f"  100  {len(stack) - 1:9} cpu/br_inst_retired.near_taken,period=31/ppu: "
+                f"{stack[0][1]:16x}  {entries} \n"
+            )
+    return path
+
+
+def test_executions_agree_with_the_simulator(
+    branch_stacks: Path, fixed: Path, code: Disassembly, tmp_path: Path
+) -> None:
+    with branch_stacks.open() as lines:
+        sampled = by_event(count(read_script(lines, fixed, "script"), code))
+    stripped = tmp_path / "workload"
+    hide_debug_info(fixed, stripped)
+    dump = simulate(stripped, ["repeat", "10"], tmp_path, CacheGeometry(), timeout_s=120)
+    simulated = by_event(callgrind.event_counts(read_dump(dump, stripped)))
+    for event in ("executions", "conditional-branches", "indirect-branches"):
+        addresses = sampled[event].keys() | simulated[event].keys()
+        # Stacks overlap by one branch, so that everything is seen once.
+        hot = [a for a in addresses if simulated[event].get(a, 0) > 100]
+        assert hot
+        for address in hot:
+            assert sampled[event].get(address, 0) == pytest.approx(
+                simulated[event][address], rel=0.01, abs=2
+            ), f"{event} at {address:#x}"
+
+
+def test_both_back_ends_write_the_same_format(
+    branch_stacks: Path, fixed: Path, tmp_path: Path, show: Show
+) -> None:
+    counted = import_recording(branch_stacks, fixed, tmp_path / "perf.pmu.json")
+    assert Manifest.load(counted.path) == counted
+    simulated = collect(fixed, ["repeat", "10"], tmp_path / "simulated.pmu.json", timeout_s=120)
+    assert counted.collector.backend == "perf"
+    assert counted.program == simulated.program
+    theirs = {event.name: event for event in simulated.events}
+    for event in counted.events:
+        assert (event.kind, event.unit) == (theirs[event.name].kind, theirs[event.name].unit)
+    for function in ("outer", "choose", "unrolled", "often", "repeated"):
+        pair = [show(one.file(one.event("executions")))[function] for one in (counted, simulated)]
+        assert {line["line"] for line in pair[0]["body"]} == {
+            line["line"] for line in pair[1]["body"]
+        }
+        assert pair[0]["total"] == pytest.approx(pair[1]["total"], rel=0.002)
+        assert pair[0]["head"] == pytest.approx(pair[1]["head"], rel=0.04, abs=1)
