@@ -5,15 +5,17 @@
 OUT := build/demo
 COP := build/venv/bin/cop
 PROFILE := $(OUT)/zstd.pmu.json
+PROGRAMS := zstd lua
 PROBLEMS := inline-size regalloc-evict
-# Generations of the evolution strategy; the warm start comes before them.
+# Small budgets: the whole demo shall end in 20 minutes on two cores. The limit in seconds is for slower
+# machines; where it strikes, the policies are not those of another machine.
 GENERATIONS := 6
+BUDGET := 300
 SEED := 1
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.SECONDARY:
 .PHONY: demo toolchain
 
 headline = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
@@ -29,7 +31,7 @@ toolchain:
 	$(call headline,patched clang and opt and llc for development mode)
 	$(COP) toolchain build --set=dev
 
-$(OUT)/%/compile_commands.json:
+$(PROGRAMS:%=$(OUT)/%/compile_commands.json): $(OUT)/%/compile_commands.json:
 	$(call headline,building $* from the archive)
 	$(COP) program build $* --output=$(OUT)/$*
 
@@ -41,29 +43,31 @@ $(PROFILE): $(OUT)/zstd/compile_commands.json
 	for event in $(OUT)/zstd.*.afdo; do \
 	  /usr/lib/llvm-19/bin/llvm-profdata show --sample "$$event" > /dev/null; done
 
-$(OUT)/corpus/%/train/corpus_description.json: \
-    $(OUT)/zstd/compile_commands.json $(OUT)/lua/compile_commands.json
+CORPORA := $(PROBLEMS:%=$(OUT)/corpus/%/train/corpus_description.json)
+$(CORPORA): $(OUT)/corpus/%/train/corpus_description.json: $(PROGRAMS:%=$(OUT)/%/compile_commands.json)
 	$(call headline,corpus for $*)
 	$(COP) corpus extract --problem=$* --output=$(OUT)/corpus/$* --seed=$(SEED) \
-	  zstd=$(OUT)/zstd/compile_commands.json lua=$(OUT)/lua/compile_commands.json
+	  $(foreach program,$(PROGRAMS),$(program)=$(OUT)/$(program)/compile_commands.json)
 
-$(OUT)/%/policy/model.json: \
+POLICIES := $(PROBLEMS:%=$(OUT)/%/policy/model.json)
+$(POLICIES): $(OUT)/%/policy/model.json: \
     $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
 	$(call headline,training $*)
 	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
-	  --output=$(OUT)/$* --generations=$(GENERATIONS) --seed=$(SEED)
+	  --output=$(OUT)/$* --generations=$(GENERATIONS) --budget=$(BUDGET) --seed=$(SEED)
 
-$(OUT)/release.stamp: $(PROBLEMS:%=$(OUT)/%/policy/model.json) | toolchain
+$(OUT)/release.stamp: $(POLICIES) | toolchain
 	$(call headline,both policies ahead of time into clang and opt and llc)
 	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/policy \
 	  --evict_model=$(OUT)/regalloc-evict/policy
 	@touch $@
 
-$(OUT)/%.comparison.json: $(OUT)/%/policy/model.json $(OUT)/release.stamp
+COMPARISONS := $(PROBLEMS:%=$(OUT)/%.comparison.json)
+$(COMPARISONS): $(OUT)/%.comparison.json: $(OUT)/%/policy/model.json $(OUT)/release.stamp
 	$(call headline,$* on held-out modules)
 	$(COP) compare --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/policy \
 	  --profile=$(PROFILE) --output=$@
 
-$(OUT)/report.html: $(PROBLEMS:%=$(OUT)/%.comparison.json)
+$(OUT)/report.html: $(COMPARISONS)
 	$(COP) report $^ $(foreach problem,$(PROBLEMS),--training=$(problem)=$(OUT)/$(problem)) \
 	  --output=$@

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def run_command(
     env: Mapping[str, str] | None = None,
     memory_mib: int | None = None,
     stdin: IO[bytes] | None = None,
+    show_output: bool = False,
 ) -> CompletedCommand:
     """Runs `argv` and waits for it.
 
@@ -93,6 +95,8 @@ def run_command(
       env: variables added to this process's environment.
       memory_mib: limit of the address space in MiB.
       stdin: an open file; nothing (/dev/null) when absent.
+      show_output: lets what it prints appear on this process's standard error as it comes, instead
+        of returning it.
 
     Raises:
       CommandError: not found, non-zero exit, ended by a signal, or over the time limit.
@@ -108,8 +112,8 @@ def run_command(
     process = subprocess.Popen(
         [*wrapper, *words],
         stdin=stdin if stdin is not None else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=sys.stderr if show_output else subprocess.PIPE,
+        stderr=None if show_output else subprocess.PIPE,
         cwd=cwd,
         env={**os.environ, **env} if env else None,
         start_new_session=True,
@@ -123,13 +127,15 @@ def run_command(
         _kill_group(process)
         _, stderr = process.communicate()
         raise CommandError(
-            "timeout", f"{name}: killed after its limit of {timeout_s:g} s", reproduce, stderr
+            "timeout", f"{name}: killed after its limit of {timeout_s:g} s", reproduce, stderr or ""
         ) from expired
     except BaseException:
         _kill_group(process)
         process.wait()
         raise
     seconds = time.monotonic() - start
+    # Without pipes there is nothing to return.
+    stdout, stderr = stdout or "", stderr or ""
     status = process.returncode
     if status < 0:
         reason = f"{name}: ended by {signal.Signals(-status).name} after {seconds:.1f} s"

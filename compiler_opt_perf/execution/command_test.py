@@ -28,6 +28,12 @@ def test_output_and_time_are_returned(tmp_path: Path) -> None:
     assert done.seconds > 0
 
 
+def test_output_can_be_shown_as_it_comes(capfd: pytest.CaptureFixture[str]) -> None:
+    done = run_command(["sh", "-c", "echo out; echo err >&2"], show_output=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert sorted(capfd.readouterr().err.split()) == ["err", "out"]
+
+
 def test_missing_program() -> None:
     with pytest.raises(CommandError, match="no-such-compiler: no such program") as caught:
         run_command(["no-such-compiler", "-c"])

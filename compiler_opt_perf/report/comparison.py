@@ -181,7 +181,7 @@ class Comparison:
     modules: tuple[ModuleComparison, ...]
 
     def total(self) -> ModuleComparison:
-        """The sum of all rows, named "total"."""
+        """The sum of all rows, named "total"; see `score_ratio` for scores."""
 
         def add(values: list[Any]) -> Any:
             return None if any(value is None for value in values) else sum(values)
@@ -190,12 +190,23 @@ class Comparison:
         sums = {key: add([row[key] for row in rows]) for key in rows[0] if key != "name"}
         return ModuleComparison(name="total", **sums)
 
+    def score_ratio(self) -> float | None:
+        """Mean over the modules of policy / default score; None without scores.
+
+        A RegAllocScore is relative to each function's entry frequency: summed, it would be that of
+        the one module with the hottest loop.
+        """
+        ratios = [ratio(module.score_policy, module.score_default) for module in self.modules]
+        known = [value for value in ratios if value is not None]
+        return statistics.mean(known) if known else None
+
     def to_json(self) -> dict[str, Any]:
         """The comparison with its total, for `write_json`."""
         return {
             "problem": self.problem,
             "level": self.level,
             "total": asdict(self.total()),
+            "score_ratio": self.score_ratio(),
             "modules": [asdict(module) for module in self.modules],
         }
 

@@ -85,6 +85,12 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "–"
 
 
+def _total_cells(comparison: Comparison) -> list[str]:
+    cells = _cells(comparison.total())
+    cells[_COLUMNS.index("score")] = _percent(comparison.score_ratio())
+    return cells
+
+
 def _cells(row: ModuleComparison) -> list[str]:
     slower = ratio(row.seconds_policy, row.seconds_default)
     return [
@@ -108,7 +114,7 @@ def print_comparison(comparison: Comparison) -> None:
     for module in comparison.modules:
         table.add_row(*_cells(module))
     table.add_section()
-    table.add_row(*_cells(comparison.total()))
+    table.add_row(*_total_cells(comparison))
     Console(width=None if Console().is_terminal else 140).print(table)
 
 
@@ -188,7 +194,7 @@ def write_page(
             _Section(
                 title=f"{comparison.problem} against default ({comparison.level})",
                 rows=[_cells(module) for module in comparison.modules],
-                total=_cells(comparison.total()),
+                total=_total_cells(comparison),
                 bars=_bars(comparison),
                 curve=_curve(curve) if curve else None,
             )

@@ -198,12 +198,13 @@ def _compile(set_name: str, directory: Path) -> None:
     jobs = os.cpu_count() or 1
     try:
         run_command(
-            ["ninja", "-C", directory, f"-j{jobs}", f"toolchain_{set_name}"], timeout_s=7200
+            ["ninja", "-C", directory, f"-j{jobs}", f"toolchain_{set_name}"],
+            timeout_s=7200,
+            env={"NINJA_STATUS": "[%f/%t, %e s] "},
+            show_output=True,
         )
     except CommandError as error:
-        log = directory / "build.log"
-        write_text(log, error.stderr)
         raise ToolchainError(
-            f"LLVM {LLVM_VERSION} with the patches does not build; the whole output is in {log}: "
-            f"{error}"
+            f"LLVM {LLVM_VERSION} with the patches does not build; see the compiler's messages "
+            f"above: {error}"
         ) from error
