@@ -5,6 +5,7 @@ Imports of the floors below are inside the functions, so that `cop --help` and t
 not wait for TensorFlow.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,12 @@ def _define_collect(values: flags.FlagValues) -> None:
         "run nothing: read this perf.data (or perf script text) of a run of the program",
         required=False,
     )
+    flags.DEFINE_string(
+        "cpu",
+        None,
+        "simulate the caches of this processor (a name of docs/collect.md), or of the host",
+        flag_values=values,
+    )
     for name, what in (("I1", "L1 instruction"), ("D1", "L1 data"), ("LL", "last-level")):
         flags.DEFINE_string(
             name, None, f"simulated {what} cache as SIZE,WAYS,LINE in bytes", flag_values=values
@@ -123,6 +130,7 @@ def _define_collect(values: flags.FlagValues) -> None:
 def _collect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
     from compiler_opt_perf.pmu.collect import collect, import_recording
+    from compiler_opt_perf.pmu.cpus import geometry_of
     from compiler_opt_perf.pmu.report import summarize
 
     binary, output = _required_path(values, "binary"), _required_path(values, "output")
@@ -133,12 +141,13 @@ def _collect(values: Any, arguments: list[str]) -> None:
         return
     texts = {"i1": values.I1, "d1": values.D1, "ll": values.LL}
     caches = {name: Cache.parse(text) for name, text in texts.items() if text is not None}
+    geometry = geometry_of(values.cpu) if values.cpu else CacheGeometry()
     manifest = collect(
         binary,
         arguments,
         output,
         backend=values.backend,
-        geometry=CacheGeometry(**caches),
+        geometry=dataclasses.replace(geometry, **caches),
         stdin=_path(values, "stdin"),
         timeout_s=values.timeout,
     )

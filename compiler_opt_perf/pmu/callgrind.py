@@ -112,6 +112,10 @@ def options(geometry: CacheGeometry) -> tuple[str, ...]:
         *geometry.options(),
         "--combine-dumps=yes",
         "--trace-children=no",
+        # A forked process goes on with its parent's counts; dumping sets them to zero.
+        "--dump-before=fork",
+        "--dump-before=vfork",
+        "--dump-before=_Fork",
         # Otherwise the instructions of a PLT entry count as executions of the call itself.
         "--skip-plt=no",
         # No debugger will attach; its pipes would be left behind by a killed run.
@@ -141,12 +145,11 @@ def simulate(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     expected_status: int = 0,
-) -> Path:
-    """Runs `program` under callgrind; returns the path of its dump.
+) -> list[Path]:
+    """Runs `program` under callgrind; returns its dump, and one of each process that it forked.
 
-    Threads are counted together. Processes that the program forks run, but are not counted
-    (callgrind copies the parent's counts into them); a warning says so. Those that outlive the
-    program are killed.
+    Threads are counted together. Of forked processes those are counted that end before the
+    program does; the rest are killed. Programs that it starts run, but are not counted.
 
     Args:
       program: executable without debug info; valgrind 3.19 gives up on DWARF 5.
@@ -190,12 +193,16 @@ def simulate(
     dump = directory / f"callgrind.out.{finished.pid}"
     if status != expected_status or not dump.exists():
         _fail(name, command, status, expected_status, messages, diagnostics)
-    forked = len(list(directory.glob("callgrind.out.*"))) - 1
+    logging.info(
+        "%s: simulated in %.1f s, with %.0f MiB of memory",
+        name,
+        finished.seconds,
+        finished.peak_mib,
+    )
+    forked = sorted(path for path in directory.glob("callgrind.out.*") if path != dump)
     if forked:
-        logging.warning(
-            "%s: forked %d processes, whose counts are left out of the profile", name, forked
-        )
-    return dump
+        logging.info("%s: forked %d processes, which are counted, too", name, len(forked))
+    return [dump, *forked]
 
 
 def _fail(
@@ -235,12 +242,31 @@ class Dump:
       outside: for each column, the counts of all other objects (shared libraries, the loader).
       calls: how often the call instruction at one address entered the function at another, both
         in the program; the caller is None for all calls out of other objects.
+      objects: for each other object, its counts of the first column; "???" is code that no file
+        holds, made while the program ran.
     """
 
     columns: tuple[str, ...]
     counts: dict[int, list[int]]
     outside: list[int]
     calls: dict[tuple[int | None, int], int]
+    objects: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: "Dump") -> None:
+        """Adds the counts of another process. Raises PmuError when they are of other events."""
+        if self.columns != other.columns:
+            raise PmuError(f"callgrind counted {other.columns}, expected {self.columns}")
+        for address, costs in other.counts.items():
+            mine = self.counts.setdefault(address, costs)
+            if mine is not costs:
+                mine.extend([0] * (len(costs) - len(mine)))
+                for column, cost in enumerate(costs):
+                    mine[column] += cost
+        self.outside = [sum(pair) for pair in zip(self.outside, other.outside, strict=True)]
+        for edge, count in other.calls.items():
+            self.calls[edge] = self.calls.get(edge, 0) + count
+        for name, cost in other.objects.items():
+            self.objects[name] = self.objects.get(name, 0) + cost
 
     def totals(self) -> list[int]:
         """For each column, the counts of the program itself."""
@@ -296,6 +322,8 @@ def read_dump(path: Path, program: Path) -> Dump:
     counts: dict[int, list[int]] = {}
     outside: list[int] = []
     calls: defaultdict[tuple[int | None, int], int] = defaultdict(int)
+    objects: defaultdict[str, int] = defaultdict(int)
+    current = "???"
     claimed: list[int] = []
     complete = True  # The part's totals have been read.
     names: dict[str, str] = {}
@@ -360,6 +388,7 @@ def read_dump(path: Path, program: Path) -> Dump:
                     if not 0 < positions < len(fields) <= positions + len(columns):
                         raise ValueError
                     if not in_program:
+                        objects[current] += costs[0]
                         for column, cost in enumerate(costs):
                             outside[column] += cost
                         continue
@@ -374,7 +403,8 @@ def read_dump(path: Path, program: Path) -> Dump:
                     count_text, target_text = line[6:].split()[:2]
                     call = int(count_text), moved(address, target_text)
                 elif line.startswith("ob="):
-                    in_program = object_name(line[3:].strip()) == wanted
+                    current = object_name(line[3:].strip())
+                    in_program = current == wanted
                 elif line.startswith("cob="):
                     callee_in_program = object_name(line[4:].strip()) == wanted
                 elif line.startswith(("jump=", "jcnd=")):
@@ -420,4 +450,12 @@ def read_dump(path: Path, program: Path) -> Dump:
             f"{path}:{number}: the file ends without 'totals:': it is truncated (disk full, or "
             "the run was killed); collect it again"
         )
-    return Dump(columns, counts, outside, dict(calls))
+    return Dump(columns, counts, outside, dict(calls), dict(objects))
+
+
+def read_dumps(paths: Sequence[Path], program: Path) -> Dump:
+    """Reads the dumps of several processes and adds them up. Raises as `read_dump`."""
+    dump = read_dump(paths[0], program)
+    for path in paths[1:]:
+        dump.add(read_dump(path, program))
+    return dump

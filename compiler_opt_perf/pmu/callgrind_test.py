@@ -15,6 +15,7 @@ from compiler_opt_perf.pmu.callgrind import (
     event_counts,
     options,
     read_dump,
+    read_dumps,
     simulate,
     version,
 )
@@ -35,7 +36,8 @@ def dump_file(
     program: Path, geometry: CacheGeometry, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A small real dump."""
-    return simulate(program, ["threads"], tmp_path_factory.mktemp("dump"), geometry, timeout_s=60)
+    folder = tmp_path_factory.mktemp("dump")
+    return simulate(program, ["threads"], folder, geometry, timeout_s=60)[0]
 
 
 def stores_in_outer(dump: Dump, workload: Path) -> int:
@@ -104,7 +106,7 @@ def test_failing_program(program: Path, geometry: CacheGeometry, tmp_path: Path)
 
 
 def test_expected_status(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
-    dump = simulate(program, ["fail", "x"], tmp_path, geometry, timeout_s=60, expected_status=3)
+    (dump,) = simulate(program, ["fail", "x"], tmp_path, geometry, timeout_s=60, expected_status=3)
     assert read_dump(dump, program).counts
 
 
@@ -154,12 +156,18 @@ def test_threads_are_counted_together(dump_file: Path, program: Path, workload: 
     assert stores_in_outer(dump, workload) == 2 * 500
 
 
-def test_forked_processes_are_left_out(
+def test_forked_processes_are_counted(
     program: Path, workload: Path, geometry: CacheGeometry, tmp_path: Path
 ) -> None:
-    dump = read_dump(simulate(program, ["fork"], tmp_path, geometry, timeout_s=60), program)
-    assert stores_in_outer(dump, workload) == 100
-    assert len(list(tmp_path.glob("callgrind.out.*"))) == 2
+    dumps = simulate(program, ["fork"], tmp_path, geometry, timeout_s=60)
+    assert len(dumps) == 2
+    assert stores_in_outer(read_dump(dumps[0], program), workload) == 100
+    # Not what the parent had counted before the fork.
+    assert stores_in_outer(read_dump(dumps[1], program), workload) == 100_000
+    both = read_dumps(dumps, program)
+    assert stores_in_outer(both, workload) == 100_100
+    assert both.outside[0] == sum(read_dump(path, program).outside[0] for path in dumps)
+    assert sum(both.objects.values()) == both.outside[0]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +184,7 @@ def test_addresses_are_link_time_addresses(
     binary = build(*flags)
     stripped = tmp_path / "workload"
     hide_debug_info(binary, stripped)
-    dump = read_dump(simulate(stripped, ["threads"], tmp_path, geometry, timeout_s=60), stripped)
+    dump = read_dumps(simulate(stripped, ["threads"], tmp_path, geometry, timeout_s=60), stripped)
     assert stores_in_outer(dump, binary) == 2 * 500
 
 

@@ -34,6 +34,8 @@ Backend = Literal["callgrind", "perf", "auto"]
 
 # Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
 _LOW_SHARE = 0.5
+# A share of other code that is worth a word.
+_MUCH = 0.02
 
 
 def collect(
@@ -95,7 +97,7 @@ def collect(
             hide_debug_info(binary, copy)
             logging.info("%s: running under %s", binary.name, collector.tool)
             with _stage("simulation"):
-                path = callgrind.simulate(
+                dumps = callgrind.simulate(
                     copy,
                     arguments,
                     directory,
@@ -106,8 +108,11 @@ def collect(
                     timeout_s=timeout_s,
                     expected_status=expected_status,
                 )
-            with _stage(f"reading {path.stat().st_size / 1e6:.1f} MB of counts"):
-                counts = callgrind.event_counts(callgrind.read_dump(path, copy))
+            size = sum(path.stat().st_size for path in dumps)
+            with _stage(f"reading {size / 1e6:.1f} MB of counts"):
+                dump = callgrind.read_dumps(dumps, copy)
+            _log_other_code(binary, dump)
+            counts = callgrind.event_counts(dump)
         else:
             collector = Collector(
                 backend="perf",
@@ -271,6 +276,28 @@ def _write(
             convert_to_binary(scratch / "text", output)
 
     return save_profile(path, program, collector, entries, symbols.sources, write)
+
+
+def _log_other_code(binary: Path, dump: callgrind.Dump) -> None:
+    """Says where time goes that the profile does not cover."""
+    everything = sum(dump.objects.values()) + sum(counts[0] for counts in dump.counts.values())
+    largest = sorted(dump.objects.items(), key=lambda item: -item[1])[:3]
+    for name, instructions in largest:
+        if name != "???" and instructions > _MUCH * everything:
+            logging.info(
+                "%s: %.1f%% of the instructions were executed in %s, which is not profiled",
+                binary.name,
+                100 * instructions / everything,
+                name,
+            )
+    generated = dump.objects.get("???", 0)
+    if generated > _MUCH * everything:
+        logging.warning(
+            "%s: %.1f%% of the instructions were executed in code that no file holds (generated or "
+            "modified while the program ran); it has no source and is left out of the profile",
+            binary.name,
+            100 * generated / everything,
+        )
 
 
 def _log_figures(manifest: Manifest) -> None:

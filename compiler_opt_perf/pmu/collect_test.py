@@ -324,3 +324,21 @@ def test_code_without_locations_is_warned_of(
     with caplog.at_level("WARNING", logger="absl"):
         collect(binary, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
     assert "of the executions have a source location; was all of the program" in caplog.text
+
+
+def test_generated_code_is_reported(
+    workload: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="absl"):
+        collect(workload, ["generate"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert "executed in code that no file holds (generated or" in caplog.text
+    assert "MiB of memory" in caplog.text
+
+
+def test_libraries_are_reported(
+    workload: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="absl"):
+        collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert "of the instructions were executed in /" in caplog.text
+    assert "libc.so.6, which is not profiled" in caplog.text

@@ -104,5 +104,5 @@ def real_dump(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Dump:
     folder = tmp_path_factory.mktemp("dump")
     program = folder / "workload"
     hide_debug_info(workload, program)
-    path = simulate(program, ["repeat", "2"], folder, CacheGeometry(), timeout_s=120)
+    (path,) = simulate(program, ["repeat", "2"], folder, CacheGeometry(), timeout_s=120)
     return read_dump(path, program)

@@ -370,7 +370,7 @@ def test_executions_agree_with_the_simulator(
         sampled = by_event(count(read_script(lines, fixed, "script"), code))
     stripped = tmp_path / "workload"
     hide_debug_info(fixed, stripped)
-    dump = simulate(stripped, ["repeat", "10"], tmp_path, CacheGeometry(), timeout_s=120)
+    (dump,) = simulate(stripped, ["repeat", "10"], tmp_path, CacheGeometry(), timeout_s=120)
     simulated = by_event(callgrind.event_counts(read_dump(dump, stripped)))
     for event in ("executions", "conditional-branches", "indirect-branches"):
         addresses = sampled[event].keys() | simulated[event].keys()

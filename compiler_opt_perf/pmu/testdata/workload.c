@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -172,6 +173,14 @@ int main(int Argc, char **Argv) {
       pthread_create(&Threads[I], NULL, thread, (void *)500);
     for (int I = 0; I < 2; ++I)
       pthread_join(Threads[I], NULL);
+  } else if (!strcmp(Mode, "generate")) {
+    // A function made at run time: lea -1(%rdi), %rdi; test %rdi, %rdi; jne; ret.
+    static const uint8_t Code[] = {0x48, 0x8d, 0x7f, 0xff, 0x48, 0x85,
+                                   0xff, 0x75, 0xf7, 0xc3};
+    void *Page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(Page, Code, sizeof(Code));
+    ((void (*)(long))Page)(100000);
   } else if (!strcmp(Mode, "repeat")) {
     for (long I = 0; I < atol(Argv[2]); ++I)
       repeated();
