@@ -100,6 +100,9 @@ def _program_build(values: Any, arguments: list[str]) -> None:
 def _define_collect(values: flags.FlagValues) -> None:
     _define_path(values, "binary", "program built with debug info for profiling and a build-id")
     _define_path(values, "output", "the manifest, NAME.pmu.json; sample profiles go beside it")
+    _define_path(
+        values, "run", "executable to run, if the binary is a shared library", required=False
+    )
     _define_path(values, "stdin", "file that the program reads", required=False)
     flags.DEFINE_enum(
         "backend",
@@ -146,6 +149,7 @@ def _collect(values: Any, arguments: list[str]) -> None:
         binary,
         arguments,
         output,
+        program=_path(values, "run"),
         backend=values.backend,
         geometry=dataclasses.replace(geometry, **caches),
         stdin=_path(values, "stdin"),
@@ -195,6 +199,21 @@ def _profile_diff(values: Any, arguments: list[str]) -> None:
         raise UsageError("expected two manifests: BEFORE.pmu.json AFTER.pmu.json")
     before, after = (Profile.load(Path(path)) for path in arguments)
     print(diff(before, after, values.top), end="")
+
+
+def _define_profile_coverage(values: flags.FlagValues) -> None:
+    _define_path(values, "profile", "the PMU profile's manifest")
+
+
+def _profile_coverage(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.coverage import coverage, describe
+    from compiler_opt_perf.pmu.profile import Profile
+
+    if not arguments:
+        raise UsageError("expected object files, bitcode files or linked binaries")
+    profile = Profile.load(_required_path(values, "profile"))
+    for name in arguments:
+        print(describe(coverage(profile, Path(name)), name), end="")
 
 
 def _define_profile_merge(values: flags.FlagValues) -> None:
@@ -427,6 +446,13 @@ VERBS: tuple[Verb, ...] = (
         "profile diff before.pmu.json after.pmu.json",
         _define_top,
         _profile_diff,
+    ),
+    Verb(
+        "profile coverage",
+        "Show how much of an object or bitcode file would find data in a PMU profile.",
+        "profile coverage module.bc --profile=build/demo/zstd.pmu.json",
+        _define_profile_coverage,
+        _profile_coverage,
     ),
     Verb(
         "profile merge",

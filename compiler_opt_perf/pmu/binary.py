@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The profiled binary: its identity, its debug info, and LLVM's tools that read it."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -71,6 +72,45 @@ def require_debug_info(binary: Path) -> None:
             f"{binary}: has no debug info (stripped, or compiled without); "
             f"compile it with {PROFILING_FLAGS} and do not strip it"
         )
+
+
+def require_split_debug_info(binary: Path) -> None:
+    """Checks that the files of split debug info (-gsplit-dwarf) are where the binary says.
+
+    Raises:
+      PmuError: .dwo files are missing, and there is no .dwp beside the binary.
+    """
+    if binary.with_name(binary.name + ".dwp").exists():
+        return
+    missing = []
+    with binary.open("rb") as stream:
+        elf = ELFFile(stream)
+        if not elf.has_dwarf_info() or elf.get_section_by_name(".debug_info") is None:
+            return
+        for unit in elf.get_dwarf_info(follow_links=False).iter_CUs():
+            attributes = unit.get_top_DIE().attributes
+            name = attributes.get("DW_AT_dwo_name") or attributes.get("DW_AT_GNU_dwo_name")
+            if name is not None:
+                folder = attributes.get("DW_AT_comp_dir")
+                file = Path(os.fsdecode(folder.value if folder else b""), os.fsdecode(name.value))
+                if not file.exists():
+                    missing.append(file)
+    if missing:
+        raise PmuError(
+            f"{binary}: {len(missing)} files of its split debug info are missing, the first is "
+            f"{missing[0]}; put them there, or make {binary.name}.dwp beside the binary "
+            f"(llvm-dwp-{_LLVM_VERSION} -e)"
+        )
+
+
+def soname(binary: Path) -> str | None:
+    """The name by which programs load a shared library; None when it gives itself none."""
+    with binary.open("rb") as stream:
+        dynamic = ELFFile(stream).get_section_by_name(".dynamic")
+        if dynamic is not None:
+            for tag in dynamic.iter_tags("DT_SONAME"):
+                return str(tag.soname)
+    return None
 
 
 def hide_debug_info(binary: Path, output: Path) -> None:

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import signal
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -143,6 +143,7 @@ def simulate(
     stdin: Path | None = None,
     stdout: Path | None = None,
     cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     expected_status: int = 0,
 ) -> list[Path]:
@@ -159,6 +160,7 @@ def simulate(
       stdin: the program's standard input; empty when None.
       stdout: where its standard output goes; discarded when None.
       cwd: the working directory it runs in.
+      env: variables added to its environment.
       timeout_s: wall-clock limit in seconds.
       expected_status: the exit status of a run as it should be.
 
@@ -187,6 +189,7 @@ def simulate(
         stdin=stdin,
         stdout=stdout,
         cwd=cwd,
+        env=env,
         timeout_s=timeout_s,
     )
     status = finished.status

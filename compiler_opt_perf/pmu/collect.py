@@ -19,6 +19,8 @@ from compiler_opt_perf.pmu.binary import (
     build_id,
     hide_debug_info,
     require_debug_info,
+    require_split_debug_info,
+    soname,
 )
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.counts import Counts
@@ -43,6 +45,7 @@ def collect(
     arguments: Sequence[str],
     output_manifest: Path,
     *,
+    program: Path | None = None,
     backend: Backend = "callgrind",
     geometry: CacheGeometry | None = None,
     stdin: Path | None = None,
@@ -59,9 +62,10 @@ def collect(
     runs a copy without debug info, in a temporary folder, under the same file name.
 
     Args:
-      binary: executable with debug info for profiling and a build-id.
+      binary: executable or shared library, with debug info for profiling and a build-id.
       arguments: of the run.
       output_manifest: NAME.pmu.json; the sample profiles become NAME.<event>.afdo.
+      program: what is run; the binary itself when None. A shared library needs one.
       backend: "perf" counts in hardware, "callgrind" simulates; "auto" is perf if the machine has
         the events that matter, else callgrind.
       geometry: caches to simulate; CacheGeometry() when None.
@@ -77,9 +81,10 @@ def collect(
       CommandError: one of LLVM's tools failed.
       FileWriteError: disk full, or the output folder cannot be written.
     """
-    program = _require_fit(binary, output_manifest)
-    if not os.access(binary, os.X_OK):
-        raise PmuError(f"{binary}: cannot be executed; make it executable (chmod +x)")
+    profiled = _require_fit(binary, output_manifest)
+    program = program or binary
+    if not os.access(program, os.X_OK):
+        raise PmuError(f"{program}: cannot be executed; make it executable (chmod +x)")
     recipe = _choose(backend)
     with _scratch() as directory:
         if recipe is None:
@@ -87,24 +92,35 @@ def collect(
             collector = Collector(
                 backend="callgrind",
                 tool=callgrind.version(),
-                command=(binary.name, *arguments),
+                command=(program.name, *arguments),
                 options=callgrind.options(geometry),
                 cache_geometry=geometry.as_dict(),
             )
             # Programs look at the name that they are called by.
-            copy = directory / "program" / binary.name
-            copy.parent.mkdir()
+            copies = directory / "program"
+            copies.mkdir()
+            copy = copies / binary.name
             hide_debug_info(binary, copy)
-            logging.info("%s: running under %s", binary.name, collector.tool)
+            env = {}
+            if program != binary:
+                hide_debug_info(program, copies / program.name)
+                # The program shall find the copy of the library, under the name that it knows.
+                known = soname(binary)
+                if known is not None and known != binary.name:
+                    (copies / known).symlink_to(copy)
+                path = os.environ.get("LD_LIBRARY_PATH")
+                env["LD_LIBRARY_PATH"] = f"{copies}:{path}" if path else str(copies)
+            logging.info("%s: running under %s", program.name, collector.tool)
             with _stage("simulation"):
                 dumps = callgrind.simulate(
-                    copy,
+                    copies / program.name,
                     arguments,
                     directory,
                     geometry,
                     stdin=stdin,
                     stdout=stdout,
                     cwd=cwd,
+                    env=env,
                     timeout_s=timeout_s,
                     expected_status=expected_status,
                 )
@@ -117,15 +133,15 @@ def collect(
             collector = Collector(
                 backend="perf",
                 tool=perf_record.version(),
-                command=(binary.name, *arguments),
+                command=(program.name, *arguments),
                 options=recipe.events,
                 cache_geometry={},
             )
-            logging.info("%s: running under %s", binary.name, collector.tool)
+            logging.info("%s: running under %s", program.name, collector.tool)
             with _stage("recording"):
                 recording = perf_record.record(
                     recipe,
-                    binary,
+                    program,
                     arguments,
                     directory,
                     stdin=stdin,
@@ -135,7 +151,7 @@ def collect(
                     expected_status=expected_status,
                 )
             counts = _read(recording, binary)
-        return _finish(output_manifest, program, collector, binary, counts, text, directory)
+        return _finish(output_manifest, profiled, collector, binary, counts, text, directory)
 
 
 def import_recording(
@@ -170,6 +186,7 @@ def _require_fit(binary: Path, output_manifest: Path) -> Program:
     _require_writable(output_manifest.parent)
     program = Program(binary.name, build_id(binary))
     require_debug_info(binary)
+    require_split_debug_info(binary)
     return program
 
 
@@ -225,7 +242,10 @@ def _finish(
 ) -> Manifest:
     """From counts at instructions to the profile."""
     if not counts.at:
-        raise PmuError(f"{binary}: none of its instructions was seen to run; is it a script?")
+        raise PmuError(
+            f"{binary}: none of its instructions was seen to run; is it what was run? (A program "
+            "with an RPATH loads a library from there.)"
+        )
     with _stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
     with _stage(f"writing {len(counts.events)} sample profiles"):

@@ -302,7 +302,7 @@ def test_unfit_input(
         collect(build("-Wl,--build-id=none"), [], path)
     with pytest.raises(PmuError, match="has no debug info"):
         collect(build(debug=""), [], path)
-    with pytest.raises(PmuError, match=r"none of its \d+ executed instructions"):
+    with pytest.raises(PmuError, match=r"none of its \d+ instructions"):
         collect(build(debug="-gline-tables-only"), ["threads"], path)
     with pytest.raises(PmuError, match="not an ELF file"):
         collect(profile.path, [], path)
@@ -342,3 +342,66 @@ def test_libraries_are_reported(
         collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
     assert "of the instructions were executed in /" in caplog.text
     assert "libc.so.6, which is not profiled" in caplog.text
+
+
+# Programs in several parts
+
+
+def test_split_debug_info(
+    source: Path, profile: Manifest, geometry: CacheGeometry, show: Show, tmp_path: Path
+) -> None:
+    """The same profile as with debug info in the binary; from .dwo files and from a .dwp."""
+    flags = [*PROFILING_FLAGS.split(), "-O2", "-gsplit-dwarf"]
+    clang = llvm_tool("clang")
+    folder = tmp_path / "build"
+    folder.mkdir()
+    run_command([clang, *flags, "-c", source, "-o", "workload.o"], cwd=folder, timeout_s=60)
+    run_command([clang, "-Wl,--build-id", "workload.o", "-o", "workload"], cwd=folder, timeout_s=60)
+    binary = folder / "workload"
+
+    def collected(name: str) -> dict[str, Any]:
+        manifest = collect(binary, ["repeat", "3"], tmp_path / f"{name}.pmu.json", timeout_s=60)
+        assert manifest.event("instructions").located / manifest.event("instructions").total > 0.9
+        return show(manifest.file(manifest.event("executions")))
+
+    split = collected("split")
+    assert split["outer"]["callsites"][0]["samples"][0]["name"] == "middle"
+    run_command([llvm_tool("llvm-dwp"), "-e", binary, "-o", f"{binary}.dwp"], timeout_s=60)
+    (folder / "workload.dwo").rename(tmp_path / "workload.dwo")
+    assert collected("packed") == split
+    (folder / "workload.dwp").unlink()
+    with pytest.raises(PmuError, match=r"1 files of its split debug info are missing.*\.dwo; put"):
+        collect(binary, ["repeat", "3"], tmp_path / "none.pmu.json", timeout_s=60)
+
+
+def test_shared_library(source: Path, show: Show, tmp_path: Path) -> None:
+    """A library is profiled in a run of a program that loads it under another name."""
+    clang, flags = llvm_tool("clang"), [*PROFILING_FLAGS.split(), "-O2", "-Wl,--build-id"]
+    code = tmp_path / "library.c"
+    code.write_text(
+        "volatile long Sink;\n"
+        "static void inner(long I) { Sink = I; }\n"
+        "void work(long N) {\n  for (long I = 0; I < N; ++I)\n    inner(I);\n}\n"
+    )
+    main = tmp_path / "main.c"
+    main.write_text("void work(long);\nint main(void) { work(4096); return 0; }\n")
+    library, program = tmp_path / "libwork.so.1.2", tmp_path / "main"
+    options = ["-fPIC", "-shared", "-Wl,-soname,libwork.so.1"]
+    run_command([clang, *flags, *options, code, "-o", library], timeout_s=60)
+    (tmp_path / "libwork.so.1").symlink_to(library)
+    run_command([clang, *flags, main, tmp_path / "libwork.so.1", "-o", program], timeout_s=60)
+
+    manifest = collect(library, [], tmp_path / "l.pmu.json", program=program, timeout_s=60)
+    assert manifest.program.path == "libwork.so.1.2"
+    assert manifest.collector.command == ("main",)
+    assert manifest.event("stores").located == 4096
+    executions = show(manifest.file(manifest.event("executions")))
+    (inlined,) = executions["work"]["callsites"][0]["samples"]
+    assert inlined["body"][0]["samples"] == 4096
+    # Called from the program, which is another file.
+    assert executions["work"]["head"] == 1
+    with pytest.raises(PmuError, match="none of its instructions was seen to run"):
+        other = tmp_path / "other"
+        other.mkdir()
+        run_command([clang, *flags, "-fPIC", "-shared", code, "-o", other / "x.so"], timeout_s=60)
+        collect(other / "x.so", ["a"], tmp_path / "x.pmu.json", program=Path("/bin/true"))

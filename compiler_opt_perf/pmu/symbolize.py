@@ -201,7 +201,7 @@ def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
             )
     if wanted and not symbols.locations:
         raise PmuError(
-            f"{binary}: none of its {len(wanted)} executed instructions has a source location "
+            f"{binary}: none of its {len(wanted)} instructions has a source location "
             f"(stripped, or line tables only); compile it with {PROFILING_FLAGS}"
         )
     return symbols

@@ -7,7 +7,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,7 @@ def run_workload(
     stdin: Path | None = None,
     stdout: Path | None = None,
     cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> Finished:
     """Runs `argv`, and kills whatever of it is left at the end.
@@ -56,6 +57,7 @@ def run_workload(
       stdin: its standard input; empty when None.
       stdout: where its standard output goes; discarded when None.
       cwd: the working directory it runs in.
+      env: variables added to this process's environment.
       timeout_s: wall-clock limit in seconds.
 
     Raises:
@@ -73,6 +75,7 @@ def run_workload(
                 stdout=sink,
                 stderr=files.enter_context(diagnostics.open("wb")),
                 cwd=cwd,
+                env={**os.environ, **env} if env else None,
                 start_new_session=True,
             )
         except OSError as error:

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.pmu.coverage import Coverage, coverage, describe
+from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.profile import Profile
+
+
+@pytest.fixture(scope="module")
+def loaded(profile: Manifest) -> Profile:
+    """The test program's profile, in memory."""
+    return Profile.load(profile.path)
+
+
+@pytest.fixture(scope="module")
+def compiled(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compiles the test program without linking: compiled("-O2", "-emit-llvm")."""
+
+    def compile_it(*flags: str) -> Path:
+        output = tmp_path_factory.mktemp("object") / "workload.o"
+        clang = [llvm_tool("clang"), *PROFILING_FLAGS.split(), *flags]
+        run_command([*clang, "-c", source, "-o", output], timeout_s=60)
+        return output
+
+    return compile_it
+
+
+def shares(found: Coverage, event: str) -> tuple[float, float, float]:
+    lookups = next(lookups for known, lookups in found.counts if known.name == event)
+    total = lookups.total
+    return lookups.exact / total, lookups.flattened / total, lookups.missing / total
+
+
+def test_the_profiled_program_finds_all(loaded: Profile, workload: Path) -> None:
+    found = coverage(loaded, workload)
+    for event, lookups in found.counts:
+        located = loaded.samples.located[loaded.index[event.name]]
+        if event.kind == "sum":
+            assert (lookups.exact, lookups.total) == (located, located)
+    # Not everything was executed.
+    assert 0.5 < found.instructions.exact / found.instructions.total < 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("-O2",), ("-O2", "-ffunction-sections"), ("-O2", "-fPIC"), ("-O2", "-emit-llvm")],
+    ids=" ".join,
+)
+def test_same_level_finds_nearly_all(
+    flags: tuple[str, ...], loaded: Profile, compiled: Callable[..., Path]
+) -> None:
+    exact, _, missing = shares(coverage(loaded, compiled(*flags)), "instructions")
+    assert exact > 0.95
+    assert missing < 0.05
+
+
+def test_without_inlining_data_is_found_by_function(
+    loaded: Profile, compiled: Callable[..., Path]
+) -> None:
+    exact, flattened, _ = shares(coverage(loaded, compiled("-O0")), "loads")
+    assert exact > 0.3
+    assert exact + flattened > 0.5
+
+
+def test_text(loaded: Profile, workload: Path) -> None:
+    text = describe(coverage(loaded, workload), "workload")
+    assert text.startswith("workload: ")
+    assert "  llc-load-misses" in text
+    assert "100.0%" in text
+
+
+def test_unfit_files(loaded: Profile, compiled: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(PmuError, match="nothing: cannot be read: No such file"):
+        coverage(loaded, tmp_path / "nothing")
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(PmuError, match="text: neither an ELF file nor LLVM bitcode"):
+        coverage(loaded, tmp_path / "text")
+    with pytest.raises(PmuError, match=r"workload\.o: none of its \d+ instructions"):
+        coverage(loaded, compiled("-O2", "-g0"))
+    (tmp_path / "half").write_bytes(compiled("-O2", "-emit-llvm").read_bytes()[:1000])
+    with pytest.raises(CommandError, match="llc"):
+        coverage(loaded, tmp_path / "half")
