@@ -115,7 +115,7 @@ def print_comparison(comparison: Comparison) -> None:
         table.add_row(*_cells(module))
     table.add_section()
     table.add_row(*_total_cells(comparison))
-    Console(width=None if Console().is_terminal else 140).print(table)
+    Console(width=None if Console().is_terminal else 160).print(table)
 
 
 def _svg(figure: Any) -> str:

@@ -97,7 +97,7 @@ def update(state: State, noise: Vector, fitness: Vector, settings: Settings) -> 
 
 def generation(
     state: State, settings: Settings, evaluate: Evaluate[Task], tasks: Sequence[Task]
-) -> tuple[State, Vector]:
+) -> tuple[State, Vector, Vector]:
     """Measures one generation and steps.
 
     Perturbations and tasks are drawn from the seed and the generation's number alone, so that a
@@ -105,7 +105,8 @@ def generation(
     candidates see the same tasks (common random numbers), both signs of a pair the same noise.
 
     Returns:
-      The next state, and the fitness of the candidates, float64 [pairs, 2].
+      The next state, the fitness of the candidates, float64 [pairs, 2], and the weights of the
+      fittest, float64 [size].
     """
     random = np.random.default_rng(derive_seed(settings.seed, "generation", state.generation))
     noise = random.standard_normal((settings.pairs, state.mean.size))
@@ -113,4 +114,4 @@ def generation(
     chosen = [tasks[i] for i in sorted(random.choice(len(tasks), count, replace=False))]
     candidates = [state.mean + sign * settings.sigma * e for e in noise for sign in (1, -1)]
     fitness = np.asarray(evaluate(candidates, chosen), np.float64).reshape(settings.pairs, 2)
-    return update(state, noise, fitness, settings), fitness
+    return update(state, noise, fitness, settings), fitness, candidates[int(fitness.argmax())]

@@ -26,7 +26,7 @@ def test_climbs_to_the_optimum_of_noisy_tasks() -> None:
     settings = dataclasses.replace(SETTINGS, learning_rate=0.02)
     state = State.start(np.zeros(20))
     for _ in range(300):
-        state, _ = generation(state, settings, evaluate, TASKS)
+        state, _, _ = generation(state, settings, evaluate, TASKS)
     best = np.mean(TASKS, axis=0)
     assert np.linalg.norm(state.mean - best) < 0.25 * np.linalg.norm(best)
 
@@ -50,21 +50,23 @@ def test_ranks_share_ties_and_take_failures_as_worst() -> None:
 
 
 def test_equal_fitness_leaves_the_weights() -> None:
-    state, _ = generation(State.start(np.ones(5)), SETTINGS, lambda c, t: np.zeros(len(c)), TASKS)
+    state, _, _ = generation(
+        State.start(np.ones(5)), SETTINGS, lambda c, t: np.zeros(len(c)), TASKS
+    )
     np.testing.assert_array_equal(state.mean, np.ones(5))
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one() -> None:
     whole = State.start(np.zeros(20))
     for _ in range(6):
-        whole, _ = generation(whole, SETTINGS, evaluate, TASKS)
+        whole, _, _ = generation(whole, SETTINGS, evaluate, TASKS)
     part = State.start(np.zeros(20))
     for _ in range(3):
-        part, _ = generation(part, SETTINGS, evaluate, TASKS)
+        part, _, _ = generation(part, SETTINGS, evaluate, TASKS)
     adam = Adam(part.adam.steps, part.adam.first_moment.copy(), part.adam.second_moment.copy())
     part = State(part.mean.copy(), adam)
     for _ in range(3):
-        part, _ = generation(part, SETTINGS, evaluate, TASKS)
+        part, _, _ = generation(part, SETTINGS, evaluate, TASKS)
     np.testing.assert_array_equal(part.mean, whole.mean)
     np.testing.assert_array_equal(part.adam.second_moment, whole.adam.second_moment)
 
@@ -83,3 +85,15 @@ def test_candidates_are_antithetic_and_see_the_same_tasks() -> None:
     assert len(tasks) == 3
     for plus, minus in zip(candidates[::2], candidates[1::2], strict=True):
         np.testing.assert_allclose(plus + minus, 2 * mean)
+
+
+def test_the_fittest_candidate_is_returned() -> None:
+    seen: list[Vector] = []
+
+    def evaluate(candidates: Sequence[Vector], _: Sequence[Vector]) -> Vector:
+        seen.extend(candidates)
+        return np.array([-np.sum((candidate - 2.0) ** 2) for candidate in candidates])
+
+    _, fitness, fittest = generation(State.start(np.ones(5)), SETTINGS, evaluate, TASKS)
+    assert -np.sum((fittest - 2.0) ** 2) == fitness.max()
+    assert any(np.array_equal(fittest, candidate) for candidate in seen)

@@ -97,7 +97,8 @@ def default_config(problem: Problem) -> ConfigDict:
     # On modules with more decisions no candidate is compiled: one would take most of a small
     # budget. The warm start learns from them.
     config.max_decisions = 1000
-    # Warm start: see behavioural_cloning.Settings.
+    # Imitations to begin with; the one that costs least is taken. See behavioural_cloning.Settings.
+    config.warm_starts = 3
     config.warm_start_steps = 1000
     config.warm_start_batch = 512
     config.warm_start_learning_rate = 0.02
@@ -195,15 +196,14 @@ class _Training:
                 logging.info("already done: %s", self._output / "policy")
                 return self._result(checkpoint)
             logging.info("going on after generation %d", checkpoint.state.generation)
+            network = self._network(checkpoint.normalisation)
+            evaluator = self._evaluator(network)
         else:
             # The largest modules are too slow to compile hundreds of times, not to learn from.
             large = [m for m in measured if m.default.decisions > self._config.max_decisions]
-            checkpoint = self._warm_start([*training, *large], validation)
-        network = self._network(checkpoint.normalisation)
-        template = CandidateTemplate.make(network)
-        evaluator = Evaluator(self._compiler, template, self._pool, self._output / "failures")
-        if not checkpoint.record["curve"]:
-            checkpoint = self._measure_warm_start(checkpoint, evaluator, validation)
+            network, warm_starts = self._warm_starts([*training, *large])
+            evaluator = self._evaluator(network)
+            checkpoint = self._choose_warm_start(network, warm_starts, evaluator, validation)
         checkpoint = self._evolve(checkpoint, evaluator, training, validation)
         return self._publish(network, checkpoint)
 
@@ -267,36 +267,33 @@ class _Training:
     def _network(self, normalisation: Normalisation) -> Network:
         return Network(self._problem, self._with_pmu, tuple(self._config.hidden), normalisation)
 
-    def _warm_start(
-        self, training: Sequence[MeasuredModule], validation: Sequence[MeasuredModule]
-    ) -> Checkpoint:
-        """Imitates the compiler's own decisions on the training modules."""
+    def _evaluator(self, network: Network) -> Evaluator:
+        template = CandidateTemplate.make(network)
+        return Evaluator(self._compiler, template, self._pool, self._output / "failures")
+
+    def _warm_starts(
+        self, training: Sequence[MeasuredModule]
+    ) -> tuple[Network, list[npt.NDArray[np.float32]]]:
+        """Imitates the compiler's decisions on the training modules, from several beginnings."""
         inputs, decisions = self._default_decisions(training)
-        normalisation = fit_normalisation(inputs, self._problem, self._with_pmu)
-        network = self._network(normalisation)
-        settings = behavioural_cloning.Settings(
-            steps=self._config.warm_start_steps,
-            batch_size=self._config.warm_start_batch,
-            learning_rate=self._config.warm_start_learning_rate,
-            label_smoothing=self._config.label_smoothing,
-            seed=self._config.seed,
-        )
-        weights = behavioural_cloning.train(network, inputs, decisions, settings)
-        accuracy = behavioural_cloning.accuracy(
-            network, weights, *self._default_decisions(validation)
-        )
+        network = self._network(fit_normalisation(inputs, self._problem, self._with_pmu))
+        warm_starts = []
+        for number in range(self._config.warm_starts):
+            settings = behavioural_cloning.Settings(
+                steps=self._config.warm_start_steps,
+                batch_size=self._config.warm_start_batch,
+                learning_rate=self._config.warm_start_learning_rate,
+                label_smoothing=self._config.label_smoothing,
+                seed=derive_seed(self._config.seed, "warm start", number),
+            )
+            warm_starts.append(behavioural_cloning.train(network, inputs, decisions, settings))
         logging.info(
-            "warm start: %d weights from %d decisions; equals the compiler in %.1f%% of %d "
-            "decisions of the validation modules (%.1f%% where it acts, %.1f%% where not)",
+            "%d warm starts: %d weights from %d decisions",
+            len(warm_starts),
             network.size,
             len(decisions),
-            100 * accuracy.overall,
-            accuracy.rows,
-            100 * accuracy.active,
-            100 * accuracy.idle,
         )
-        record = {"warm_start_accuracy": accuracy.as_json(), "curve": []}
-        return Checkpoint(State.start(weights), weights, weights, normalisation, record)
+        return network, warm_starts
 
     def _default_decisions(
         self, modules: Sequence[MeasuredModule]
@@ -312,20 +309,41 @@ class _Training:
             inputs, decisions = {n: values[rows] for n, values in inputs.items()}, decisions[rows]
         return inputs, decisions
 
-    def _measure_warm_start(
+    def _choose_warm_start(
         self,
-        checkpoint: Checkpoint,
+        network: Network,
+        warm_starts: Sequence[npt.NDArray[np.float32]],
         evaluator: Evaluator,
         validation: Sequence[MeasuredModule],
     ) -> Checkpoint:
-        gain = float(evaluator.gains([checkpoint.warm_start], validation)[0])
-        logging.info("warm start: %+.3f%% on the validation modules", 100 * gain)
+        """Begins with the one that costs least: near-equal imitations can differ by per cents."""
+        gains = evaluator.gains(warm_starts, validation, f"{self._problem.name}: warm starts")
+        chosen = int(gains.argmax())
+        gain, weights = float(gains[chosen]), warm_starts[chosen]
         if gain == -np.inf:
             raise TrainingError(
-                "the warm start fails on all validation modules; see the warnings above"
+                "the warm starts fail on all validation modules; see the warnings above"
             )
+        accuracy = behavioural_cloning.accuracy(
+            network, weights, *self._default_decisions(validation)
+        )
+        logging.info(
+            "warm start %d: %+.3f%% on the validation modules (others %s); equals the compiler in "
+            "%.1f%% of %d decisions there (%.1f%% where it acts, %.1f%% where not)",
+            chosen,
+            100 * gain,
+            ", ".join(f"{100 * g:+.3f}%" for i, g in enumerate(gains) if i != chosen) or "none",
+            100 * accuracy.overall,
+            accuracy.rows,
+            100 * accuracy.active,
+            100 * accuracy.idle,
+        )
+        record = {"warm_start_accuracy": accuracy.as_json(), "curve": []}
         point = {"generation": 0, "validation": gain, "elapsed_s": self._elapsed()}
-        return self._save(checkpoint, point, checkpoint.warm_start, evaluator)
+        checkpoint = Checkpoint(
+            State.start(weights), weights, weights, network.normalisation, record
+        )
+        return self._save(checkpoint, point, {gain: weights}, evaluator)
 
     def _evolve(
         self,
@@ -350,10 +368,12 @@ class _Training:
             compilations = evaluator.compilations
             start = time.monotonic()
             evaluate = functools.partial(evaluator.gains, label=label)
-            state, fitness = evolution_strategies.generation(
+            state, fitness, fittest = evolution_strategies.generation(
                 checkpoint.state, self._settings, evaluate, training
             )
-            gain = float(evaluator.gains([state.mean], validation)[0])
+            # The step is an average over few candidates; with a small budget the fittest of them is
+            # often ahead of it.
+            gain, fittest_gain = evaluator.gains([state.mean, fittest], validation).tolist()
             rate = (evaluator.compilations - compilations) / (time.monotonic() - start)
             finite = fitness[np.isfinite(fitness)]
             point = {
@@ -361,21 +381,25 @@ class _Training:
                 "fitness_mean": float(finite.mean()) if finite.size else None,
                 "fitness_max": float(finite.max()) if finite.size else None,
                 "validation": gain if np.isfinite(gain) else None,
+                "validation_fittest": fittest_gain if np.isfinite(fittest_gain) else None,
                 "elapsed_s": self._elapsed(),
             }
             moved = dataclasses.replace(checkpoint, state=state)
-            checkpoint = self._save(moved, point, state.mean, evaluator)
+            measured = {gain: state.mean, fittest_gain: fittest}
+            checkpoint = self._save(moved, point, measured, evaluator)
             per_generation = (time.monotonic() - begin) / (done + 1)
             left = per_generation * (config.generations - state.generation)
             if config.budget_s:
                 left = min(left, max(config.budget_s - self._elapsed(), 0.0))
             logging.info(
-                "%s: candidates %+.3f%% (best %+.3f%%), validation %+.3f%% (best %+.3f%% at %d), "
+                "%s: candidates %+.3f%% (best %+.3f%%), validation %+.3f%%, fittest candidate "
+                "%+.3f%% (best so far %+.3f%% at %d), "
                 "%.1f compilations/s, %.0f s left",
                 label,
                 100 * (point["fitness_mean"] or 0.0),
                 100 * (point["fitness_max"] or 0.0),
                 100 * gain,
+                100 * fittest_gain,
                 100 * checkpoint.record["best_gain"],
                 checkpoint.record["best_generation"],
                 rate,
@@ -387,16 +411,16 @@ class _Training:
         self,
         checkpoint: Checkpoint,
         point: Mapping[str, Any],
-        weights: npt.NDArray[Any],
+        measured: Mapping[float, npt.NDArray[Any]],
         evaluator: Evaluator,
     ) -> Checkpoint:
-        """Stores the state with the curve's next point; `weights` are what it measured."""
+        """Stores the state with the curve's next point; `measured` has weights by their gain."""
         record = dict(checkpoint.record)
         record["curve"] = [*record["curve"], dict(point)]
-        gain = point["validation"]
+        gain = max(measured)
         best = checkpoint.best
-        if gain is not None and gain > record.get("best_gain", -np.inf):
-            best = to_grid(weights)
+        if gain > record.get("best_gain", -np.inf):
+            best = to_grid(measured[gain])
             record |= {"best_gain": gain, "best_generation": point["generation"]}
         record["compilations"] = record.get("compilations", 0) + evaluator.compilations
         record["failures"] = record.get("failures", 0) + evaluator.failures
