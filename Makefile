@@ -17,7 +17,8 @@ build: bootstrap ## build patched clang, opt and llc without models, in build/to
 	@$(COP) toolchain build --set=dev
 
 demo: bootstrap ## the whole way on a real program: profile, corpus, training, release compiler, report
-	@$(MAKE) --no-print-directory -f tools/demo.mk
+	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
+	  $(MAKE) --no-print-directory -f tools/demo.mk
 
 check: ## bootstrap, overlay build, lint, types, lit tests, pytest, upstream's lit tests
 	@tools/check

@@ -16,7 +16,7 @@ SEED := 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo toolchain
+.PHONY: demo toolchain release
 
 headline = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
 
@@ -24,7 +24,10 @@ demo: $(OUT)/report.html
 	$(call headline,done)
 	@echo 'Tables and plots: $<'
 	@echo 'The clang with both policies inside: build/toolchain/release/bin/clang'
-	@echo 'Use it: clang -Oz -mllvm -enable-ml-inliner=release -mllvm -pmu-profile=$(PROFILE) ...'
+	@echo 'Use it (zstd and Lua are compiled so above):'
+	@echo '  build/toolchain/release/bin/clang -Oz -g -fdebug-info-for-profiling \'
+	@echo '    -mllvm -enable-npm-pgo-inline-deferral=false -mllvm -enable-ml-inliner=release \'
+	@echo '    -mllvm -regalloc-enable-advisor=release -mllvm -pmu-profile=$(PROFILE) -c FILE.c'
 
 # Takes a second when nothing changed; it knows better than file dates whether something did.
 toolchain:
@@ -56,14 +59,16 @@ $(POLICIES): $(OUT)/%/policy/model.json: \
 	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
 	  --output=$(OUT)/$* --generations=$(GENERATIONS) --budget=$(BUDGET) --seed=$(SEED)
 
-$(OUT)/release.stamp: $(POLICIES) | toolchain
+# Like `toolchain`, asked each time: a change of the patches must not leave an old compiler behind.
+release: $(POLICIES) toolchain
 	$(call headline,both policies ahead of time into clang and opt and llc)
 	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/policy \
 	  --evict_model=$(OUT)/regalloc-evict/policy
-	@touch $@
+build/toolchain/release/bin/clang: release ;
 
 COMPARISONS := $(PROBLEMS:%=$(OUT)/%.comparison.json)
-$(COMPARISONS): $(OUT)/%.comparison.json: $(OUT)/%/policy/model.json $(OUT)/release.stamp
+$(COMPARISONS): $(OUT)/%.comparison.json: $(OUT)/%/policy/model.json \
+    build/toolchain/release/bin/clang
 	$(call headline,$* on held-out modules)
 	$(COP) compare --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/policy \
 	  --profile=$(PROFILE) --output=$@

@@ -68,8 +68,12 @@ def run(argv: Sequence[str]) -> int:
         print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
         return _EXIT_USAGE
     except KeyboardInterrupt:
-        print(f"{label}: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print(f"{label}: interrupted; nothing unfinished is left behind", file=sys.stderr)
         return _EXIT_INTERRUPTED
+    except OSError as error:
+        # A full disk, a folder without permission: where it was met does not matter to the user.
+        print(f"{label}: error: {error}", file=sys.stderr)
+        return _EXIT_FAILURE
     except Exception as error:
         # The package's own exceptions are messages to the user; any other is a bug of ours and
         # shows where it is.

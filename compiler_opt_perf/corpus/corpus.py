@@ -73,6 +73,8 @@ class Corpus:
             raise CorpusError(
                 f"{path}: not found; make a corpus with `cop corpus extract --output={directory}`"
             ) from None
+        except OSError as error:
+            raise CorpusError(f"{path}: {error.strerror}") from error
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise CorpusError(f"{path}: not JSON: {error}; extract the corpus again") from error
         names = description.get("modules") if isinstance(description, dict) else None
@@ -102,6 +104,8 @@ def _load_module(directory: Path, name: str) -> Module:
             f"{error.filename}: {error.strerror}; {DESCRIPTION} lists module {name}: "
             "extract the corpus again"
         ) from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{command}: not UTF-8 ({error}); extract the corpus again") from error
     if magic != BITCODE_MAGIC:
         raise CorpusError(f"{bitcode}: not LLVM bitcode; extract the corpus again")
     if words[:1] != ["-cc1"]:

@@ -44,6 +44,7 @@ def test_modules_come_in_order_with_their_commands(directory: Path) -> None:
         ("p/b.bc", b"", "p/b.bc: not LLVM bitcode"),
         ("p/b.bc", None, "p/b.bc: No such file.*extract the corpus again"),
         ("p/b.cmd", b"clang -O2", "p/b.cmd: expected arguments that begin with -cc1"),
+        ("p/b.cmd", b"-cc1\0\xff", "p/b.cmd: not UTF-8"),
         ("p/b.cmd", None, "p/b.cmd: No such file"),
     ],
 )

@@ -188,9 +188,10 @@ def build_program(
             timeout_s=_TIMEOUT_S,
         )
     binary.chmod(0o755)
-    write_json(output / "compile_commands.json", commands)
     logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)
     workload_input = _write_input(program, tree, output / "input")
+    # The last of the results: whoever finds it finds the others.
+    write_json(output / "compile_commands.json", commands)
     return BuiltProgram(binary, output / "compile_commands.json", workload_input)
 
 

@@ -10,7 +10,7 @@ training judges policies in one mode and users run them in the other.
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,13 @@ class _Job:
     litert_library: Path
     model: Path
     profile: Path | None
+
+
+@dataclass(frozen=True)
+class _TimingJob:
+    module: Module
+    clang: Path
+    options: tuple[str, ...]
     repetitions: int
 
 
@@ -95,14 +102,14 @@ def _compare_module(job: _Job) -> ModuleComparison:
     with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
         scratch = Path(folder)
 
-        def compile_to(name: str, clang: Path, options: Sequence[str]) -> tuple[Path, float]:
+        def compile_to(name: str, clang: Path, options: Sequence[str]) -> Path:
             target = scratch / name
-            done = run_command(
+            run_command(
                 module.compile_command(clang, target, options),
                 timeout_s=_TIMEOUT_S,
                 env={"LLVM_LITERT_LIBRARY": str(job.litert_library)},
             )
-            return target, done.seconds
+            return target
 
         def score(options: Sequence[str], log: Path) -> float | None:
             if not problem.score_in_log:
@@ -115,11 +122,11 @@ def _compare_module(job: _Job) -> ModuleComparison:
             scratch / "development.yaml",
         )
         policy_log, default_log = scratch / "policy.log", scratch / "default.log"
-        in_release, _ = compile_to(
+        in_release = compile_to(
             "release.o", job.release_clang, [*release, *remark_options(problem, release_remarks)]
         )
         development = for_clang(problem.development_options(model=job.model, profile=job.profile))
-        in_development, _ = compile_to(
+        in_development = compile_to(
             "development.o",
             job.development_clang,
             [*development, *remark_options(problem, development_remarks)],
@@ -132,14 +139,10 @@ def _compare_module(job: _Job) -> ModuleComparison:
         if image != in_development.read_bytes():
             raise ComparisonError(f"{module.name}: release and development mode objects differ")
 
-        seconds_default, seconds_policy = [], []
-        for _ in range(job.repetitions):
-            default_object, seconds = compile_to("default.o", job.release_clang, [])
-            seconds_default.append(seconds)
-            policy_object, seconds = compile_to("policy.o", job.release_clang, release)
-            seconds_policy.append(seconds)
-            if policy_object.read_bytes() != image:
-                raise ComparisonError(f"{module.name}: compiling it again gave another object")
+        default_object = compile_to("default.o", job.release_clang, [])
+        policy_object = compile_to("policy.o", job.release_clang, release)
+        if policy_object.read_bytes() != image:
+            raise ComparisonError(f"{module.name}: compiling it again gave another object")
 
         pmu = count_pmu(decisions)
         return ModuleComparison(
@@ -161,9 +164,20 @@ def _compare_module(job: _Job) -> ModuleComparison:
             with_pmu=len(decisions) - pmu["missing"],
             exact=pmu["exact"],
             differing=sum(decision.chosen != decision.default for decision in decisions),
-            seconds_default=statistics.median(seconds_default),
-            seconds_policy=statistics.median(seconds_policy),
+            seconds_default=0.0,
+            seconds_policy=0.0,
         )
+
+
+def _time_module(job: _TimingJob) -> tuple[float, float]:
+    """Medians of the seconds without and with the job's options, from interleaved compilations."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
+        for _ in range(job.repetitions):
+            for options, times in zip(((), job.options), seconds, strict=True):
+                command = job.module.compile_command(job.clang, Path(folder) / "a.o", options)
+                times.append(run_command(command, timeout_s=_TIMEOUT_S).seconds)
+    return statistics.median(seconds[0]), statistics.median(seconds[1])
 
 
 @dataclass(frozen=True)
@@ -238,22 +252,19 @@ def compare(
       CommandError: a compilation failed; it says how to reproduce it.
     """
     jobs = [
-        _Job(
-            module,
-            problem,
-            release_clang,
-            development_clang,
-            litert_library,
-            model,
-            profile,
-            repetitions,
-        )
+        _Job(module, problem, release_clang, development_clang, litert_library, model, profile)
         for module in corpus.modules
     ]
+    options = tuple(for_clang(problem.release_options(profile=profile)))
+    timings = [_TimingJob(module, release_clang, options, repetitions) for module in corpus.modules]
     with Pool(workers) as pool:
         outcomes = pool.map(_compare_module, jobs, label=f"comparing on {len(jobs)} modules")
-        return Comparison(
-            problem.name,
-            problem.optimization_level,
-            tuple(outcome.get() for outcome in outcomes),
-        )
+        rows = [outcome.get() for outcome in outcomes]
+    # One at a time, so that compilations do not slow each other down.
+    with Pool(1) as pool:
+        times = pool.map(_time_module, timings, label=f"timing {len(jobs)} modules")
+    timed = [
+        replace(row, seconds_default=outcome.get()[0], seconds_policy=outcome.get()[1])
+        for row, outcome in zip(rows, times, strict=True)
+    ]
+    return Comparison(problem.name, problem.optimization_level, tuple(timed))

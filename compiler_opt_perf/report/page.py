@@ -33,6 +33,13 @@ _COLUMNS = (
     "compile time",
 )
 
+# Columns of a training curve, and what they are called in the plot.
+_CURVES = {
+    "fitness_mean": "candidates, mean",
+    "validation": "mean weights, validation",
+    "validation_fittest": "fittest candidate, validation",
+}
+
 
 class ReportError(Exception):
     """A comparison or a training curve that cannot be read."""
@@ -70,7 +77,7 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
             # Generation 0, the warm start, has no candidates; others may have none that works.
-            rows.append({key: row.get(key) for key in ("fitness_mean", "validation")})
+            rows.append({key: row.get(key) for key in _CURVES})
             rows[-1]["generation"] = row["generation"]
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ReportError(f"{path}:{number}: not a row of a training curve: {error}") from error
@@ -152,8 +159,10 @@ def _bars(comparison: Comparison) -> str:
 def _curve(rows: Sequence[dict[str, Any]]) -> str:
     figure = matplotlib.figure.Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots()
-    for key, label in (("fitness_mean", "candidates, mean"), ("validation", "policy, validation")):
+    for key, label in _CURVES.items():
         points = [(row["generation"], 100 * row[key]) for row in rows if row[key] is not None]
+        if not points:
+            continue
         axes.plot(*zip(*points, strict=True), marker=".", label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("generation")

@@ -21,6 +21,8 @@ from compiler_opt_perf.policies.problem import Problem
 _OBSERVATION = b'{"observation":'
 _OUTCOME = b'{"outcome":'
 _CONTEXT = b'{"context":'
+# Beyond any tensor of the compiler; a larger one is damage.
+_LARGEST_EXTENT = 1 << 20
 _NUMPY_TYPES = {
     "float": "<f4",
     "double": "<f8",
@@ -145,9 +147,9 @@ class _Reader:
         if not self._content:
             raise self._error("empty; the compilation ended before its first decision")
         header = self._json(self._line())
-        observation_type = np.dtype([self._tensor(t) for t in _get(header, "features", list)])
+        observation_type = self._record(_get(header, "features", list))
         reward = _get(header, "score", dict)
-        reward_type = np.dtype([self._tensor(reward)]) if reward is not None else None
+        reward_type = self._record([reward]) if reward is not None else None
         if not observation_type.names:
             raise self._error("the header lists no features", at=0)
 
@@ -220,12 +222,21 @@ class _Reader:
             raise self._error("expected a JSON object", at=start)
         return value
 
+    def _record(self, specs: list[Any]) -> np.dtype[np.void]:
+        """The type of tensors that lie one behind the other."""
+        try:
+            return np.dtype([self._tensor(spec) for spec in specs])
+        except ValueError as error:
+            raise self._error(f"the header's tensors make no record: {error}", at=0) from error
+
     def _tensor(self, spec: Any) -> tuple[str, str, tuple[int, ...]]:
         try:
             name, kind = str(spec["name"]), _NUMPY_TYPES[spec["type"]]
             shape = tuple(int(extent) for extent in spec["shape"])
         except (TypeError, KeyError, ValueError) as error:
             raise self._error(f"malformed tensor {spec!r} in the header", at=0) from error
+        if not all(1 <= extent <= _LARGEST_EXTENT for extent in shape):
+            raise self._error(f"impossible shape {list(shape)} of {name!r} in the header", at=0)
         return name, kind, shape
 
     def _check_outcomes(

@@ -110,6 +110,22 @@ def test_damaged_logs_are_errors(tmp_path: Path, content: bytes, message: str) -
         read_log(write(tmp_path, content))
 
 
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        ({"name": "a", "type": "int64_t", "shape": [1]}, "make no record"),
+        ({"name": "c", "type": "int64_t", "shape": [-1]}, "impossible shape"),
+        ({"name": "c", "type": "int64_t", "shape": [0]}, "impossible shape"),
+        ({"name": "c", "type": "int64_t", "shape": [99999999999]}, "impossible shape"),
+        ({"name": "c", "type": "int63_t", "shape": [1]}, "malformed tensor"),
+    ],
+)
+def test_damaged_headers_are_errors(tmp_path: Path, tensor: object, message: str) -> None:
+    header = {**HEADER, "features": [*HEADER["features"], tensor]}
+    with pytest.raises(LogError, match=f"byte 0: .*{message}"):
+        read_log(write(tmp_path, log_bytes(header=header)))
+
+
 def test_every_truncation_is_an_error_or_a_shorter_log(tmp_path: Path) -> None:
     boundaries = 0
     for length in range(len(GOOD)):

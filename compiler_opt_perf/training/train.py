@@ -220,7 +220,12 @@ class _Training:
         }
         path = self._output / "inputs.json"
         if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                before = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, TypeError) as error:
+                raise TrainingError(
+                    f"{path}: damaged ({error}); remove the folder {self._output} to start again"
+                ) from error
             different = [key for key in inputs if inputs[key] != before.get(key)]
             if different:
                 raise TrainingError(
@@ -371,6 +376,11 @@ class _Training:
             state, fitness, fittest = evolution_strategies.generation(
                 checkpoint.state, self._settings, evaluate, training
             )
+            if not np.isfinite(fitness).any():
+                raise TrainingError(
+                    f"generation {number + 1}: every candidate failed on every module; remove the "
+                    "cause that the warnings above tell, and run the same command to go on"
+                )
             # The step is an average over few candidates; with a small budget the fittest of them is
             # often ahead of it.
             gain, fittest_gain = evaluator.gains([state.mean, fittest], validation).tolist()
