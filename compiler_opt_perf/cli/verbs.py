@@ -361,11 +361,18 @@ def _define_compare(values: flags.FlagValues) -> None:
 
 def _compare(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.report.comparison import compare
     from compiler_opt_perf.report.page import print_comparison
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     _no_arguments(arguments)
+    model = _required_path(values, "model")
+    # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
+    if (model / "model.json").exists():
+        problem = load(model).network.problem.name
+        if problem != values.problem:
+            raise UsageError(f"--model={model}: a policy for {problem}, not {values.problem}")
     development = Toolchain.load(_required_path(values, "development"))
     comparison = compare(
         PROBLEMS[values.problem],
@@ -373,7 +380,7 @@ def _compare(values: Any, arguments: list[str]) -> None:
         release_clang=Toolchain.load(_required_path(values, "release")).clang,
         development_clang=development.clang,
         litert_library=development.litert_library,
-        model=_required_path(values, "model"),
+        model=model,
         profile=_path(values, "profile"),
         repetitions=values.repetitions,
     )

@@ -22,6 +22,9 @@ from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.report.remarks import Decision, count_pmu, read_decisions, remark_options
 from compiler_opt_perf.training.log import read_log
 
+FORMAT = "compiler-opt-perf/comparison"
+VERSION = 1
+
 _TIMEOUT_S = 300.0
 
 
@@ -217,6 +220,8 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """The comparison with its total, for `write_json`."""
         return {
+            "format": FORMAT,
+            "version": VERSION,
             "problem": self.problem,
             "level": self.level,
             "total": asdict(self.total()),

@@ -15,7 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from compiler_opt_perf.execution.files import write_text
-from compiler_opt_perf.report.comparison import Comparison, ModuleComparison, ratio
+from compiler_opt_perf.report.comparison import (
+    FORMAT,
+    VERSION,
+    Comparison,
+    ModuleComparison,
+    ratio,
+)
 
 matplotlib.use("Agg")
 # Fixed ids and no date make the same figures the same bytes.
@@ -49,6 +55,8 @@ def read_comparison(path: Path) -> Comparison:
     """Reads what `Comparison.to_json` wrote. Raises ReportError that names the file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        if (value["format"], value["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"expected format {FORMAT}, version {VERSION}")
         names = {field.name for field in fields(ModuleComparison)}
         modules = []
         for row in value["modules"]:

@@ -76,8 +76,11 @@ def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None
         "",
         "{",
         "[]",
-        '{"problem": "x", "level": "-Oz", "modules": []}',
-        '{"modules": [{"name": 1}]}',
+        "{}",
+        json.dumps(INLINE.to_json() | {"version": 2}),
+        json.dumps(INLINE.to_json() | {"modules": []}),
+        json.dumps(INLINE.to_json() | {"modules": [{"name": "a"}]}),
+        json.dumps(INLINE.to_json())[:-20],
     ],
 )
 def test_damaged_comparison_is_named(tmp_path: Path, damage: str) -> None:
