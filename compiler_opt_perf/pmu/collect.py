@@ -111,19 +111,18 @@ def collect(
                 path = os.environ.get("LD_LIBRARY_PATH")
                 env["LD_LIBRARY_PATH"] = f"{copies}:{path}" if path else str(copies)
             logging.info("%s: running under %s", program.name, collector.tool)
-            with _stage("simulation"):
-                dumps = callgrind.simulate(
-                    copies / program.name,
-                    arguments,
-                    directory,
-                    geometry,
-                    stdin=stdin,
-                    stdout=stdout,
-                    cwd=cwd,
-                    env=env,
-                    timeout_s=timeout_s,
-                    expected_status=expected_status,
-                )
+            dumps = callgrind.simulate(
+                copies / program.name,
+                arguments,
+                directory,
+                geometry,
+                stdin=stdin,
+                stdout=stdout,
+                cwd=cwd,
+                env=env,
+                timeout_s=timeout_s,
+                expected_status=expected_status,
+            )
             size = sum(path.stat().st_size for path in dumps)
             with _stage(f"reading {size / 1e6:.1f} MB of counts"):
                 dump = callgrind.read_dumps(dumps, copy)
