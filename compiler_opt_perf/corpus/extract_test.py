@@ -8,33 +8,18 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
 from compiler_opt_perf.corpus.programs import PROFILING_FLAGS, PROGRAMS, program_sources
+from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.toolchain.source import debian_source
 
 CLANG = Path("/usr/bin/clang-19")
-MODULES = ("src/lstring.c", "src/ltable.c", "src/lvm.c", "src/lgc.c")
+MODULES = ("lstring", "ltable", "lvm", "lgc")
 
 
 @pytest.fixture(scope="module")
 def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """compile_commands.json for some of Lua's modules, as a CMake build would write it."""
-    program = PROGRAMS["lua"]
-    tree = debian_source(program.source_package)
     folder = tmp_path_factory.mktemp("lua")
-    for name, text in program.generated:
-        (folder / name).write_text(text)
-    commands = [
-        {
-            "directory": str(tree),
-            "file": source,
-            "command": f"clang {' '.join((*PROFILING_FLAGS, *program.flags))} -I{folder} -O2"
-            f" -MD -MF {folder}/deps.d -c {source} -o {folder}/x.o",
-        }
-        for source in MODULES
-    ]
-    path = folder / "compile_commands.json"
-    path.write_text(json.dumps(commands))
-    return path
+    return lua_compile_commands(folder, MODULES, ["-O2", *PROFILING_FLAGS])
 
 
 def _extract(commands: Path, output: Path, stage: str, opt_level: str = "-Oz") -> tuple[int, int]:

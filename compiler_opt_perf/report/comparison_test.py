@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares upstream's mock eviction policy, compiled in and as a .tflite file, on real modules."""
 
-import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -10,36 +9,23 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.corpus.programs import PROGRAMS
+from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.policies.export import convert_to_tflite
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.report.comparison import Comparison, ComparisonError, compare, ratio
 from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
 from compiler_opt_perf.toolchain.layout import BUILD
-from compiler_opt_perf.toolchain.source import debian_source
 
 EVICT = PROBLEMS["regalloc-evict"]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    program = PROGRAMS["lua"]
-    tree = debian_source(program.source_package)
     folder = tmp_path_factory.mktemp("corpus")
-    for name, text in program.generated:
-        (folder / name).write_text(text)
-    commands = [
-        {
-            "directory": str(tree),
-            "file": f"src/{name}.c",
-            "arguments": ["clang", *program.flags, f"-I{folder}", "-c", f"src/{name}.c"],
-        }
-        for name in ("lcode", "lmem", "llex", "ltm")
-    ]
-    (folder / "compile_commands.json").write_text(json.dumps(commands))
+    commands = lua_compile_commands(folder, ["lcode", "lmem", "llex", "ltm"])
     extract_corpus(
-        {"lua": folder / "compile_commands.json"},
+        {"lua": commands},
         folder / "corpus",
         clang=stock_tool("clang"),
         opt_level=EVICT.optimization_level,

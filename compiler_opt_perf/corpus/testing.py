@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""For tests: compilations of a real program."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from compiler_opt_perf.corpus.programs import PROGRAMS
+from compiler_opt_perf.toolchain.source import debian_source
+
+
+def lua_compile_commands(folder: Path, names: Sequence[str], flags: Sequence[str] = ()) -> Path:
+    """Writes `folder/compile_commands.json` for modules of Lua, as a CMake build would write it.
+
+    Args:
+      names: of source files, without folder and suffix, for example "lvm".
+      flags: of the compiler, before Lua's own.
+    """
+    program = PROGRAMS["lua"]
+    tree = debian_source(program.source_package)
+    for name, text in program.generated:
+        (folder / name).write_text(text)
+    commands = []
+    for name in names:
+        source = f"src/{name}.c"
+        words = ["clang", *flags, *program.flags, f"-I{folder}", "-MD", "-MF", f"{folder}/{name}.d"]
+        words += ["-c", source, "-o", f"{folder}/{name}.o"]
+        commands.append({"directory": str(tree), "file": source, "command": shlex.join(words)})
+    path = folder / "compile_commands.json"
+    path.write_text(json.dumps(commands))
+    return path
