@@ -19,7 +19,10 @@ from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import EVENTS, Event
 from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.pmu.report import show as show_profile
 from compiler_opt_perf.pmu.sample_profile import SampleProfile
 
 Show = Callable[[Path], dict[str, Any]]
@@ -342,6 +345,16 @@ def test_libraries_are_reported(
         collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
     assert "of the instructions were executed in /" in caplog.text
     assert "libc.so.6, which is not profiled" in caplog.text
+
+
+def test_an_event_is_one_row(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Event("l1-store-misses", "sum", "misses", callgrind="D1mw")
+    monkeypatch.setattr("compiler_opt_perf.pmu.callgrind.EVENTS", (*EVENTS, row))
+    manifest = collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert manifest.event("l1-store-misses").located > 0
+    assert "\nl1-store-misses  " in show_profile(Profile.load(manifest.path), 1)
 
 
 # Programs in several parts

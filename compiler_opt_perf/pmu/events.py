@@ -66,12 +66,14 @@ class Rate:
       name: as in the manifest.
       numerator, denominator: names of events of kind "sum". A sum must never be divided by a max.
       prior_strength: a, in counts of the denominator.
+      unit: what it is a rate of.
     """
 
     name: str
     numerator: str
     denominator: str
     prior_strength: float
+    unit: str = ""
 
 
 EVENTS = (
@@ -181,7 +183,13 @@ EVENTS = (
 )
 
 RATES = (
-    Rate("llc-miss-probability", "llc-load-misses", "loads", 16.0),
-    Rate("branch-mispredict-rate", "conditional-branch-mispredicts", "conditional-branches", 16.0),
-    Rate("icache-miss-rate", "icache-misses", "instructions", 1000.0),
+    Rate("llc-miss-probability", "llc-load-misses", "loads", 16.0, "misses per load"),
+    Rate(
+        "branch-mispredict-rate",
+        "conditional-branch-mispredicts",
+        "conditional-branches",
+        16.0,
+        "mispredicts per conditional branch",
+    ),
+    Rate("icache-miss-rate", "icache-misses", "instructions", 1000.0, "misses per instruction"),
 )

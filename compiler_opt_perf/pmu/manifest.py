@@ -330,6 +330,7 @@ class _Fields:
             self.get("numerator", str),
             self.get("denominator", str),
             self.get("prior_strength", float),
+            self.get("unit", str) if "unit" in self else "",
         )
         for role in ("numerator", "denominator"):
             name = getattr(rate, role)

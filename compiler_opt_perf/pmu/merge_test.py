@@ -52,7 +52,7 @@ def test_merged_runs_are_one_longer_run(
 def test_merging_one_profile_copies_it(
     runs: dict[int, Manifest], show: Show, tmp_path: Path
 ) -> None:
-    merged = merge([runs[2].path], tmp_path / "copy.pmu.json")
+    merged = merge([runs[2].path], tmp_path / "new" / "copy.pmu.json")
     for event in merged.events:
         assert show(merged.file(event)) == show(runs[2].file(runs[2].event(event.name)))
     assert merged.rates == runs[2].rates

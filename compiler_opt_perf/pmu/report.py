@@ -42,7 +42,8 @@ def summarize(manifest: Manifest) -> str:
     for rate in manifest.rates:
         numerator = manifest.event(rate.numerator).located
         denominator = manifest.event(rate.denominator).located
-        lines.append(f"{rate.name:32}{_percent(numerator, denominator):>16}")
+        unit = f"  {rate.unit}" if rate.unit else ""
+        lines.append(f"{rate.name:32}{_percent(numerator, denominator):>16}{unit}")
     return "\n".join(lines) + "\n"
 
 

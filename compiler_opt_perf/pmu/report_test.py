@@ -34,7 +34,9 @@ def test_summary(profile: Manifest) -> None:
     assert f"{profile.event('loads').total:,}" in loads
     assert "%" in loads
     for rate in profile.rates:
-        assert any(line.startswith(rate.name) and line.endswith("%") for line in lines)
+        assert any(
+            line.startswith(rate.name) and line.endswith(f"%  {rate.unit}") for line in lines
+        )
 
 
 def test_counts_in_memory_are_those_of_the_files(loaded: Profile) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiler_opt_perf.execution.files import atomic_write, sha256
+from compiler_opt_perf.execution.files import FileWriteError, atomic_write, sha256
 from compiler_opt_perf.pmu.events import RATES, Rate
 from compiler_opt_perf.pmu.manifest import (
     SUFFIX,
@@ -83,8 +83,14 @@ def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Keeps other runs from writing profiles into `folder` meanwhile."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Keeps other runs from writing profiles into `folder` meanwhile; makes it if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise FileWriteError(
+            f"{folder}: no file can be made in it: {error.strerror}; choose another output folder"
+        ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
