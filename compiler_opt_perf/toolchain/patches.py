@@ -10,13 +10,15 @@ import hashlib
 import re
 import shutil
 import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory, write_text
+from compiler_opt_perf.execution.files import atomic_directory, atomic_write, write_text
 from compiler_opt_perf.toolchain.layout import (
     BUILD,
     LLVM_VERSION,
@@ -107,7 +109,7 @@ class PatchedTree:
         Raises:
           PatchError: a patch does not apply, or work would be lost.
         """
-        with exclusive(self.directory.with_name(self.directory.name + ".lock")):
+        with self._lock():
             if not (self.directory / ".git").is_dir():
                 with atomic_directory(self.directory) as partial:
                     fresh = PatchedTree(self.series, self.source, partial)
@@ -128,32 +130,27 @@ class PatchedTree:
           The patch files written.
 
         Raises:
-          PatchError: edits are not committed, or the history is not a line from the base.
+          PatchError: the series is not the one that was applied, edits are not committed, or the
+            history is not a line from the base.
         """
-        edits = self._git("status", "--porcelain").strip()
-        if edits:
-            raise PatchError(
-                f"{self.directory}: these edits are in no commit yet; commit them (git commit, or "
-                f"git commit --fixup and git rebase -i {_BASE}), then refresh:\n{edits}"
-            )
-        if self._git("merge-base", _BASE, "HEAD").strip() != self._resolve(_BASE) or self._git(
-            "rev-list", "--merges", f"{_BASE}..HEAD"
-        ):
-            raise PatchError(
-                f"{self.directory}: its history is not one line of commits from the pristine "
-                f"source; rebase it: git rebase {_BASE}"
-            )
-        with tempfile.TemporaryDirectory(dir=self.series.directory.parent) as name:
-            files = self._format_patches("HEAD", Path(name))
-            kept = {file.name for file in files}
-            for old in self.series.directory.glob("*.patch"):
-                if old.name not in kept:
-                    old.unlink()
-            for file in files:
-                shutil.copyfile(file, self.series.directory / file.name)
-        write_text(self.series.directory / "series", "".join(f"{file.name}\n" for file in files))
-        self._git("update-ref", _APPLIED, "HEAD")
-        self._stamp().write_text(self._key())
+        with self._lock():
+            self._refuse_to_overwrite_series()
+            edits = self._git("status", "--porcelain").strip()
+            if edits:
+                raise PatchError(
+                    f"{self.directory}: these edits are in no commit yet; commit them (git commit, "
+                    f"or git commit --fixup and git rebase -i {_BASE}), then refresh:\n{edits}"
+                )
+            if self._git("merge-base", _BASE, "HEAD").strip() != self._resolve(_BASE) or self._git(
+                "rev-list", "--merges", f"{_BASE}..HEAD"
+            ):
+                raise PatchError(
+                    f"{self.directory}: its history is not one line of commits from the pristine "
+                    f"source; rebase it: git rebase {_BASE}"
+                )
+            self._write_series()
+            self._git("update-ref", _APPLIED, "HEAD")
+            write_text(self._stamp(), self._key())
         return self.series.patches()
 
     def verify(self) -> None:
@@ -164,7 +161,7 @@ class PatchedTree:
         """
         self.apply()
         patches = self.series.patches()
-        with tempfile.TemporaryDirectory() as name:
+        with self._lock(), tempfile.TemporaryDirectory() as name:
             expected = self._format_patches(self._commit_series(), Path(name))
             for patch, canonical in zip(patches, expected, strict=True):
                 if patch.name != canonical.name:
@@ -216,7 +213,7 @@ class PatchedTree:
         with open(patch, "rb") as stream:
             try:
                 # -b keeps prefixes such as [MLGO] in the subject.
-                info = run_command(["git", "mailinfo", "-b", message, diff], stdin=stream).stdout
+                info = self._git("mailinfo", "-b", str(message), str(diff), stdin=stream)
             except CommandError as error:
                 raise PatchError(f"{patch}: no patch in git format-patch form: {error}") from error
         header = dict(line.split(": ", 1) for line in info.splitlines() if ": " in line)
@@ -248,27 +245,78 @@ class PatchedTree:
         )
         return (
             f"{patch}: does not apply to LLVM {LLVM_VERSION} with the patches before it: {where}. "
-            f"Take it and the later ones out of {self.series.directory / 'series'}, run "
-            f"tools/patches apply, put it right in {self.directory} with git am --3way, and run "
-            "tools/patches refresh"
+            f"Move it and the later ones to another folder, with their lines of "
+            f"{self.series.directory / 'series'}, run tools/patches apply, bring them back in "
+            f"{self.directory} with git am --3way, and run tools/patches refresh"
         )
 
     def _check_out(self, commit: str) -> None:
+        # Without the stamp the tree counts as unfinished: when this is killed, the next run checks
+        # out again. Only then may git have left its lock; any other is of a git that is running.
+        lock = self.directory / ".git" / "index.lock"
+        if not self._stamp().is_file():
+            lock.unlink(missing_ok=True)
+        elif lock.exists():
+            raise PatchError(
+                f"{lock}: another git is at work in the tree; wait for it, or remove the file if "
+                "none runs"
+            )
+        self._stamp().unlink(missing_ok=True)
         # reset --hard writes only the files that differ, so that ninja rebuilds only those.
         self._git("reset", "--quiet", "--hard", commit)
         self._git("clean", "--quiet", "--force", "-d")
         self._git("update-ref", _APPLIED, commit)
-        self._stamp().write_text(self._key())
+        write_text(self._stamp(), self._key())
+
+    def _write_series(self) -> None:
+        """Writes HEAD's commits as patches; old ones go last, when the new ones are complete."""
+        with tempfile.TemporaryDirectory() as name:
+            files = self._format_patches("HEAD", Path(name))
+            for file in files:
+                with atomic_write(self.series.directory / file.name) as temporary:
+                    shutil.copyfile(file, temporary)
+        kept = [file.name for file in files]
+        write_text(self.series.directory / "series", "".join(f"{name}\n" for name in kept))
+        for old in self.series.directory.glob("*.patch"):
+            if old.name not in kept:
+                old.unlink()
 
     def _refuse_to_lose_work(self) -> None:
         edits = self._git("status", "--porcelain").strip()
         commits = self._git("log", "--format=%h %s", f"{_APPLIED}..HEAD").strip()
         if edits or commits:
             raise PatchError(
-                f"{self.directory}: the series has changed, and applying it would throw away this "
-                "work; write it into the series with tools/patches refresh, or drop it with "
-                f"tools/patches apply --discard:\n{commits}\n{edits}".rstrip()
+                f"{self.directory}: the series has changed, and applying it would throw away the "
+                f"work below. {self._carry_over()}. Drop it with tools/patches apply --discard:\n"
+                f"{commits}\n{edits}".rstrip()
             )
+
+    def _refuse_to_overwrite_series(self) -> None:
+        if not self._stamp().is_file():
+            raise PatchError(
+                f"{self.directory}: the series has not been applied here, or not to its end; run "
+                "tools/patches apply"
+            )
+        if self._stamp().read_text() != self._key():
+            raise PatchError(
+                f"{self.series.directory}: the series has changed since it was applied; refresh "
+                f"would overwrite it with the commits of {self.directory}. If the change is not "
+                "wanted (an edited patch, or a refresh that was interrupted), undo it with git "
+                "restore and git clean, and refresh again. If it is, and there is no work in the "
+                f"tree, run tools/patches apply. {self._carry_over()}"
+            )
+
+    def _carry_over(self) -> str:
+        """How work in the tree gets on top of a series that has changed."""
+        work = self.directory.with_name(f"{self.directory.name}.work")
+        return (
+            f"To keep work: in {self.directory}, commit it and run git format-patch -o {work} "
+            f"{_APPLIED}; run tools/patches apply --discard; in the tree, git am --3way "
+            f"{work}/*.patch; then run tools/patches refresh"
+        )
+
+    def _lock(self) -> AbstractContextManager[None]:
+        return exclusive(self.directory.with_name(f"{self.directory.name}.lock"))
 
     def _format_patches(self, commit: str, folder: Path) -> list[Path]:
         output = self._git(
@@ -293,6 +341,7 @@ class PatchedTree:
         work_tree: Path | None = None,
         index: str | None = None,
         env: dict[str, str] | None = None,
+        stdin: IO[bytes] | None = None,
     ) -> str:
         """Runs git on the repository, without the user's settings; returns what it printed."""
         repository = self.directory / ".git"
@@ -310,6 +359,7 @@ class PatchedTree:
              f"--work-tree={work_tree or self.directory}", *arguments],
             cwd=work_tree or self.directory,
             env=settings,
+            stdin=stdin,
         ).stdout  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_work_in_the_tree_is_kept(tree: PatchedTree) -> None:
 
     (tree.series.directory / "0002-Add-three.patch").unlink()
     (tree.series.directory / "series").write_text("0001-MLGO-Edit-one.patch\n")
-    with pytest.raises(PatchError, match="throw away this work") as caught:
+    with pytest.raises(PatchError, match="throw away the work below") as caught:
         tree.apply()
     assert "two.cpp" in str(caught.value)
     assert edited.read_text() == "work in progress\n"
@@ -113,6 +114,102 @@ def test_work_in_the_tree_is_kept(tree: PatchedTree) -> None:
         tree.apply()
     tree.apply(discard=True)
     assert edited.read_text() == _LINES
+
+
+def _change_series(tree: PatchedTree) -> str:
+    """Edits the second patch as somebody else's change of the series would; returns its text."""
+    patch = tree.series.patches()[1]
+    patch.write_text(patch.read_text().replace("+new\n", "+newer\n"))
+    return patch.read_text()
+
+
+def test_refresh_does_not_overwrite_a_series_that_has_changed(
+    tree: PatchedTree, tmp_path: Path
+) -> None:
+    _commit(tree.directory, "Edit two", two="work\n")
+    changed = _change_series(tree)
+    with pytest.raises(PatchError, match="changed since it was applied; refresh would overwrite"):
+        tree.refresh()
+    assert tree.series.patches()[1].read_text() == changed
+
+    # The way out that both messages advise keeps the change and the work.
+    with pytest.raises(
+        PatchError, match="git format-patch -o .*--discard.*git am --3way"
+    ) as caught:
+        tree.apply()
+    assert f"{tree.directory}.work" in str(caught.value)
+    _git(tree.directory, "format-patch", "-o", f"{tree.directory}.work", "refs/overlay/applied")
+    tree.apply(discard=True)
+    for patch in sorted(Path(f"{tree.directory}.work").iterdir()):
+        _git(tree.directory, "am", "--quiet", "--3way", str(patch))
+    assert [patch.name for patch in tree.refresh()] == [
+        "0001-MLGO-Edit-one.patch",
+        "0002-Add-three.patch",
+        "0003-Edit-two.patch",
+    ]
+    assert (tree.directory / "three.cpp").read_text() == "newer\n"
+    assert (tree.directory / "two.cpp").read_text() == "work\n"
+
+
+def test_refresh_removes_patches_whose_commits_are_gone(tree: PatchedTree) -> None:
+    _git(tree.directory, "reset", "--quiet", "--hard", "HEAD~1")
+    assert [patch.name for patch in tree.refresh()] == ["0001-MLGO-Edit-one.patch"]
+    assert sorted(file.name for file in tree.series.directory.iterdir()) == [
+        "0001-MLGO-Edit-one.patch",
+        "series",
+    ]
+
+
+@pytest.mark.parametrize("killed_before", ["reset", "clean", "update-ref"])
+def test_an_interrupted_checkout_is_taken_up_again(
+    tree: PatchedTree, killed_before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _change_series(tree)
+    git, checking_out = PatchedTree._git, PatchedTree._check_out
+
+    def stop(self: PatchedTree, *arguments: str, **options: Any) -> str:
+        if arguments[0] == killed_before:
+            raise KeyboardInterrupt
+        return git(self, *arguments, **options)
+
+    def check_out(self: PatchedTree, commit: str) -> None:
+        monkeypatch.setattr(PatchedTree, "_git", stop)
+        checking_out(self, commit)
+
+    monkeypatch.setattr(PatchedTree, "_check_out", check_out)
+    with pytest.raises(KeyboardInterrupt):
+        tree.apply()
+    monkeypatch.undo()
+    # What a git that was killed leaves behind.
+    (tree.directory / ".git" / "index.lock").touch()
+    with pytest.raises(PatchError, match="or not to its end; run tools/patches apply"):
+        tree.refresh()
+    tree.apply()
+    assert (tree.directory / "three.cpp").read_text() == "newer\n"
+    assert len(tree.refresh()) == 2
+    tree.verify()
+
+
+def test_the_lock_of_a_running_git_is_respected(tree: PatchedTree) -> None:
+    _change_series(tree)
+    lock = tree.directory / ".git" / "index.lock"
+    lock.touch()
+    for _ in range(2):
+        with pytest.raises(PatchError, match="index.lock: another git is at work"):
+            tree.apply()
+    assert lock.exists()
+
+
+def test_the_users_git_settings_change_nothing(
+    tree: PatchedTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "gitconfig"
+    settings.write_text("[mailinfo]\n\tscissors = true\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    patch = tree.series.patches()[1]
+    patch.write_text(patch.read_text().replace("\n---\n", "\nBefore.\n-- >8 --\nAfter.\n---\n"))
+    tree.apply()
+    assert "Before." in _git(tree.directory, "log", "--format=%b", "-1")
 
 
 def test_refresh_wants_commits(tree: PatchedTree) -> None:
