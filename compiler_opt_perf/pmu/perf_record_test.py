@@ -12,8 +12,12 @@ from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS
 from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.perf_record import Recipe, find_recipe, opens, read_recording, version
 from compiler_opt_perf.pmu.perf_script import base_name
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.pmu.report import show as show_profile
+from compiler_opt_perf.pmu.report import summarize
 
 Show = Callable[[Path], dict[str, Any]]
 
@@ -111,6 +115,9 @@ def test_recording_becomes_a_profile(
     assert (event.name, event.period, event.precise) == ("cpu-time", 1_000_000, False)
     assert event.total > 0.5 * (event.total + event.outside)
     assert event.located / event.total > 0.9
+    profile = Profile.load(manifest.path)
+    assert show_profile(profile, 3) == summarize(manifest)
+    write_page(profile, tmp_path / "w.html", 3)
     functions = show(manifest.file(event))
     # Of all that `repeated` calls, these take the time.
     hot = sum(

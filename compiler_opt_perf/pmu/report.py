@@ -57,7 +57,12 @@ def penalties(profile: Profile) -> str:
 
 
 def show(profile: Profile, number: int) -> str:
-    """The summary, and the `number` most costly functions and lines."""
+    """The summary, and the `number` most costly functions and lines.
+
+    A profile without an event that has a cost (only of time, say) has a summary alone.
+    """
+    if not penalties(profile):
+        return summarize(profile.manifest)
     functions, lines = top_functions(profile, number), top_lines(profile, number)
     texts = SourceText()
     names = demangled(sorted({spot.function for spot in functions + lines}))
