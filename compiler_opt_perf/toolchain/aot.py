@@ -2,11 +2,12 @@
 """Compiles a SavedModel ahead of time to a C++ header and an object file, for release mode."""
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from absl import logging
@@ -14,33 +15,12 @@ from absl import logging
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_write, write_text
 from compiler_opt_perf.toolchain.layout import ToolchainError
-
-
-@dataclass(frozen=True)
-class ReleaseModel:
-    """A place for a model in the compiler.
-
-    Attributes:
-      name: base name of header and object, as LLVM's sources include it.
-      cpp_class: class that the header defines.
-      generator: upstream's script that writes a mock model, relative to the LLVM tree.
-    """
-
-    name: str
-    cpp_class: str
-    generator: str
-
-
-_GENERATORS = "llvm/lib/Analysis/models"
-INLINE_MODEL = ReleaseModel(
-    "InlinerSizeModel", "llvm::InlinerSizeModel", f"{_GENERATORS}/gen-inline-oz-test-model.py"
+from compiler_opt_perf.toolchain.model_inputs import (
+    ReleaseModel,
+    Tensor,
+    check_inputs,
+    check_problem,
 )
-EVICT_MODEL = ReleaseModel(
-    "RegAllocEvictModel",
-    "llvm::RegAllocEvictModel",
-    f"{_GENERATORS}/gen-regalloc-eviction-test-model.py",
-)
-MODELS = (INLINE_MODEL, EVICT_MODEL)
 
 # No CPU is named, so that the code runs on every x86-64 machine.
 _OPTIONS = (
@@ -51,30 +31,34 @@ _OPTIONS = (
 )
 
 
-def aot_compile(saved_model: Path, model: ReleaseModel, output: Path) -> None:
+def aot_compile(
+    saved_model: Path, model: ReleaseModel, features: Mapping[str, Tensor], output: Path
+) -> None:
     """Writes `output/<name>.h` and `output/<name>.o`; does nothing when they are up to date.
 
-    The digest of the SavedModel is kept beside them, as `<name>.digest`.
+    The digest of everything that they depend on is kept beside them, as `<name>.digest`.
 
     Args:
       saved_model: directory with `saved_model.pb`; its signature "action" is compiled.
       model: which of the compiler's models it is to be.
+      features: what the compiler feeds to it, from `model_inputs.fed_features`.
       output: directory, made if needed.
 
     Raises:
-      ToolchainError: no SavedModel there, or TensorFlow cannot compile it.
+      ToolchainError: no SavedModel there, TensorFlow cannot compile it, or it is not a model for
+        this place: another problem's, or it takes what the compiler does not feed.
     """
     if not (saved_model / "saved_model.pb").is_file():
         raise ToolchainError(
             f"{saved_model}: no SavedModel (saved_model.pb is missing); name the folder that the "
             "export of a policy has written"
         )
-    digest = _digest(saved_model)
+    check_problem(saved_model, model)
+    digest = _digest(saved_model, features)
     stamp = output / f"{model.name}.digest"
     if stamp.is_file() and stamp.read_text() == digest:
         return
     logging.info("Compiling %s ahead of time to %s", saved_model, output / model.name)
-    stamp.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         prefix = Path(folder) / model.name
         try:
@@ -90,6 +74,8 @@ def aot_compile(saved_model: Path, model: ReleaseModel, output: Path) -> None:
                 f"{saved_model}: TensorFlow cannot compile it ahead of time (it needs a signature "
                 f"'action' with static shapes and no variables): {error}"
             ) from error
+        check_inputs(Path(f"{prefix}.h").read_text(), model, features, saved_model)
+        stamp.unlink(missing_ok=True)
         for suffix in (".h", ".o"):
             with atomic_write(output / f"{model.name}{suffix}") as temporary:
                 shutil.copyfile(f"{prefix}{suffix}", temporary)
@@ -141,8 +127,20 @@ def package_directory(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _digest(saved_model: Path) -> str:
-    digest = hashlib.sha256(repr(_OPTIONS).encode())
+def tensorflow_version() -> str:
+    """The version of the installed TensorFlow, without importing it.
+
+    Raises:
+      ToolchainError: it is not installed.
+    """
+    package_directory("tensorflow")
+    return importlib.metadata.version("tensorflow-cpu")
+
+
+def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
+    # What is up to date has passed the checks, so what they check against counts too.
+    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()))
+    digest = hashlib.sha256(repr(settings).encode())
     for file in sorted(saved_model.rglob("*")):
         if file.is_file():
             digest.update(f"{file.relative_to(saved_model)}\n".encode())

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.toolchain.aot import INLINE_MODEL, aot_compile, package_directory
+from compiler_opt_perf.toolchain.aot import aot_compile, package_directory
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
+from compiler_opt_perf.toolchain.layout import BUILD, LLVM_VERSION, ToolchainError
+from compiler_opt_perf.toolchain.model_inputs import EVICT_MODEL, INLINE_MODEL, fed_features
+
+_TREE = BUILD / f"llvm-{LLVM_VERSION}"
+
+
+def _compile_inline(saved_model: Path, output: Path) -> None:
+    aot_compile(saved_model, INLINE_MODEL, fed_features(_TREE, INLINE_MODEL), output)
 
 
 @pytest.fixture
@@ -19,18 +26,18 @@ def saved_model(toolchain: Toolchain) -> Path:
 
 
 def test_a_model_is_compiled_once(saved_model: Path, tmp_path: Path) -> None:
-    aot_compile(saved_model, INLINE_MODEL, tmp_path)
+    _compile_inline(saved_model, tmp_path)
     header = tmp_path / "InlinerSizeModel.h"
     assert "class InlinerSizeModel" in header.read_text()
     assert (tmp_path / "InlinerSizeModel.o").read_bytes().startswith(b"\x7fELF")
     time = header.stat().st_mtime_ns
-    aot_compile(saved_model, INLINE_MODEL, tmp_path)
+    _compile_inline(saved_model, tmp_path)
     assert header.stat().st_mtime_ns == time
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="saved_model.pb is missing"):
-        aot_compile(tmp_path, INLINE_MODEL, tmp_path / "output")
+        _compile_inline(tmp_path, tmp_path / "output")
 
 
 def test_a_truncated_model_leaves_no_output(saved_model: Path, tmp_path: Path) -> None:
@@ -39,8 +46,26 @@ def test_a_truncated_model_leaves_no_output(saved_model: Path, tmp_path: Path) -
     model = broken / "saved_model.pb"
     model.write_bytes(model.read_bytes()[:100])
     with pytest.raises(ToolchainError, match=f"{broken}: TensorFlow cannot compile it"):
-        aot_compile(broken, INLINE_MODEL, tmp_path / "output")
+        _compile_inline(broken, tmp_path / "output")
     assert not (tmp_path / "output").exists()
+
+
+def test_another_problems_model_leaves_what_is_there(saved_model: Path, tmp_path: Path) -> None:
+    _compile_inline(saved_model, tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    evict = saved_model.with_name(f"mock-{EVICT_MODEL.name}")
+    with pytest.raises(ToolchainError, match=f"{evict}: .*'mask', which is no feature"):
+        _compile_inline(evict, tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_change_of_the_features_checks_again(saved_model: Path, tmp_path: Path) -> None:
+    evict = saved_model.with_name(f"mock-{EVICT_MODEL.name}")
+    features = fed_features(_TREE, EVICT_MODEL)
+    aot_compile(evict, EVICT_MODEL, features, tmp_path)
+    del features["mask"]
+    with pytest.raises(ToolchainError, match="'mask', which is no feature"):
+        aot_compile(evict, EVICT_MODEL, features, tmp_path)
 
 
 def test_a_missing_package_is_named() -> None:

@@ -14,13 +14,10 @@ from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, write_text
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import (
-    EVICT_MODEL,
-    INLINE_MODEL,
-    MODELS,
-    ReleaseModel,
     aot_compile,
     generate_mock,
     package_directory,
+    tensorflow_version,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
 from compiler_opt_perf.toolchain.layout import (
@@ -31,6 +28,13 @@ from compiler_opt_perf.toolchain.layout import (
     PATCHES,
     ToolchainError,
     exclusive,
+)
+from compiler_opt_perf.toolchain.model_inputs import (
+    EVICT_MODEL,
+    INLINE_MODEL,
+    MODELS,
+    ReleaseModel,
+    fed_features,
 )
 from compiler_opt_perf.toolchain.patches import PatchedTree, patched_tree
 
@@ -62,7 +66,7 @@ def build(
 
     Raises:
       ToolchainError: no source, a patch that does not apply, an unsound overlay, a model that
-        cannot be compiled, or a compilation or link that fails.
+        cannot be compiled or is not one for its place, or a compilation or link that fails.
     """
     models = _check_models(set_name, inline_model, evict_model)
     stock_tool("llvm-config")
@@ -75,7 +79,8 @@ def build(
             models = _mock_models(tree.source, build_directory)
         for model in MODELS:
             if model in models:
-                aot_compile(models[model], model, directory / "models")
+                features = fed_features(tree.directory, model)
+                aot_compile(models[model], model, features, directory / "models")
             else:
                 for old in (directory / "models").glob(f"{model.name}.*"):
                     old.unlink()
@@ -123,15 +128,24 @@ def _check_models(
 
 
 def _mock_models(source: Path, build_directory: Path) -> dict[ReleaseModel, Path]:
-    models = {}
-    for model in MODELS:
-        directory = build_directory / "models" / f"mock-{model.name}"
-        if not directory.is_dir():
-            logging.info("Generating upstream's mock model %s", directory)
-            with atomic_directory(directory) as partial:
-                generate_mock(source, model, partial)
-        models[model] = directory
-    return models
+    return {
+        model: _mock_model(source, model, build_directory / "models" / f"mock-{model.name}")
+        for model in MODELS
+    }
+
+
+def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> Path:
+    """Generates upstream's mock model in `directory`, unless what it depends on is unchanged."""
+    script = (source / model.generator).read_bytes()
+    origin = f"{hashlib.sha256(script).hexdigest()} TensorFlow {tensorflow_version()}\n"
+    stamp = directory.with_name(f"{directory.name}.origin")
+    if not (directory.is_dir() and stamp.is_file() and stamp.read_text() == origin):
+        logging.info("Generating upstream's mock model %s", directory)
+        stamp.unlink(missing_ok=True)
+        with atomic_directory(directory) as partial:
+            generate_mock(source, model, partial)
+        write_text(stamp, origin)
+    return directory
 
 
 def _checked_plan(tree: PatchedTree, changed: Sequence[str]) -> overlay.Plan:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.toolchain.build import build
+from compiler_opt_perf.toolchain.build import _mock_model, build
 from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
 from compiler_opt_perf.toolchain.layout import ToolchainError
+from compiler_opt_perf.toolchain.model_inputs import INLINE_MODEL
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,27 @@ def test_two_builds_at_once_are_safe_and_do_nothing_twice(toolchain: Toolchain) 
     assert results == [toolchain, toolchain]
     assert toolchain.clang.stat().st_mtime_ns == before
     assert time.monotonic() - start < 60
+
+
+def test_mock_models_follow_their_script(tmp_path: Path) -> None:
+    script = tmp_path / "tree" / INLINE_MODEL.generator
+    script.parent.mkdir(parents=True)
+    write = "import sys, pathlib\n(pathlib.Path(sys.argv[1]) / 'model').write_text('{}')\n"
+    model = tmp_path / "models" / "mock"
+
+    def generate(text: str) -> str:
+        script.write_text(write.format(text))
+        _mock_model(tmp_path / "tree", INLINE_MODEL, model)
+        return (model / "model").read_text()
+
+    assert generate("first") == "first"
+    (model / "model").write_text("marked")
+    assert generate("first") == "marked"
+    assert generate("second") == "second"
+    # Interrupted between the model and its origin.
+    (tmp_path / "models" / "mock.origin").unlink()
+    (model / "model").write_text("unknown")
+    assert generate("second") == "second"
 
 
 def test_a_missing_tool_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the compiler feeds to a model of release mode, and what a compiled model takes.
+
+In release mode nothing else compares them: an input that the compiler does not know is never
+written, and the model decides on what happens to be in memory. The compiler's side is read from the
+macro lists of the patched sources, the model's side from the header that TensorFlow generates.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.toolchain.layout import ToolchainError
+
+# Elements of the shapes as the sources write them; the second is {1, NumberOfInterferences}.
+_ELEMENTS = {"{1}": 1, "PerLiveRangeShape": 33}
+_TYPES = ("int64_t", "float")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Element type, as in C++, and number of elements."""
+
+    type: str
+    elements: int
+
+    def __str__(self) -> str:
+        return f"{self.type}[{self.elements}]"
+
+
+@dataclass(frozen=True)
+class FeatureList:
+    """A macro `#define NAME(M)` with an entry `M(...)` for each feature.
+
+    Attributes:
+      file: where it is, relative to the LLVM tree.
+      macro: its name.
+      tensor: what each feature is, for a list whose entries do not tell.
+    """
+
+    file: str
+    macro: str
+    tensor: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ReleaseModel:
+    """A place for a model in the compiler.
+
+    Attributes:
+      name: base name of header and object, as LLVM's sources include it.
+      cpp_class: class that the header defines.
+      generator: upstream's script that writes a mock model, relative to the LLVM tree.
+      problem: the problem that its policies are trained for, as in their model.json.
+      option: of `cop toolchain build`, which names the model.
+      decision: the model's output, int64.
+      feature_lists: what the compiler feeds without further options.
+    """
+
+    name: str
+    cpp_class: str
+    generator: str
+    problem: str
+    option: str
+    decision: str
+    feature_lists: tuple[FeatureList, ...]
+
+
+_GENERATORS = "llvm/lib/Analysis/models"
+_INLINE_FEATURES = "llvm/include/llvm/Analysis/InlineModelFeatureMaps.h"
+
+INLINE_MODEL = ReleaseModel(
+    name="InlinerSizeModel",
+    cpp_class="llvm::InlinerSizeModel",
+    generator=f"{_GENERATORS}/gen-inline-oz-test-model.py",
+    problem="inline-size",
+    option="--inline_model",
+    decision="inlining_decision",
+    feature_lists=(
+        FeatureList(_INLINE_FEATURES, "INLINE_COST_FEATURE_ITERATOR"),
+        FeatureList(_INLINE_FEATURES, "INLINE_FEATURE_ITERATOR"),
+        FeatureList(
+            "llvm/include/llvm/Analysis/PMUInlineFeatures.h",
+            "PMU_INLINE_FEATURES",
+            Tensor("int64_t", _ELEMENTS["{1}"]),
+        ),
+    ),
+)
+EVICT_MODEL = ReleaseModel(
+    name="RegAllocEvictModel",
+    cpp_class="llvm::RegAllocEvictModel",
+    generator=f"{_GENERATORS}/gen-regalloc-eviction-test-model.py",
+    problem="regalloc-evict",
+    option="--evict_model",
+    decision="index_to_evict",
+    feature_lists=(
+        FeatureList("llvm/lib/CodeGen/MLRegAllocEvictAdvisor.cpp", "RA_EVICT_FEATURES_LIST"),
+        FeatureList(
+            "llvm/lib/CodeGen/PMURegAllocFeatures.h",
+            "PMU_EVICT_FEATURES",
+            Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
+        ),
+    ),
+)
+MODELS = (INLINE_MODEL, EVICT_MODEL)
+
+
+def fed_features(tree: Path, model: ReleaseModel) -> dict[str, Tensor]:
+    """The features that the compiler of the source tree `tree` feeds to `model`, by name.
+
+    Raises:
+      ToolchainError: a list is not there or not in a form that is understood.
+    """
+    features: dict[str, Tensor] = {}
+    for feature_list in model.feature_lists:
+        features.update(_read_list(tree, feature_list))
+    return features
+
+
+def check_problem(saved_model: Path, model: ReleaseModel) -> None:
+    """Checks that a policy that says what it is for, in model.json, is for `model`.
+
+    Raises:
+      ToolchainError: it is for another problem.
+    """
+    path = saved_model / "model.json"
+    if not path.is_file():
+        return
+    try:
+        problem = json.loads(path.read_text(encoding="utf-8"))["problem"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ToolchainError(
+            f"{path}: does not tell the policy's problem; export the policy again, or remove the "
+            "file"
+        ) from error
+    if problem == model.problem:
+        return
+    options = {other.problem: f"; give it with {other.option}" for other in MODELS}
+    raise ToolchainError(
+        f"{saved_model}: a policy for {problem} (its model.json), but {model.option} takes one for "
+        f"{model.problem}{options.get(problem, '')}"
+    )
+
+
+def check_inputs(
+    header: str, model: ReleaseModel, features: Mapping[str, Tensor], saved_model: Path
+) -> None:
+    """Checks that a compiled model takes nothing but what the compiler feeds, and decides.
+
+    TensorFlow drops inputs that the decision does not depend on, so that a SavedModel may have
+    others besides, for example those of a trainer.
+
+    Args:
+      header: text of the header that TensorFlow has generated.
+      model: which of the compiler's models it is to be.
+      features: what the compiler feeds to it.
+      saved_model: where the model is from, for messages.
+
+    Raises:
+      ToolchainError: naming the input that does not fit, or the output that is not there.
+    """
+    inputs = _accessors(header, "arg_feed")
+    count = re.search(r"\bkNumArgs = (\d+);", header)
+    if count is None or int(count[1]) != len(inputs):
+        raise ToolchainError(
+            f"{saved_model}: the inputs cannot be read from the header that TensorFlow has "
+            "generated for it; is this the TensorFlow that requirements.txt pins? Run "
+            "tools/bootstrap"
+        )
+    for name, tensor in sorted(inputs.items()):
+        if name not in features:
+            raise ToolchainError(
+                f"{saved_model}: decides on the input '{name}', which is no feature that the "
+                f"compiler feeds to {model.name}; give {model.option} a policy trained for "
+                f"{model.problem}, or add the feature to the compiler (docs/add-a-feature.md). The "
+                f"features are: {', '.join(features)}"
+            )
+        if tensor != features[name]:
+            raise ToolchainError(
+                f"{saved_model}: takes the input '{name}' as {tensor}, but the compiler feeds "
+                f"{features[name]} to {model.name}; give {model.option} a policy trained for "
+                f"{model.problem} with this version of the features"
+            )
+    outputs = _accessors(header, "result_fetch")
+    decision = outputs.get(model.decision)
+    if decision is None or decision.type != "int64_t":
+        found = ", ".join(f"{name} {tensor}" for name, tensor in sorted(outputs.items()))
+        raise ToolchainError(
+            f"{saved_model}: its signature 'action' has no output '{model.decision}' of type "
+            f"int64, which {model.name} decides by (it has: {found}); give {model.option} a policy "
+            f"trained for {model.problem}"
+        )
+
+
+def _accessors(header: str, kind: str) -> dict[str, Tensor]:
+    """The arguments or results of a generated class by name, from their typed accessors."""
+    types = re.findall(rf"^  (\w+)\* {kind}_(\w+)_data\(\) {{", header, re.MULTILINE)
+    counts = dict(
+        re.findall(rf"^  int {kind}_(\w+)_count\(\) const {{\s*return (\d+);", header, re.MULTILINE)
+    )
+    return {name: Tensor(type, int(counts[name])) for type, name in types if name in counts}
+
+
+def _read_list(tree: Path, feature_list: FeatureList) -> dict[str, Tensor]:
+    path = tree / feature_list.file
+    place = f"{path}: feature list {feature_list.macro}"
+    remedy = "if it has moved or changed, adapt compiler_opt_perf/toolchain/model_inputs.py"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    macro = re.search(rf"^#define {feature_list.macro}\(M\)((?:.*\\\n)*.*)$", text, re.MULTILINE)
+    # Documentation goes first: it holds commas and brackets.
+    body = re.sub(r'"(?:[^"\\]|\\.)*"', "", macro[1]) if macro else ""
+    features = {}
+    for entry in re.findall(r"\bM\(([^()]*)\)", body):
+        words = re.findall(r"\{[^{}]*\}|\w+", entry)
+        types = [word for word in words if word in _TYPES]
+        shapes = [word for word in words if word in _ELEMENTS]
+        names = [word for word in words if word not in (*types, *shapes)]
+        tensor = feature_list.tensor
+        if len(types) == len(shapes) == 1:
+            tensor = Tensor(types[0], _ELEMENTS[shapes[0]])
+        if len(names) != 1 or tensor is None:
+            raise ToolchainError(f"{place}: cannot tell what 'M({entry.strip()})' is; {remedy}")
+        features[names[0]] = tensor
+    if not features:
+        raise ToolchainError(f"{place}: not found; {remedy}")
+    return features

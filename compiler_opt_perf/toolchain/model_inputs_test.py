@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tests of the check of release models, on the patched sources and headers of real models."""
+
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD, LLVM_VERSION, ToolchainError
+from compiler_opt_perf.toolchain.model_inputs import (
+    EVICT_MODEL,
+    INLINE_MODEL,
+    MODELS,
+    ReleaseModel,
+    Tensor,
+    check_inputs,
+    check_problem,
+    fed_features,
+)
+
+_TREE = BUILD / f"llvm-{LLVM_VERSION}"
+_SAVED_MODEL = Path("some-policy")
+
+
+@pytest.fixture
+def headers(toolchain: Toolchain) -> dict[ReleaseModel, str]:
+    """What TensorFlow has generated for upstream's mock models."""
+    models = toolchain.directory / "models"
+    return {model: (models / f"{model.name}.h").read_text() for model in MODELS}
+
+
+def test_features_are_read_from_the_sources() -> None:
+    inline = fed_features(_TREE, INLINE_MODEL)
+    # The first and the last of each list: cost, other, PMU.
+    for name in ("sroa_savings", "threshold", "callee_basic_block_count", "pmu_coverage"):
+        assert inline[name] == Tensor("int64_t", 1)
+    assert "is_caller_avail_external" in inline and "pmu_callsite_samples_log2" in inline
+    evict = fed_features(_TREE, EVICT_MODEL)
+    assert evict["mask"] == Tensor("int64_t", 33)
+    assert evict["progress"] == Tensor("float", 1)
+    assert evict["pmu_coverage"] == Tensor("float", 33)
+    # These need an option of the compiler.
+    assert "instructions" not in evict
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "feature list INLINE_COST_FEATURE_ITERATOR: not found"),
+        ("#define INLINE_COST_FEATURE_ITERATOR(M)\n", "not found"),
+        (
+            "#define INLINE_COST_FEATURE_ITERATOR(M) \\\n"
+            '  M(int64_t, {1}, good, "M(x, y, z)") \\\n'
+            '  M(double, {1}, bad, "")\n',
+            r"cannot tell what 'M\(double, \{1\}, bad,\)' is",
+        ),
+    ],
+)
+def test_a_list_that_is_not_understood_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / INLINE_MODEL.feature_lists[0].file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(ToolchainError, match=f"{path}: .*{message}.*model_inputs.py"):
+        fed_features(tmp_path, INLINE_MODEL)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_upstreams_mock_models_fit(model: ReleaseModel, headers: dict[ReleaseModel, str]) -> None:
+    check_inputs(headers[model], model, fed_features(_TREE, model), _SAVED_MODEL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("feed_mask", "feed_colour", "input 'colour', which is no feature .* regalloc-evict.*mask"),
+        (
+            "return 33;",
+            "return 32;",
+            r"input 'mask' as int64_t\[32\], but the compiler feeds int64_t\[33\]",
+        ),
+        ("int64_t* arg_feed", "float* arg_feed", r"as float\[33\], but .* int64_t\[33\]"),
+        ("fetch_index_to_evict", "fetch_index", "no output 'index_to_evict'.*it has: index int64"),
+        (
+            "int64_t* result_fetch",
+            "float* result_fetch",
+            "no output 'index_to_evict' of type int64",
+        ),
+        ("kNumArgs = 1", "kNumArgs = 2", "inputs cannot be read from the header"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    old: str, new: str, message: str, headers: dict[ReleaseModel, str]
+) -> None:
+    header = headers[EVICT_MODEL]
+    assert old in header
+    features = fed_features(_TREE, EVICT_MODEL)
+    with pytest.raises(ToolchainError, match=f"{_SAVED_MODEL}: .*{message}"):
+        check_inputs(header.replace(old, new), EVICT_MODEL, features, _SAVED_MODEL)
+
+
+def test_a_policy_says_what_it_is_for(tmp_path: Path) -> None:
+    check_problem(tmp_path, INLINE_MODEL)
+    description = tmp_path / "model.json"
+    description.write_text('{"problem": "inline-size"}')
+    check_problem(tmp_path, INLINE_MODEL)
+    message = "for inline-size .*--evict_model takes .* regalloc-evict; give it with --inline_model"
+    with pytest.raises(ToolchainError, match=message):
+        check_problem(tmp_path, EVICT_MODEL)
+    for text in ("{", "[]", "{}"):
+        description.write_text(text)
+        with pytest.raises(ToolchainError, match="model.json: does not tell"):
+            check_problem(tmp_path, INLINE_MODEL)
