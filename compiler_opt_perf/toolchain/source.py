@@ -189,19 +189,24 @@ def _only(folder: Path, pattern: str) -> Path:
 def _deb_entries() -> list[tuple[str, str]]:
     """(URI, suite) of every Debian archive the system uses, the public mirror if it names none."""
     codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "bookworm")
-    entries: list[tuple[str, str]] = []
-    with contextlib.suppress(CommandError):
-        targets = run_command(
-            ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)",
-             "Created-By: Packages", "Origin: Debian", "Component: main"],
-            timeout_s=60,
-        )  # fmt: skip
-        for line in targets.stdout.splitlines():
-            uri, _, suite = line.partition(" ")
-            wanted = suite in (codename, f"{codename}-updates", f"{codename}-security")
-            if wanted and (uri, suite) not in entries:
-                entries.append((uri, suite))
-    return entries or [(_ARCHIVE, codename)]
+    suites = (codename, f"{codename}-updates", f"{codename}-security")
+    # Who publishes an archive is known after an "apt-get update" only; where the lists have been
+    # removed, as in container images, the name of the suite has to do.
+    for choice in ("Origin: Debian",), ("--no-release-info",):
+        entries: list[tuple[str, str]] = []
+        with contextlib.suppress(CommandError):
+            targets = run_command(
+                ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)",
+                 "Created-By: Packages", "Component: main", *choice],
+                timeout_s=60,
+            )  # fmt: skip
+            for line in targets.stdout.splitlines():
+                uri, _, suite = line.partition(" ")
+                if suite in suites and (uri, suite) not in entries:
+                    entries.append((uri, suite))
+        if entries:
+            return entries
+    return [(_ARCHIVE, codename)]
 
 
 def _apt(build: Path) -> list[str]:

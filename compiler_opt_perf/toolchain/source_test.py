@@ -8,6 +8,7 @@ import pytest
 from compiler_opt_perf.toolchain.layout import LLVM_VERSION, ToolchainError
 from compiler_opt_perf.toolchain.source import (
     LLVM_PARTS,
+    _deb_entries,
     debian_source,
     llvm_source,
     llvm_version,
@@ -76,6 +77,25 @@ def test_a_users_tree_is_copied_and_copied_again_after_a_change(
     llvm_source(build=tmp_path / "build")
     assert (copy / "llvm" / "lib" / "file").read_text() == "edited\n"
     assert not marker.exists()
+
+
+def test_the_systems_mirror_is_used_without_its_lists_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The real apt-get, on a system of our own whose lists have never been fetched.
+    (tmp_path / "sources.list").write_text(
+        "deb http://mirror.example/debian bookworm main\n"
+        "deb http://other.example/things stable main\n"
+    )
+    (tmp_path / "lists" / "partial").mkdir(parents=True)
+    settings = tmp_path / "apt.conf"
+    settings.write_text(
+        f'Dir::Etc::SourceList "{tmp_path}/sources.list";\nDir::Etc::SourceParts "/dev/null";\n'
+        f'Dir::State::Lists "{tmp_path}/lists/";\n'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(settings))
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"VERSION_CODENAME": "bookworm"})
+    assert _deb_entries() == [("http://mirror.example/debian/", "bookworm")]
 
 
 def test_a_failed_download_is_tried_twice_and_leaves_nothing(
