@@ -51,11 +51,13 @@ def test_a_failing_apt_is_shown_with_its_log(repo_root: Path, tmp_path: Path) ->
     stand_ins = tmp_path / "bin"
     _stand_in(stand_ins, "id", "echo 0")
     _stand_in(stand_ins, "dpkg-query", "exit 1")
-    _stand_in(stand_ins, "apt-get", "echo E: no space left >&2; exit 100")
+    _stand_in(stand_ins, "apt-get", f"echo $@ >{tmp_path}/apt; echo E: no space left >&2; exit 100")
     result = _run(root, stand_ins)
     assert result.returncode == 1
     assert "E: no space left" in result.stderr
     assert "build/bootstrap-apt.log" in result.stderr
+    assert "dpkg --configure -a" in result.stderr
+    assert "DPkg::Lock::Timeout=300" in (tmp_path / "apt").read_text()
 
 
 def test_a_second_run_does_nothing(repo_root: Path) -> None:

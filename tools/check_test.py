@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tests of tools/check itself, on a copy without anything to check."""
+
+import fcntl
+import shutil
+import subprocess
+from pathlib import Path
+
+
+def _copy(repo_root: Path, destination: Path) -> Path:
+    (destination / "tools").mkdir()
+    return Path(shutil.copy(repo_root / "tools" / "check", destination / "tools"))
+
+
+def test_a_second_run_says_that_it_waits(repo_root: Path, tmp_path: Path) -> None:
+    check = _copy(repo_root, tmp_path)
+    (tmp_path / "build").mkdir()
+    with open(tmp_path / "build" / ".check.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = subprocess.Popen(
+            [check, "nosuch"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert waiting.stdout is not None
+        assert "another tools/check is at work" in waiting.stdout.readline()
+        assert waiting.poll() is None
+    output, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 2
+    assert "no step 'nosuch'" in output
+
+
+def test_only_lines_that_the_series_changes_are_held_to_the_style(
+    repo_root: Path, tmp_path: Path
+) -> None:
+    check = _copy(repo_root, tmp_path)
+    (tmp_path / "tools" / "patches").symlink_to("/bin/true")
+    tree = tmp_path / "build" / "llvm-19.1.7"
+    tree.mkdir(parents=True)
+
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=tree, check=True, capture_output=True)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([check, "format"], capture_output=True, text=True, timeout=60)
+
+    git("init")
+    file = tree / "one.cpp"
+    file.write_text("int   upstreams ;\n")
+    git("add", "one.cpp")
+    git("commit", "--message=base")
+    git("update-ref", "refs/overlay/base", "HEAD")
+    file.write_text("int   upstreams ;\nint ours;\n")
+    assert run().returncode == 0
+    file.write_text("int   upstreams ;\nint   ours ;\n")
+    result = run()
+    assert result.returncode == 1
+    assert "-int   ours ;\n+int ours;\n" in result.stdout
+    assert "-int   upstreams" not in result.stdout
