@@ -83,6 +83,7 @@ def tensorflow_ops() -> SimpleNamespace:
         reshape=tf.reshape,
         stack=tf.stack,
         to_float=lambda values: tf.cast(values, tf.float32),
+        transpose=tf.transpose,
         # Conversions are vector instructions on every x86-64; tf.floor is a function call there.
         truncate=lambda values: tf.cast(tf.cast(values, tf.int32), tf.float32),
         where=tf.where,

@@ -59,6 +59,7 @@ NUMPY_OPS = SimpleNamespace(
     reshape=np.reshape,
     stack=np.stack,
     to_float=lambda values: np.asarray(values, dtype=np.float32),
+    transpose=np.transpose,
     truncate=np.trunc,
     where=lambda condition, a, b: np.where(condition, np.float32(a), np.float32(b)),
     zeros_like=np.zeros_like,
@@ -165,11 +166,14 @@ class Network:
             feature's dtype.
 
         Returns:
-          float32 [rows, layer_widths[0]] or [rows, columns, layer_widths[0]].
+          float32 [rows, layer_widths[0], columns]; one column where a decision is not among
+          candidates. Columns come last, so that every feature is a row of contiguous numbers,
+          which XLA turns into vector instructions without branches.
         """
         values = stack_features(inputs, self.problem, self.with_pmu, ops)
-        compressed = compress(values, unit_scales(self.problem, self.with_pmu), ops)
-        center, inverse_scale = self.normalisation.center, self.normalisation.inverse_scale
+        compressed = compress(values, unit_scales(self.problem, self.with_pmu)[:, None], ops)
+        center = self.normalisation.center[:, None]
+        inverse_scale = self.normalisation.inverse_scale[:, None]
         encoded = ops.truncate((compressed - center) * (inverse_scale / GRID)) * GRID
         encoded = ops.maximum(ops.minimum(encoded, ACTIVATION_LIMIT), -ACTIVATION_LIMIT)
         parts = [encoded]
@@ -181,23 +185,28 @@ class Network:
                 ],
                 np.float32,
             )
-            present = ops.where(values >= lowest, 1.0, 0.0)
-            parts = [encoded * present, present[..., -len(self.problem.pmu_features) :]]
+            present = ops.where(values >= lowest[:, None], 1.0, 0.0)
+            parts = [encoded * present, present[:, -len(self.problem.pmu_features) :]]
         if self.problem.mask is not None:
-            is_idle = np.zeros((self.problem.decisions, 1), np.float32)
+            is_idle = np.zeros(self.problem.decisions, np.float32)
             is_idle[self.problem.idle_decision] = 1.0
-            parts.append(ops.zeros_like(encoded[..., :1]) + is_idle)
-        return ops.concat(parts, -1)
+            parts.append(ops.zeros_like(encoded[:, :1]) + is_idle)
+        return ops.concat(parts, 1)
 
     def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:
         """Scores of the decisions, float32 [rows, decisions], as if every one were admissible."""
-        activation = ops.reshape(encoded, (-1, self.layer_widths[0]))
+        # Activations are [width, rows * columns], for the same reason as `encoded`. The weights are
+        # on the right, where LiteRT wants constants; XLA turns the products round and drops the
+        # transpositions.
+        activation = ops.transpose(encoded, (1, 0, 2))
+        activation = ops.reshape(activation, (self.layer_widths[0], -1))
         for matrix, bias in layers[:-1]:
-            activation = ops.maximum(ops.matmul(activation, matrix) + bias, 0.0)
+            sums = ops.matmul(ops.transpose(activation), matrix) + bias
+            activation = ops.maximum(ops.transpose(sums), 0.0)
             activation = ops.truncate(activation * (1.0 / GRID)) * GRID
             activation = ops.minimum(activation, ACTIVATION_LIMIT)
         matrix, bias = layers[-1]
-        scores = ops.matmul(activation, matrix) + bias
+        scores = ops.matmul(ops.transpose(activation), matrix) + bias
         return ops.reshape(scores, (-1, self.problem.decisions))
 
     def masked_scores(
@@ -228,21 +237,24 @@ def unit_scales(problem: Problem, with_pmu: bool) -> FloatArray:
 def stack_features(
     inputs: Mapping[str, Tensor], problem: Problem, with_pmu: bool, ops: Any = NUMPY_OPS
 ) -> Tensor:
-    """The scored features as float32 [rows, features] or [rows, columns, features].
+    """The scored features as float32 [rows, features, columns]; one column if there is no mask.
 
     A scalar is repeated for every column. NaN becomes 1: the compiler normalises by the largest
     column, and the weight of a live range that cannot spill is infinite, so that NaN (infinity by
     infinity) stands for the largest.
     """
     features = scored_features(problem, with_pmu)
-    values = [ops.to_float(inputs[feature.name]) for feature in features]
+    values = [
+        ops.reshape(ops.to_float(inputs[feature.name]), (-1, feature.shape[-1]))
+        for feature in features
+    ]
     if problem.mask is not None:
         columns = ops.zeros_like(ops.to_float(inputs[problem.mask]))
         values = [
-            ops.reshape(value, (-1, 1)) + columns if feature.shape == (1,) else value
+            value + columns if feature.shape == (1,) else value
             for feature, value in zip(features, values, strict=True)
         ]
-    stacked = ops.stack(values, -1)
+    stacked = ops.stack(values, 1)
     return ops.where(stacked >= _LOWEST_FLOAT, stacked, 1.0)
 
 
@@ -262,8 +274,10 @@ def fit_normalisation(
 ) -> Normalisation:
     """Statistics over the rows of `inputs`: admissible columns only, missing values left out."""
     values = stack_features(inputs, problem, with_pmu)
+    admissible = np.ones((len(values), 1), bool)
     if problem.mask is not None:
-        values = values[inputs[problem.mask] > 0]
+        admissible = inputs[problem.mask] > 0
+    values = np.moveaxis(values, 1, -1)[admissible]
     compressed = compress(values, unit_scales(problem, with_pmu))
     features = scored_features(problem, with_pmu)
     center = np.zeros(len(features), np.float32)

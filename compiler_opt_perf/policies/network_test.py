@@ -28,9 +28,9 @@ def test_decisions_do_not_depend_on_the_order_of_additions(problem: Problem) -> 
 def test_sums_stay_exact_at_the_limits(problem: Problem) -> None:
     network = random_network(problem, hidden=(network_lib.MAX_LAYER_INPUTS,))
     largest = np.full(network.size, network_lib.WEIGHT_LIMIT - network_lib.GRID, np.float32)
-    shape = (1, problem.decisions) if problem.mask else (1,)
+    columns = problem.decisions if problem.mask else 1
     encoded = np.full(
-        (*shape, network.layer_widths[0]),
+        (1, network.layer_widths[0], columns),
         network_lib.ACTIVATION_LIMIT - network_lib.GRID,
         np.float32,
     )
@@ -79,7 +79,7 @@ def test_missing_is_not_zero() -> None:
     inputs[name] = np.array([-1, 0])
     position = problem.all_features(True).index(problem.pmu_features[1])
     present = network.layer_widths[0] - len(problem.pmu_features) + 1
-    encoded = network.encode(inputs)
+    encoded = network.encode(inputs)[:, :, 0]
     assert encoded[0, present] == 0.0
     assert encoded[1, present] == 1.0
     assert encoded[0, position] == 0.0
@@ -98,7 +98,7 @@ def test_an_infinite_spill_weight_counts_as_the_largest() -> None:
     inputs["use_def_density"][0, :2] = [np.nan, 1.0]
     stacked = network_lib.stack_features(inputs, problem, with_pmu=True)
     names = [f.name for f in network_lib.scored_features(problem, True)]
-    assert stacked[0, 0, names.index("use_def_density")] == 1.0
+    assert stacked[0, names.index("use_def_density"), 0] == 1.0
 
 
 def test_normalisation_brings_features_to_unit_spread() -> None:
@@ -106,7 +106,7 @@ def test_normalisation_brings_features_to_unit_spread() -> None:
     inputs = random_inputs(problem, rows=500)
     normalisation = fit_normalisation(inputs, problem, with_pmu=True)
     network = Network(problem, True, (4,), normalisation)
-    encoded = network.encode(inputs)[inputs["mask"] > 0]
+    encoded = network.encode(inputs).transpose(0, 2, 1)[inputs["mask"] > 0]
     spread = encoded[:, : len(normalisation.center)].std(axis=0)
     assert np.log2(normalisation.inverse_scale) == pytest.approx(
         np.rint(np.log2(normalisation.inverse_scale))
