@@ -5,10 +5,10 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check lint clean
+.PHONY: help bootstrap build demo check bench-inference lint clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 bootstrap: ## install Debian packages (as root) and build/venv with the pinned Python packages
 	@tools/bootstrap
@@ -22,6 +22,9 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 
 check: ## bootstrap, overlay build, lint, types, lit tests, pytest, upstream's lit tests
 	@tools/check
+
+bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
+	@$(PYTHON) tools/bench_inference.py $(or $(POLICY),build/demo/regalloc-evict/policy)
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint
