@@ -36,8 +36,9 @@ def main() -> None:
     def inlining(name: str, policy: Policy, **inputs: tf.TensorSpec) -> None:
         make(name, "inlining_decision", policy, **inputs)
 
-    def eviction(name: str, policy: Policy) -> None:
-        make(name, "index_to_evict", policy, mask=tf.TensorSpec([1, 33], tf.int64, "mask"))
+    def eviction(name: str, policy: Policy, **inputs: tf.TensorSpec) -> None:
+        mask = tf.TensorSpec([1, 33], tf.int64, "mask")
+        make(name, "index_to_evict", policy, mask=mask, **inputs)
 
     blocks = tf.TensorSpec([1], tf.int64, "callee_basic_block_count")
     # Inlines callees of one basic block.
@@ -76,6 +77,11 @@ def main() -> None:
     )
     # Chooses a position that does not exist.
     eviction("evict-nowhere", lambda mask: mask[:, 0] + 40)
+    eviction(
+        "evict-unknown-feature",
+        lambda mask, phase_of_the_moon: mask[:, 0] + phase_of_the_moon[:, 0],
+        phase_of_the_moon=tf.TensorSpec([1, 33], tf.int64, "phase_of_the_moon"),
+    )
 
 
 if __name__ == "__main__":
