@@ -5,7 +5,7 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check bench-inference lint clean
+.PHONY: help bootstrap build demo check bench-collect bench-inference lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -25,6 +25,9 @@ check: ## bootstrap, overlay build, lint, types, lit tests, pytest, upstream's l
 
 bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
 	@$(PYTHON) tools/bench_inference.py $(or $(POLICY),build/demo/regalloc-evict/policy)
+
+bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
+	@$(PYTHON) tools/bench_collect.py
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint
