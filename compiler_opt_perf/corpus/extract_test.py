@@ -22,14 +22,16 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lua_compile_commands(folder, MODULES, ["-O2", *PROFILING_FLAGS])
 
 
-def _extract(commands: Path, output: Path, stage: str, opt_level: str = "-Oz") -> tuple[int, int]:
+def _extract(
+    commands: Path, output: Path, stage: str, opt_level: str = "-Oz", held_out_share: float = 0.25
+) -> tuple[int, int]:
     return extract_corpus(
         {"lua": commands},
         output,
         clang=CLANG,
         opt_level=opt_level,
         stage=stage,
-        held_out_share=0.25,
+        held_out_share=held_out_share,
         seed=1,
     )
 
@@ -79,7 +81,8 @@ def test_a_module_that_does_not_compile_is_left_out_and_named(
     commands[0] |= {"file": str(broken), "command": f"clang -c {broken}"}
     edited = tmp_path / "compile_commands.json"
     edited.write_text(json.dumps(commands))
-    train, held_out = _extract(edited, tmp_path / "corpus", FRONTEND)
+    # Two modules on each side, so that neither is empty without the broken one.
+    train, held_out = _extract(edited, tmp_path / "corpus", FRONTEND, held_out_share=0.5)
     assert train + held_out == len(MODULES) - 1
     assert "broken is left out: clang-19: exit status 1" in caplog.text
 
