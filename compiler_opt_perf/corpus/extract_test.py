@@ -7,9 +7,10 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
-from compiler_opt_perf.corpus.programs import PROFILING_FLAGS, PROGRAMS, program_sources
+from compiler_opt_perf.corpus.programs import PROGRAMS, program_sources
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.toolchain.source import debian_source
 
 CLANG = Path("/usr/bin/clang-19")
@@ -19,7 +20,7 @@ MODULES = ("lstring", "ltable", "lvm", "lgc")
 @pytest.fixture(scope="module")
 def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lua")
-    return lua_compile_commands(folder, MODULES, ["-O2", *PROFILING_FLAGS])
+    return lua_compile_commands(folder, MODULES, ["-O2", *PROFILING_FLAGS.split()])
 
 
 def _extract(

@@ -14,17 +14,9 @@ from absl import logging
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 
 _TIMEOUT_S = 600.0
-
-# Line tables with discriminators, and the same machine code as without debug information:
-# -fdebug-info-for-profiling alone would switch on the inliner's deferral and grow text by a tenth.
-PROFILING_FLAGS = (
-    "-g",
-    "-fdebug-info-for-profiling",
-    "-mllvm",
-    "-enable-npm-pgo-inline-deferral=false",
-)
 
 
 class ProgramError(Exception):
@@ -141,7 +133,7 @@ def build_program(
     output: Path,
     *,
     clang: Path,
-    flags: Sequence[str] = ("-O2", *PROFILING_FLAGS),
+    flags: Sequence[str] = ("-O2", *PROFILING_FLAGS.split()),
     workers: int | None = None,
 ) -> BuiltProgram:
     """Builds the program for profiling and writes compile_commands.json and the workload's input.

@@ -19,7 +19,7 @@ and the four agree bit for bit.
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -195,24 +195,18 @@ class Network:
 
     def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:
         """Scores of the decisions, float32 [rows, decisions], as if every one were admissible."""
-        width = self.layer_widths[0]
-        if self.problem.mask is None:
-            # One column: activations are [rows, width].
-            turn: Callable[[Tensor], Tensor] = _unchanged
-            activation = ops.reshape(encoded, (-1, width))
-        else:
-            # Activations are [width, rows * columns], for the same reason as `encoded`. The weights
-            # are on the right, where LiteRT wants constants; XLA turns the products round and drops
-            # the transpositions.
-            turn = ops.transpose
-            activation = ops.reshape(ops.transpose(encoded, (1, 0, 2)), (width, -1))
+        # Activations are [width, rows * columns], for the same reason as `encoded`. The weights are
+        # on the right, where LiteRT wants constants; XLA turns the products round and drops the
+        # transpositions.
+        activation = ops.transpose(encoded, (1, 0, 2))
+        activation = ops.reshape(activation, (self.layer_widths[0], -1))
         for matrix, bias in layers[:-1]:
-            sums = ops.matmul(turn(activation), matrix) + bias
-            activation = ops.maximum(turn(sums), 0.0)
+            sums = ops.matmul(ops.transpose(activation), matrix) + bias
+            activation = ops.maximum(ops.transpose(sums), 0.0)
             activation = ops.truncate(activation * (1.0 / GRID)) * GRID
             activation = ops.minimum(activation, ACTIVATION_LIMIT)
         matrix, bias = layers[-1]
-        scores = ops.matmul(turn(activation), matrix) + bias
+        scores = ops.matmul(ops.transpose(activation), matrix) + bias
         return ops.reshape(scores, (-1, self.problem.decisions))
 
     def masked_scores(
@@ -228,10 +222,6 @@ class Network:
         """Decisions, int64 [rows], for weights [size] and inputs as in `encode`."""
         scores = self.masked_scores(self.layers(weights), inputs)
         return np.asarray(np.argmax(scores, axis=-1), dtype=np.int64)
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
