@@ -26,6 +26,7 @@ from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.hot_code import add_hot_code
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
 from compiler_opt_perf.pmu.perf_script import count
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary
@@ -245,6 +246,8 @@ def _finish(
             f"{binary}: none of its instructions was seen to run; is it what was run? (A program "
             "with an RPATH loads a library from there.)"
         )
+    with _stage("looking for the hot code"):
+        add_hot_code(counts, binary)
     with _stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
     with _stage(f"writing {len(counts.events)} sample profiles"):

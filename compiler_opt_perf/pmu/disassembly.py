@@ -7,7 +7,7 @@ import itertools
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ _NONE = Kind(0)
 _INSTRUCTION = re.compile(r" *([0-9a-f]+):\s+(.*)")
 _TARGET = re.compile(r"0x([0-9a-f]+)(?: <|$)")
 _PREFIX = re.compile(r"^(?:(?:lock|rep|repe|repne|notrack|bnd|data16|cs|addr32)\s+)+")
+_LONGEST_INSTRUCTION = 15
 # These name memory, but do not access it.
 _NO_ACCESS = re.compile(r"lea|nop|prefetch|clflush|clwb|endbr")
 # These write to their last operand without reading it; all others with memory there do both, or
@@ -122,6 +123,48 @@ def disassemble(binary: Path) -> Disassembly:
     addresses: list[int] = []
     kinds: list[Kind] = []
     leaders: set[int] = set()
+    after_branch = False
+    for address, text, after_label in _listing(binary):
+        kind = kind_of(text)
+        if after_label or after_branch:
+            leaders.add(address)
+        addresses.append(address)
+        kinds.append(kind)
+        after_branch = bool(kind & Kind.BRANCH)
+        if after_branch and not kind & Kind.INDIRECT:
+            target = _TARGET.search(text)
+            if target is not None:
+                leaders.add(int(target[1], 16))
+    order = sorted(range(len(addresses)), key=addresses.__getitem__)
+    addresses = [addresses[i] for i in order]
+    kinds = [kinds[i] for i in order]
+    blocks = list(itertools.accumulate(int(address in leaders) for address in addresses))
+    return Disassembly(addresses, kinds, blocks)
+
+
+def instruction_sizes(binary: Path, addresses: Collection[int]) -> dict[int, int]:
+    """The bytes of those instructions of `binary` that begin at one of `addresses`.
+
+    Raises as `disassemble`.
+    """
+    sizes = {}
+    before = -1
+    for address, _, _ in _listing(binary):
+        if before in addresses:
+            sizes[before] = address - before
+        before = address
+    sizes[before] = _LONGEST_INSTRUCTION
+    # Where a section ends, what follows is elsewhere.
+    return {
+        address: size if 0 < size < _LONGEST_INSTRUCTION else _LONGEST_INSTRUCTION
+        for address, size in sizes.items()
+        if address in addresses
+    }
+
+
+def _listing(binary: Path) -> Iterator[tuple[int, str, bool]]:
+    """Each instruction's address and text, and whether a function or section begins with it."""
+    found_any = False
     with tempfile.TemporaryFile("w+") as messages:
         command = [llvm_tool("llvm-objdump"), "-d", "--no-show-raw-insn", str(binary)]
         with subprocess.Popen(
@@ -130,32 +173,18 @@ def disassemble(binary: Path) -> Disassembly:
             assert process.stdout is not None
             after_label = True
             for line in process.stdout:
-                if line.startswith("Disassembly") or line.endswith(">:\n"):
-                    after_label = True
-                    continue
                 found = _INSTRUCTION.match(line)
-                if found is None:
-                    if "file format" in line and "elf64-x86-64" not in line:
-                        process.kill()
-                        raise PmuError(f"{binary}: not an x86-64 binary: {line.strip()}")
-                    continue
-                address, kind = int(found[1], 16), kind_of(found[2])
-                if after_label:
-                    leaders.add(address)
-                addresses.append(address)
-                kinds.append(kind)
-                after_label = bool(kind & Kind.BRANCH)
-                if after_label and not kind & Kind.INDIRECT:
-                    target = _TARGET.search(found[2])
-                    if target is not None:
-                        leaders.add(int(target[1], 16))
-        if process.returncode or not addresses:
+                if found is not None:
+                    found_any = True
+                    yield int(found[1], 16), found[2], after_label
+                    after_label = False
+                elif line.startswith("Disassembly") or line.endswith(">:\n"):
+                    after_label = True
+                elif "file format" in line and "elf64-x86-64" not in line:
+                    process.kill()
+                    raise PmuError(f"{binary}: not an x86-64 binary: {line.strip()}")
+        if process.returncode or not found_any:
             messages.seek(0)
             raise PmuError(
                 f"{binary}: llvm-objdump found no instructions: {messages.read().strip()[-300:]}"
             )
-    order = sorted(range(len(addresses)), key=addresses.__getitem__)
-    addresses = [addresses[i] for i in order]
-    kinds = [kinds[i] for i in order]
-    blocks = list(itertools.accumulate(int(address in leaders) for address in addresses))
-    return Disassembly(addresses, kinds, blocks)

@@ -24,7 +24,8 @@ class Event:
       name: as in the manifest and in the profile's file name.
       kind: how counts of one line's instructions are combined.
       unit: what one count stands for.
-      callgrind: the column of a callgrind dump that holds it; None when the simulator has none.
+      callgrind: the column of a callgrind dump that holds it; None when the simulator has none. An
+        event with neither this nor `perf` is computed from others.
       perf: where perf has it from, by kind of processor; see docs/collect.md. "intel" and
         "generic" name perf events, of several ("a|b") the first that the processor has, "software"
         one that is read but never recorded. "branches" and "ibs" say what of branch stacks, and of
@@ -35,6 +36,7 @@ class Event:
       scaled_by_duplication: whether a count is multiplied by the duplication factor of its
         discriminator. An unrolled loop executes each of its N copies 1/N times as often as the
         source line, so this is right for executions, and wrong for sums.
+      merged: how the counts of one line in several runs are combined.
       penalty_cycles: nominal cycles that one occurrence costs a recent server core. Reports order
         functions and lines by it; nothing else depends on it.
     """
@@ -47,6 +49,7 @@ class Event:
     period: int = 100_003
     caused_by: Cause = "any"
     scaled_by_duplication: bool = False
+    merged: Kind = "sum"
     penalty_cycles: int = 0
 
 
@@ -178,6 +181,8 @@ EVENTS = (
         period=10_007,
         penalty_cycles=12,
     ),
+    # Computed from the executions; see hot_code.py. Two runs of the same code need it once.
+    Event("hot-code-bytes", "sum", "bytes", merged="max"),
     # Bim, the mispredicted indirect branches, is left out: callgrind's predictor for them is so
     # crude (77% wrong in an interpreter) that its counts would mislead.
 )
@@ -192,4 +197,25 @@ RATES = (
         "mispredicts per conditional branch",
     ),
     Rate("icache-miss-rate", "icache-misses", "instructions", 1000.0, "misses per instruction"),
+    Rate(
+        "llc-misses-per-instruction",
+        "llc-load-misses",
+        "instructions",
+        1000.0,
+        "misses per instruction",
+    ),
+    Rate(
+        "mispredicts-per-instruction",
+        "conditional-branch-mispredicts",
+        "instructions",
+        1000.0,
+        "mispredicts per instruction",
+    ),
+    Rate("loads-per-instruction", "loads", "instructions", 16.0, "loads per instruction"),
+    Rate("stores-per-instruction", "stores", "instructions", 16.0, "stores per instruction"),
 )
+
+
+def event_named(name: str) -> Event:
+    """The row of `EVENTS` of that name. Raises KeyError."""
+    return {event.name: event for event in EVENTS}[name]

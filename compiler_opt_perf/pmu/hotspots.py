@@ -24,7 +24,7 @@ class Hotspot:
       source: the function's first line, or the line itself; None when unknown.
       counts: in the order of the manifest's events.
       cost: nominal cycles lost to misses and mispredicts; see Event.penalty_cycles.
-      estimates: one a rate of the manifest.
+      estimates: one for each of `shown_rates`.
     """
 
     function: str
@@ -41,6 +41,16 @@ def cost(profile: Profile, counts: Sequence[int]) -> int:
     return sum(event.penalty_cycles * n for event, n in zip(events, counts, strict=True))
 
 
+def shown_rates(profile: Profile) -> tuple[Rate, ...]:
+    """For each event that has a cost, the manifest's first rate of it."""
+    costly = {event.name for event in profile.samples.events if event.penalty_cycles}
+    first: dict[str, Rate] = {}
+    for rate in profile.manifest.rates:
+        if rate.numerator in costly:
+            first.setdefault(rate.numerator, rate)
+    return tuple(first.values())
+
+
 def top_functions(profile: Profile, number: int) -> list[Hotspot]:
     """The most costly functions, dearest first; inlined copies count as the function itself."""
     totals = {name: profile.total(name) for name in profile.functions}
@@ -52,7 +62,7 @@ def top_functions(profile: Profile, number: int) -> list[Hotspot]:
             profile.sources.get(name),
             totals[name],
             cost(profile, totals[name]),
-            tuple(profile.of_function(rate, name) for rate in profile.manifest.rates),
+            tuple(profile.of_function(rate, name) for rate in shown_rates(profile)),
         )
         for name in chosen
         if cost(profile, totals[name])
@@ -83,7 +93,7 @@ def top_lines(profile: Profile, number: int) -> list[Hotspot]:
                 cost(profile, counts),
                 tuple(
                     profile.estimate(rate, counts, profile.of_function(rate, name).shrunk)
-                    for rate in profile.manifest.rates
+                    for rate in shown_rates(profile)
                 ),
             )
         )
@@ -136,11 +146,11 @@ class Change:
 def changed_rates(before: Profile, after: Profile) -> list[Change]:
     """Functions of both profiles whose rates differ by more than chance, weightiest first.
 
-    The weight is the change times the executions of the denominator: how many more (or fewer)
-    misses or mispredicts the change made.
+    The rates are the shown ones of `after`. The weight is the change times the executions of the
+    denominator: how many more (or fewer) misses or mispredicts the change made.
     """
     changes = []
-    for rate in after.manifest.rates:
+    for rate in shown_rates(after):
         if rate.name not in {other.name for other in before.manifest.rates}:
             continue
         earlier = next(other for other in before.manifest.rates if other.name == rate.name)

@@ -2,13 +2,20 @@
 """Adds up PMU profiles of several runs."""
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.manifest import SUFFIX, EventFile, Manifest
-from compiler_opt_perf.pmu.profile import read_sources
-from compiler_opt_perf.pmu.sample_profile import merge_profiles
+from compiler_opt_perf.pmu.profile import known_event, read_sources
+from compiler_opt_perf.pmu.sample_profile import (
+    SampleProfile,
+    convert_to_binary,
+    convert_to_text,
+    merge_profiles,
+)
 from compiler_opt_perf.pmu.store import save_profile
 from compiler_opt_perf.pmu.symbolize import Source
 
@@ -18,7 +25,8 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
 
     Events of kind "sum" become exactly what one longer run would have counted. Executions are
     sums of each run's maximum over the line's instructions, which is the same unless the runs
-    took different paths through one line.
+    took different paths through one line. Of "hot-code-bytes" a line keeps the largest count: code
+    that was hot in two runs is needed once.
 
     Args:
       paths: at least one manifest; collector and command of the result are those of the first.
@@ -47,13 +55,41 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     sources: dict[str, Source] = {}
     for manifest in reversed(manifests):
         sources.update(read_sources(manifest))
-    events = [_sum([one.event(event.name) for one in manifests]) for event in first.events]
+    events = []
+    largest: dict[str, SampleProfile] = {}
+    for event in first.events:
+        records = [one.event(event.name) for one in manifests]
+        events.append(_sum(records))
+        if known_event(event).merged == "max":
+            files = [one.file(one.event(event.name)) for one in manifests]
+            largest[event.name] = _largest(known_event(event), files)
+            located = largest[event.name].located[0]
+            total = located + max(record.total - record.located for record in records)
+            events[-1] = dataclasses.replace(events[-1], total=total, located=located)
 
     def write(number: int, path: Path) -> None:
         name = events[number].name
-        merge_profiles([one.file(one.event(name)) for one in manifests], path)
+        if name in largest:
+            with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
+                text = Path(folder) / "text"
+                largest[name].write_text(largest[name].events[0], text)
+                convert_to_binary(text, path)
+        else:
+            merge_profiles([one.file(one.event(name)) for one in manifests], path)
 
     return save_profile(output, first.program, collector, events, sources, write)
+
+
+def _largest(event: Event, files: Sequence[Path]) -> SampleProfile:
+    """A profile with the largest count of each line in `files`."""
+    columns = [dataclasses.replace(event, name=str(number)) for number in range(len(files))]
+    samples = SampleProfile(columns)
+    with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
+        text = Path(folder) / "text"
+        for column, file in zip(columns, files, strict=True):
+            convert_to_text(file, text)
+            samples.read_text(column, text)
+    return samples.largest(event)
 
 
 def _require_same(

@@ -11,7 +11,7 @@ import pytest
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.manifest import EventFile, Manifest
 from compiler_opt_perf.pmu.merge import merge
 
 Show = Callable[[Path], dict[str, Any]]
@@ -43,10 +43,29 @@ def test_merged_runs_are_one_longer_run(
         for function in REPEATED:
             assert found.get(function) == expected.get(function), (name, function)
     for event in merged.events:
+        if event.name == "hot-code-bytes":
+            continue
         parts = [runs[times].event(event.name) for times in (1, 2)]
         assert event.total == sum(part.total for part in parts)
         assert event.located == sum(part.located for part in parts)
         assert event.outside == sum(part.outside for part in parts)
+
+
+def test_hot_code_is_needed_once(runs: dict[int, Manifest], show: Show, tmp_path: Path) -> None:
+    merged = merge([runs[2].path, runs[2].path], tmp_path / "twice.pmu.json")
+    once, twice = runs[2].event("hot-code-bytes"), merged.event("hot-code-bytes")
+    assert show(merged.file(twice)) == show(runs[2].file(once))
+    assert (twice.total, twice.located) == (once.total, once.located)
+    # What only one of the runs was hot in is hot in both together.
+    union = merge([runs[1].path, runs[3].path], tmp_path / "union.pmu.json")
+    totals = {name: record["total"] for name, record in show(union.file(hot_code(union))).items()}
+    for part in (runs[1], runs[3]):
+        for name, record in show(part.file(hot_code(part))).items():
+            assert totals[name] >= record["total"]
+
+
+def hot_code(manifest: Manifest) -> EventFile:
+    return manifest.event("hot-code-bytes")
 
 
 def test_merging_one_profile_copies_it(

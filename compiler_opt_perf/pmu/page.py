@@ -14,6 +14,7 @@ from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
     demangled,
+    shown_rates,
     top_functions,
     top_lines,
 )
@@ -60,7 +61,7 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
         title=profile.manifest.path.name,
         summary=summarize(profile.manifest),
         penalties=penalties(profile),
-        rates=[rate.name for rate in profile.manifest.rates],
+        rates=[rate.name for rate in shown_rates(profile)],
         sections=sections,
     )
     write_text(output, page)

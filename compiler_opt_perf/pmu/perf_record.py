@@ -129,7 +129,11 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
     if "instructions" in have:
         have.add("executions")
     missing = tuple(
-        event.name for event in EVENTS if event.name not in have and "software" not in event.perf
+        event.name
+        for event in EVENTS
+        if event.name not in have
+        and "software" not in event.perf
+        and (event.perf or event.callgrind)
     )
     # Data sources and latencies of loads, for all events or none.
     options = ("--data", "--weight") if any(e.startswith("ibs_op") for e in chosen) else ()

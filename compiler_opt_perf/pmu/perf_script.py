@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import Disassembly, Kind
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.events import EVENTS, Cause, Event
+from compiler_opt_perf.pmu.events import EVENTS, Cause, Event, event_named
 
 # What the reader needs; data source and branch stack where they were recorded. A weight (latency)
 # is read past: no event is made of it.
@@ -300,8 +300,7 @@ def count(script: Script, code: Disassembly) -> Counts:
     names = [column.event.name for column in columns]
     if "instructions" in names and "executions" not in names:
         instructions = columns[names.index("instructions")]
-        executions = next(event for event in EVENTS if event.name == "executions")
-        columns.insert(0, dataclasses.replace(instructions, event=executions))
+        columns.insert(0, dataclasses.replace(instructions, event=event_named("executions")))
     if not columns:
         raise PmuError(
             f"the recording holds {', '.join(sorted(script.periods)) or 'no samples'}, which are "

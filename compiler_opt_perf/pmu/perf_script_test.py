@@ -401,3 +401,8 @@ def test_both_back_ends_write_the_same_format(
         }
         assert pair[0]["total"] == pytest.approx(pair[1]["total"], rel=0.002)
         assert pair[0]["head"] == pytest.approx(pair[1]["head"], rel=0.04, abs=1)
+        hot = [
+            show(one.file(one.event("hot-code-bytes"))).get(function)
+            for one in (counted, simulated)
+        ]
+        assert (hot[0] or {}).get("body") == (hot[1] or {}).get("body")

@@ -53,7 +53,7 @@ class Profile:
           CommandError: llvm-profdata refused a sample profile.
         """
         manifest = Manifest.load(path)
-        samples = SampleProfile([_event(event) for event in manifest.events])
+        samples = SampleProfile([known_event(event) for event in manifest.events])
         with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
             text = Path(folder) / "text"
             for event, record in zip(samples.events, manifest.events, strict=True):
@@ -117,7 +117,7 @@ def read_sources(manifest: Manifest) -> dict[str, Source]:
         ) from error
 
 
-def _event(record: EventFile) -> Event:
+def known_event(record: EventFile) -> Event:
     """The row of `EVENTS` for a manifest's event; one made up for an event of later versions."""
     for event in EVENTS:
         if event.name == record.name:

@@ -6,6 +6,7 @@ from compiler_opt_perf.pmu.hotspots import (
     SourceText,
     changed_rates,
     demangled,
+    shown_rates,
     top_functions,
     top_lines,
 )
@@ -66,7 +67,7 @@ def show(profile: Profile, number: int) -> str:
     functions, lines = top_functions(profile, number), top_lines(profile, number)
     texts = SourceText()
     names = demangled(sorted({spot.function for spot in functions + lines}))
-    rates = [rate.name for rate in profile.manifest.rates]
+    rates = [rate.name for rate in shown_rates(profile)]
     everything = sum(
         event.penalty_cycles * count
         for event, count in zip(profile.samples.events, profile.samples.located, strict=True)

@@ -9,7 +9,7 @@ import pytest
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.hotspots import demangled, top_functions, top_lines
+from compiler_opt_perf.pmu.hotspots import demangled, shown_rates, top_functions, top_lines
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile, read_sources
@@ -48,7 +48,7 @@ def test_counts_in_memory_are_those_of_the_files(loaded: Profile) -> None:
 
 
 def test_known_rates_are_within_their_intervals(loaded: Profile) -> None:
-    misses, mispredicts, _ = loaded.manifest.rates
+    misses, mispredicts, *_ = shown_rates(loaded)
     chase = loaded.of_line(misses, "chase", Line(3, 0))
     # A quarter of the lines fits the cache at most; nearly all steps come before it is full.
     assert 0.98 <= chase.low <= chase.high <= 1

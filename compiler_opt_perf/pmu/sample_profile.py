@@ -68,6 +68,21 @@ class SampleProfile:
             targets = self._samples(location).targets
             targets.setdefault(location.line, Counter())[callee] += count
 
+    def largest(self, event: Event) -> "SampleProfile":
+        """A profile of `event` alone: at each line, the largest of the counts here."""
+        result = SampleProfile([event])
+
+        def reduce(samples: FunctionSamples) -> FunctionSamples:
+            reduced = FunctionSamples()
+            for line, counts in samples.lines.items():
+                reduced.lines[line] = [max(counts)]
+                result.located[0] += max(counts)
+            reduced.callees = {site: reduce(inner) for site, inner in samples.callees.items()}
+            return reduced
+
+        result.functions = {name: reduce(samples) for name, samples in self.functions.items()}
+        return result
+
     def read_text(self, event: Event, path: Path) -> None:
         """Adds the counts of one event from a profile in LLVM's text format.
 
