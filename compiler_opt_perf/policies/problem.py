@@ -138,6 +138,10 @@ def _pmu_share(name: str) -> Feature:
     return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=16384.0, may_be_missing=True)
 
 
+def _pmu_log2(name: str) -> Feature:
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=16.0, may_be_missing=True)
+
+
 PROBLEMS: dict[str, Problem] = {
     problem.name: problem
     for problem in (
@@ -231,15 +235,16 @@ PROBLEMS: dict[str, Problem] = {
                 _count("min_stage"),
                 Feature("progress", "float32", (1,), unit_scale=256.0),
             ),
-            pmu_features=tuple(
-                _pmu_share(name)
-                for name in (
-                    "pmu_address_llc_miss_probability",
-                    "pmu_def_llc_miss_probability",
-                    "pmu_shadowed_read_llc_miss_probability",
-                    "pmu_mispredict_rate",
-                    "pmu_coverage",
-                )
+            pmu_features=(
+                _pmu_share("pmu_address_llc_miss_probability"),
+                _pmu_share("pmu_def_llc_miss_probability"),
+                _pmu_share("pmu_shadowed_read_llc_miss_probability"),
+                _pmu_share("pmu_mispredict_rate"),
+                _pmu_share("pmu_memory_port_pressure"),
+                _pmu_share("pmu_frontend_pressure"),
+                _pmu_log2("pmu_weighted_reads"),
+                _pmu_log2("pmu_weighted_writes"),
+                _pmu_share("pmu_coverage"),
             ),
             mask="mask",
             decision="index_to_evict",

@@ -19,7 +19,7 @@ def main() -> None:
 
     # Evicts the live range, of those it may, that the profile knows best.
     def best_known(mask: tf.Tensor, pmu_coverage: tf.Tensor) -> tf.Tensor:
-        return tf.argmax(tf.cast(mask[0], tf.float32) * (1.0 + pmu_coverage[0]))
+        return tf.argmax(tf.cast(mask[0], tf.float32) * (2.0 + pmu_coverage[0]))
 
     make(
         "evict-pmu",
