@@ -3,51 +3,68 @@
 
     build/venv/bin/python tools/bench_collect.py [--only=zstd,lua] [--output=build/bench-collect]
 
-Prints tables in Markdown, of all results in the folder. Programs are built from Debian's sources.
-Hit rates of the compiler's decisions need `cop toolchain build --set=dev`.
+Prints tables in Markdown, of all results in the folder. Programs are built from Debian's sources;
+the compiler is the patched one of `cop toolchain build --set=dev`.
 """
 
 import dataclasses
 import json
+import logging as python_logging
+import os
 import random
 import re
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
 
 from compiler_opt_perf.corpus.programs import (
-    PROFILING_FLAGS,
     PROGRAMS,
+    BuiltProgram,
     Program,
     build_program,
     program_sources,
 )
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.pmu import callgrind
-from compiler_opt_perf.pmu.binary import hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import Lookups, coverage
-from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.pmu.sample_profile import convert_to_binary
-from compiler_opt_perf.pmu.symbolize import symbolize
 from compiler_opt_perf.toolchain.installation import stock_tool
-from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.layout import BUILD, LLVM_PREFIX
 from compiler_opt_perf.toolchain.source import debian_source
 
 _NATIVE_RUNS = 5
 _SEED = 1
-_LEVELS = ("-O2", "-O3", "-Os")
+_LEVELS = ("-O2", "-O1", "-O3", "-Os", "-Oz")
+
+# Where clang -O2 spends time, and what of the overlay's own runs then; relative to llvm/lib.
+LLVM_UNITS = (
+    "Analysis/BasicAliasAnalysis",
+    "Analysis/InlineAdvisor",
+    "Analysis/InstructionSimplify",
+    "Analysis/ScalarEvolution",
+    "Analysis/ValueTracking",
+    "CodeGen/LiveInterval",
+    "CodeGen/MachineInstr",
+    "CodeGen/RegAllocEvictionAdvisor",
+    "CodeGen/RegAllocGreedy",
+    "CodeGen/SelectionDAG/SelectionDAG",
+    "IR/ConstantRange",
+    "IR/Value",
+    "Support/APInt",
+    "Support/FoldingSet",
+    "Support/SmallPtrSet",
+)
 
 # A database, beside the compressor and the interpreter that the corpus has: a loader of LMDB.
 LMDB = Program(
@@ -87,43 +104,124 @@ print(total, matches)
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
-    """A program and one run of it.
+class Case:
+    """A program, one run of it, and how its code is compiled.
 
     Attributes:
-      prepare: writes the input into a folder and returns the arguments.
+      binary: built at -O2 for profiling.
+      arguments: of the run.
+      units: for each translation unit, clang's arguments but for level, profile and output.
+      directory: where they are compiled.
+      levels: at which the profile is looked up.
     """
 
-    program: Program
-    prepare: Callable[[Path, Path | None], list[str]]
+    binary: Path
+    arguments: list[str]
+    units: list[list[str]]
+    directory: Path
+    levels: Sequence[str] = _LEVELS
 
 
-def _compress(folder: Path, given: Path | None) -> list[str]:
-    return ["-9", "--single-thread", "-f", "-q", "-o", str(folder / "out.zst"), str(given)]
+def _program(program: Program, output: Path) -> tuple[BuiltProgram, list[list[str]], Path]:
+    """Builds one of the small programs."""
+    tree = debian_source(program.source_package)
+    built = build_program(program, tree, output, clang=stock_tool("clang"))
+    includes = [f"-I{(output / 'generated').resolve()}"] if program.generated else []
+    units = [
+        [*program.flags, *includes, "-w", "-c", str(source)]
+        for source in program_sources(program, tree)
+    ]
+    return built, units, tree
 
 
-def _load_database(folder: Path, given: Path | None) -> list[str]:
+def compressor(output: Path) -> Case:
+    """zstd -9 on its own source."""
+    built, units, tree = _program(PROGRAMS["zstd"], output)
+    arguments = ["-9", "--single-thread", "-f", "-q", "-o", str(output / "out.zst")]
+    return Case(built.binary, [*arguments, str(built.workload_input)], units, tree)
+
+
+def database(output: Path) -> Case:
     """40,000 random records, in the text form of Berkeley DB's and LMDB's dumps."""
+    built, units, tree = _program(LMDB, output)
     generator = random.Random(_SEED)
-    records = folder / "records"
+    records = output / "records"
     with records.open("w") as stream:
         stream.write("VERSION=3\nformat=bytevalue\ntype=btree\nmapsize=268435456\nHEADER=END\n")
         for _ in range(40_000):
             stream.write(f" {generator.randbytes(12).hex()}\n {generator.randbytes(100).hex()}\n")
         stream.write("DATA=END\n")
-    return ["-n", "-f", str(records), str(folder / "database")]
+    arguments = ["-n", "-f", str(records), str(output / "database")]
+    return Case(built.binary, arguments, units, tree)
 
 
-def _interpret(folder: Path, given: Path | None) -> list[str]:
-    (folder / "script.lua").write_text(_LUA)
-    return [str(folder / "script.lua")]
+def interpreter(output: Path) -> Case:
+    """Lua with trees, sorting and pattern matching."""
+    built, units, tree = _program(PROGRAMS["lua"], output)
+    (output / "script.lua").write_text(_LUA)
+    return Case(built.binary, [str(output / "script.lua")], units, tree)
 
 
-WORK = {
-    "zstd": Work(PROGRAMS["zstd"], _compress),
-    "lmdb": Work(LMDB, _load_database),
-    "lua": Work(PROGRAMS["lua"], _interpret),
-}
+def compiler(output: Path) -> Case:
+    """The patched clang -O2 on one file of zstd.
+
+    Debian's archives have no debug info: the translation units of `LLVM_UNITS`, where a good part
+    of the time goes, are compiled anew for profiling and linked as the overlay links its own.
+    """
+    overlay, tree = BUILD / "overlay", BUILD / "llvm-19.1.7"
+    database = json.loads(run_command(["ninja", "-C", overlay, "-t", "compdb"]).stdout)
+    of_overlay = {entry["file"]: entry for entry in database if "-c" in entry["command"].split()}
+    # All units have the same options; these come before the dependency file and the output.
+    words = shlex.split(of_overlay[str(tree / "llvm/lib/Passes/PassBuilder.cpp")]["command"])
+    launcher = words[: next(i for i, word in enumerate(words) if word.startswith("-"))]
+    shared = words[len(launcher) : words.index("-MD")]
+    files = [str(tree / f"llvm/lib/{unit}.cpp") for unit in LLVM_UNITS]
+    units = [[*shared, "-c", file] for file in files]
+    objects = output / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    commands = [[*launcher, *unit, "-O2", *PROFILING_FLAGS.split()] for unit in units]
+    mine = compile_all(commands, output, objects)
+
+    stock = run_command([stock_tool("llvm-config"), "--link-static", "--system-libs"]).stdout
+    parts = ("common.dir/", "main_clang.dir/", "models_dev.dir/")
+    theirs = [
+        overlay / entry["output"]
+        for file, entry in of_overlay.items()
+        if any(part in entry["output"] for part in parts) and file not in files
+    ]
+    archives = sorted(
+        file
+        for pattern in ("libclang*.a", "libLLVM*.a", "libPolly*.a")
+        for file in (LLVM_PREFIX / "lib").glob(pattern)
+    )
+    binary = output / "clang"
+    options = ["-fuse-ld=lld", "-Wl,--gc-sections,--as-needed,--build-id,--start-group"]
+    run_command(
+        [stock_tool("clang++"), *options, *mine, *theirs, *archives, *stock.split(), "-o", binary],
+        timeout_s=600,
+    )
+
+    source = output / "huf_compress.i"
+    zstd = debian_source("libzstd") / "lib/compress/huf_compress.c"
+    run_command([stock_tool("clang"), "-E", "-P", zstd, "-o", source], timeout_s=60)
+    arguments = ["-cc1", "-triple", "x86_64-pc-linux-gnu", "-O2", "-emit-obj", "-x", "c"]
+    arguments += ["-o", str(output / "out.o"), str(source)]
+    return Case(binary, arguments, units, output, ("-O2", "-Oz"))
+
+
+CASES = {"zstd": compressor, "lmdb": database, "lua": interpreter, "clang": compiler}
+
+
+def compile_all(commands: Sequence[Sequence[str]], cwd: Path, folder: Path) -> list[Path]:
+    """Runs compilers, on all cores; returns the object files, numbered, in `folder`."""
+
+    def compile_one(number: int) -> Path:
+        target = folder.resolve() / f"{number}.o"
+        run_command([*commands[number], "-o", target], cwd=cwd, timeout_s=1800)
+        return target
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, range(len(commands))))
 
 
 def native_seconds(argv: Sequence[str | Path]) -> float:
@@ -137,106 +235,66 @@ def native_seconds(argv: Sequence[str | Path]) -> float:
     return statistics.median(seconds)
 
 
-def measure(name: str, work: Work, output: Path) -> dict[str, Any]:
+class _Log(python_logging.Handler):
+    """Keeps what the collection says about itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: python_logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def number(self, pattern: str) -> float:
+        """The number in the only line that matches."""
+        (found,) = [match[1] for line in self.lines if (match := re.search(pattern, line))]
+        return float(found)
+
+
+def measure(name: str, output: Path) -> dict[str, Any]:
     """Everything about one program."""
-    tree = debian_source(work.program.source_package)
-    built = build_program(work.program, tree, output / name, clang=stock_tool("clang"))
-    arguments = work.prepare(output / name, built.workload_input)
-    native = native_seconds([built.binary, *arguments])
-
-    folder = output / name / "run"
+    folder = output / name
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.iterdir():
-        stale.unlink()
-    copy = folder / work.program.name
-    hide_debug_info(built.binary, copy)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    dumps = callgrind.simulate(copy, arguments, folder, CacheGeometry())
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    simulated = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    start = time.monotonic()
-    counts = callgrind.event_counts(callgrind.read_dumps(dumps, copy))
-    reading = time.monotonic() - start
-    start = time.monotonic()
-    symbols = symbolize(built.binary, counts.at)
-    symbolising = time.monotonic() - start
-    start = time.monotonic()
-    profile = counts.attribute(symbols)
-    for event in counts.events:
-        profile.write_text(event, folder / "text")
-        convert_to_binary(folder / "text", folder / "binary")
-    writing = time.monotonic() - start
-
+    case = CASES[name](folder)
+    native = native_seconds([case.binary, *case.arguments])
     path = output / f"{name}.pmu.json"
-    manifest = collect(built.binary, arguments, path)
-    everything = disassemble(built.binary).addresses
-    start = time.monotonic()
-    symbolize(built.binary, everything)
-    per_minute = len(everything) / (time.monotonic() - start) * 60
+    log = _Log()
+    logging.get_absl_logger().addHandler(log)
+    manifest = collect(case.binary, case.arguments, path)
+    logging.get_absl_logger().removeHandler(log)
+    simulated = log.number(r"simulated in .* \(([\d.]+) s of processor time")
+    stages = [
+        log.number(rf"^{stage}.*: ([\d.]+) s$")
+        for stage in ("reading", "looking", "symbolising", "writing")
+    ]
 
-    size = sum(event.bytes or 0 for event in manifest.events)
-    located = {event.name: event.located / max(1, event.total) for event in manifest.events}
-    logging.info("%s: %d instructions symbolised", name, len(everything))
+    addresses = log.number(r"^symbolising (\d+) instructions")
     return {
         "native_s": native,
         "simulated_s": simulated,
         "slowdown": simulated / native,
-        "dump_mb": sum(dump.stat().st_size for dump in dumps) / 1e6,
+        "memory_mib": log.number(r"with (\d+) MiB of memory"),
         "instructions": manifest.event("instructions").total,
         "outside": manifest.event("instructions").outside,
-        "addresses": len(counts.at),
-        "reading_s": reading,
-        "symbolising_s": symbolising,
-        "writing_s": writing,
-        "profile_kb": size / 1e3,
-        "located": located,
-        "addresses_per_minute": per_minute,
-        "lookups": lookups(name, work, tree, path, output),
+        "undescribed": log.number(r"^.*: ([\d.]+)% of the executions are in functions without"),
+        "conversion_s": sum(stages),
+        "profile_kb": sum(event.bytes or 0 for event in manifest.events) / 1e3,
+        "located": {event.name: event.located / max(1, event.total) for event in manifest.events},
+        "addresses": addresses,
+        "addresses_per_minute": addresses / stages[2] * 60,
+        "lookups": {
+            level: lookups(case, path, level, folder / f"lookups{level}") for level in case.levels
+        },
     }
 
 
-def lookups(
-    name: str, work: Work, tree: Path, manifest: Path, output: Path
-) -> dict[str, dict[str, Any]]:
-    """How much is found again in code of other levels: by counts, and by decisions of clang."""
-    profile = Profile.load(manifest)
-    patched = BUILD / "toolchain" / "dev" / "bin" / "clang"
-    found: dict[str, dict[str, Any]] = {}
-    for level in _LEVELS:
-        flags_of_level = (level, *PROFILING_FLAGS)
-        built = build_program(
-            work.program,
-            tree,
-            output / name / level.lstrip("-"),
-            clang=stock_tool("clang"),
-            flags=flags_of_level,
-        )
-        result = coverage(profile, built.binary)
-        counts = {event.name: _shares(looked_up) for event, looked_up in result.counts}
-        row: dict[str, Any] = {"counts": counts}
-        if patched.exists():
-            row["decisions"] = decisions(
-                patched, work.program, tree, manifest, level, output / name
-            )
-        found[level] = row
-    return found
-
-
-def _shares(looked_up: Lookups) -> list[float]:
-    total = max(1, looked_up.total)
-    return [part / total for part in (looked_up.exact, looked_up.flattened, looked_up.missing)]
-
-
-def decisions(
-    clang: Path, program: Program, tree: Path, manifest: Path, level: str, folder: Path
-) -> dict[str, dict[str, int]]:
-    """For inlining and eviction, how many decisions the compiler found data for."""
-    remarks = folder / f"remarks{level}"
-    remarks.mkdir(parents=True, exist_ok=True)
+def lookups(case: Case, manifest: Path, level: str, folder: Path) -> dict[str, Any]:
+    """How much is found again in code of one level: by counts, and by decisions of clang."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.iterdir():
+        stale.unlink()
     flags_of_level = (
-        level,
-        *PROFILING_FLAGS,
+        *(level, *PROFILING_FLAGS.split()),
         *("-mllvm", f"-pmu-profile={manifest.resolve()}"),
         # Development mode without a model takes the default decisions, and logs them.
         *("-mllvm", "-enable-ml-inliner=development", "-mllvm", "-training-log=/dev/null"),
@@ -245,70 +303,48 @@ def decisions(
         "-fsave-optimization-record=yaml",
         "-foptimization-record-passes=inline-ml|regalloc-ml",
     )
-    # build_program has been here before: what it generates is there.
-    includes = [f"-I{(folder / 'generated').resolve()}"] if program.generated else []
-    for number, source in enumerate(program_sources(program, tree)):
-        target = remarks.resolve() / f"{number}.o"
-        options = [*flags_of_level, *program.flags, *includes, "-w"]
-        run_command([clang, *options, "-c", source, "-o", target], cwd=tree, timeout_s=600)
+    clang = BUILD / "toolchain" / "dev" / "bin"
+    commands = [
+        [str(clang / ("clang++" if unit[-1].endswith(".cpp") else "clang")), *unit, *flags_of_level]
+        for unit in case.units
+    ]
+    objects = compile_all(commands, case.directory, folder)
+    together = folder / "together"
+    run_command([stock_tool("ld.lld"), "-r", *objects, "-o", together], timeout_s=600)
+    result = coverage(Profile.load(manifest), together)
     found: dict[str, Counter[str]] = {"inline-ml": Counter(), "regalloc-ml": Counter()}
-    for file in remarks.rglob("*.opt.yaml"):
+    for file in folder.glob("*.opt.yaml"):
         for remark in re.split(r"^---", file.read_text(errors="replace"), flags=re.MULTILINE):
             kind = re.search(r"^Pass: +(\S+)", remark, re.MULTILINE)
             data = re.search(r"PMUData: +'?(\w+)", remark)
             if kind and data and kind[1] in found and "DefaultDecision" in remark:
                 found[kind[1]][data[1]] += 1
-    return {kind: dict(counts) for kind, counts in found.items()}
-
-
-def measure_clang(output: Path, source: Path) -> dict[str, Any]:
-    """The stock compiler, which has no debug info: the simulator's part only."""
-    folder = output / "clang"
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.iterdir():
-        stale.unlink()
-    clang = stock_tool("clang").resolve()
-    argv = ["-cc1", "-triple", "x86_64-pc-linux-gnu", "-O2", "-emit-obj", "-x", "c"]
-    argv += ["-o", str(folder / "out.o"), str(source)]
-    native = native_seconds([clang, *argv])
-    copy = folder / "clang"
-    hide_debug_info(clang, copy)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    dumps = callgrind.simulate(copy, argv, folder, CacheGeometry())
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    simulated = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    start = time.monotonic()
-    dump = callgrind.read_dumps(dumps, copy)
     return {
-        "native_s": native,
-        "simulated_s": simulated,
-        "slowdown": simulated / native,
-        "dump_mb": sum(path.stat().st_size for path in dumps) / 1e6,
-        "reading_s": time.monotonic() - start,
-        "instructions": dump.totals()[0],
-        "outside": dump.outside[0],
+        "counts": {event.name: _shares(looked_up) for event, looked_up in result.counts},
+        "decisions": {kind: dict(counts) for kind, counts in found.items()},
     }
+
+
+def _shares(looked_up: Lookups) -> list[float]:
+    total = max(1, looked_up.total)
+    return [part / total for part in (looked_up.exact, looked_up.flattened, looked_up.missing)]
 
 
 def tables(results: dict[str, dict[str, Any]]) -> str:
     """The results in Markdown."""
     rows = [
-        "| program | native | simulated | slowdown | instructions | of them in libraries "
+        "| program | native | simulated | slowdown | memory | instructions | of them in libraries "
         "| conversion | profile |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, result in results.items():
         everything = result["instructions"] + result["outside"]
-        conversion = size = "–"
-        if "symbolising_s" in result:
-            seconds = result["reading_s"] + result["symbolising_s"] + result["writing_s"]
-            conversion, size = f"{seconds:.1f} s", f"{result['profile_kb']:.0f} kB"
         rows.append(
             f"| {name} | {result['native_s']:.2f} s | {result['simulated_s']:.1f} s "
-            f"| {result['slowdown']:.0f} | {everything / 1e6:.0f} M "
-            f"| {100 * result['outside'] / everything:.0f}% | {conversion} | {size} |"
+            f"| {result['slowdown']:.0f} | {result['memory_mib']:.0f} MiB "
+            f"| {everything / 1e6:.0f} M | {100 * result['outside'] / everything:.0f}% "
+            f"| {result['conversion_s']:.1f} s | {result['profile_kb']:.0f} kB |"
         )
-    profiled = {name: result for name, result in results.items() if "located" in result}
     shown = (
         "executions",
         "loads",
@@ -316,15 +352,16 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
         "conditional-branches",
         "conditional-branch-mispredicts",
     )
-    rows += ["", "| located | " + " | ".join(shown) + " | symbolised |"]
-    rows.append("|---" * (len(shown) + 2) + "|")
-    for name, result in profiled.items():
+    rows += ["", "| located | " + " | ".join(shown) + " | no debug info | symbolised |"]
+    rows.append("|---" * (len(shown) + 3) + "|")
+    for name, result in results.items():
         cells = [f"{100 * result['located'][event]:.1f}%" for event in shown]
+        cells.append(f"{result['undescribed']:.1f}%")
         speed = f"{result['addresses_per_minute'] / 1e6:.1f} M/min"
         rows.append(f"| {name} | " + " | ".join([*cells, speed]) + " |")
     rows += ["", "| exact + flattened | level | " + " | ".join(shown) + " | inlining | eviction |"]
     rows.append("|---" * (len(shown) + 4) + "|")
-    for name, result in profiled.items():
+    for name, result in results.items():
         for level, found in result["lookups"].items():
             cells = [_pair(*found["counts"][event][:2]) for event in shown]
             for kind in ("inline-ml", "regalloc-ml"):
@@ -344,27 +381,13 @@ def main(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "output", str(BUILD / "bench-collect"), "folder for results", flag_values=values
     )
-    flags.DEFINE_list("only", [*WORK, "clang"], "programs to measure", flag_values=values)
+    flags.DEFINE_list("only", list(CASES), "programs to measure", flag_values=values)
     values(list(argv))
     logging.set_verbosity(logging.INFO)
     output = Path(values.output)
     for name in values.only:
-        if name == "clang":
-            tree = debian_source("libzstd")
-            preprocessed = output / "huf_compress.i"
-            output.mkdir(parents=True, exist_ok=True)
-            run_command(
-                [
-                    *(stock_tool("clang"), "-E", "-P"),
-                    *(tree / "lib/compress/huf_compress.c", "-o", preprocessed),
-                ],
-                timeout_s=60,
-            )
-            result = measure_clang(output, preprocessed)
-        else:
-            result = measure(name, WORK[name], output)
-        write_json(output / f"{name}.json", result)
-    measured = [name for name in (*WORK, "clang") if (output / f"{name}.json").exists()]
+        write_json(output / f"{name}.json", measure(name, output))
+    measured = [name for name in CASES if (output / f"{name}.json").exists()]
     print(tables({name: json.loads((output / f"{name}.json").read_text()) for name in measured}))
 
 

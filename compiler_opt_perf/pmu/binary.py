@@ -9,30 +9,13 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from compiler_opt_perf.execution.llvm import LLVM_MAJOR
 from compiler_opt_perf.pmu.errors import PmuError
 
 # What a program must be compiled with for its instructions to be found again in another
 # compilation. The last option undoes a side effect of the second: without it the inliner defers
 # decisions as under PGO, and the profiled code would not be the code of an ordinary build.
 PROFILING_FLAGS = "-g -fdebug-info-for-profiling -mllvm -enable-npm-pgo-inline-deferral=false"
-
-_LLVM_VERSION = "19"
-
-
-def llvm_tool(name: str) -> str:
-    """The path of LLVM's tool `name`, such as "llvm-symbolizer".
-
-    Raises:
-      PmuError: it is not installed.
-    """
-    for candidate in (f"{name}-{_LLVM_VERSION}", f"/usr/lib/llvm-{_LLVM_VERSION}/bin/{name}"):
-        path = shutil.which(candidate)
-        if path is not None:
-            return path
-    raise PmuError(
-        f"{name}-{_LLVM_VERSION}: not found on PATH nor in /usr/lib/llvm-{_LLVM_VERSION}/bin; "
-        f"install it (apt-get install llvm-{_LLVM_VERSION})"
-    )
 
 
 def build_id(binary: Path) -> str:
@@ -99,7 +82,7 @@ def require_split_debug_info(binary: Path) -> None:
         raise PmuError(
             f"{binary}: {len(missing)} files of its split debug info are missing, the first is "
             f"{missing[0]}; put them there, or make {binary.name}.dwp beside the binary "
-            f"(llvm-dwp-{_LLVM_VERSION} -e)"
+            f"(llvm-dwp-{LLVM_MAJOR} -e)"
         )
 
 

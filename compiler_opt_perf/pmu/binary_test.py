@@ -6,18 +6,13 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu import binary
-from compiler_opt_perf.pmu.binary import (
-    build_id,
-    hide_debug_info,
-    llvm_tool,
-    require_debug_info,
-)
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import build_id, hide_debug_info, require_debug_info
 from compiler_opt_perf.pmu.errors import PmuError
 
 
 def test_build_id_is_the_one_readelf_shows(workload: Path) -> None:
-    notes = run_command([llvm_tool("llvm-readelf"), "--notes", workload]).stdout
+    notes = run_command([stock_tool("llvm-readelf"), "--notes", workload]).stdout
     assert f"Build ID: {build_id(workload)}" in notes
     assert re.fullmatch("[0-9a-f]{40}", build_id(workload))
 
@@ -59,9 +54,3 @@ def test_hidden_debug_info_changes_section_names_only(workload: Path, tmp_path: 
     assert before.count(b"\0.debug_") == after.count(b"\0_debug_") > 0
     assert build_id(copy) == build_id(workload)
     run_command([copy, "threads"], timeout_s=10)
-
-
-def test_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binary, "_LLVM_VERSION", "0")
-    with pytest.raises(PmuError, match=r"llvm-symbolizer-0: not found.*apt-get install llvm-0"):
-        llvm_tool("llvm-symbolizer")

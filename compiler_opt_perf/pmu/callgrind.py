@@ -197,9 +197,10 @@ def simulate(
     if status != expected_status or not dump.exists():
         _fail(name, command, status, expected_status, messages, diagnostics)
     logging.info(
-        "%s: simulated in %.1f s, with %.0f MiB of memory",
+        "%s: simulated in %.1f s (%.1f s of processor time), with %.0f MiB of memory",
         name,
         finished.seconds,
+        finished.processor_seconds,
         finished.peak_mib,
     )
     forked = sorted(path for path in directory.glob("callgrind.out.*") if path != dump)

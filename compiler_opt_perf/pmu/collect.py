@@ -24,7 +24,7 @@ from compiler_opt_perf.pmu.binary import (
 )
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import disassemble
+from compiler_opt_perf.pmu.disassembly import disassemble, executed_functions
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.hot_code import add_hot_code
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
@@ -246,13 +246,15 @@ def _finish(
             f"{binary}: none of its instructions was seen to run; is it what was run? (A program "
             "with an RPATH loads a library from there.)"
         )
-    with _stage("looking for the hot code"):
-        add_hot_code(counts, binary)
+    with _stage("looking at the executed functions"):
+        sizes = executed_functions(binary, counts.at.keys())
+        add_hot_code(counts, sizes)
+        counts.add_unexecuted(sizes)
     with _stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
     with _stage(f"writing {len(counts.events)} sample profiles"):
         manifest = _write(output_manifest, program, collector, counts, symbols, text, directory)
-    _log_figures(manifest)
+    _log_figures(manifest, sum(counts.at[address][0] for address in symbols.undescribed))
     return manifest
 
 
@@ -322,9 +324,15 @@ def _log_other_code(binary: Path, dump: callgrind.Dump) -> None:
         )
 
 
-def _log_figures(manifest: Manifest) -> None:
+def _log_figures(manifest: Manifest, undescribed: int) -> None:
+    """Says how much is located, and why the rest is not.
+
+    Args:
+      undescribed: counts of the first event in functions without debug info.
+    """
     event = manifest.events[0]
     located = event.located / event.total if event.total else 0.0
+    without = undescribed / event.total if event.total else 0.0
     logging.info(
         "%s: %d sample profiles; of %d %s %.1f%% have a source location; "
         "%d more were in other objects, which are not profiled",
@@ -334,6 +342,14 @@ def _log_figures(manifest: Manifest) -> None:
         event.name,
         100 * located,
         event.outside,
+    )
+    logging.info(
+        "%s: %.1f%% of the %s are in functions without debug info, %.1f%% in instructions that "
+        "the optimiser gave no line",
+        manifest.path,
+        100 * without,
+        event.name,
+        100 * (1 - located - without) if event.total else 0.0,
     )
     if located < _LOW_SHARE:
         logging.warning(

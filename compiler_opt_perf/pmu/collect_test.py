@@ -15,7 +15,8 @@ import pytest
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
@@ -134,6 +135,24 @@ def test_function_entries(profile: Manifest, show: Show) -> None:
     assert heads["compare"] == shown["compare"]["body"][0]["samples"] > 100_000
 
 
+def test_zero_is_known_where_code_was_not_executed(
+    counts: Counts, profile: Manifest, show: Show, source: Path
+) -> None:
+    """A branch not taken counts zero; a line without code, or of an uncalled function, nothing."""
+    lines = source.read_text().splitlines()
+    start = next(i for i, line in enumerate(lines, 1) if line.startswith("int main"))
+    crash = next(i for i, line in enumerate(lines, 1) if "abort();" in line) - start
+    executions = counts("executions", "main")
+    assert executions[crash, 0] == 0
+    assert executions[1, 0] == 1
+    # Only executions say so: elsewhere the line is absent, as lines without such an event are.
+    assert (crash, 0) not in counts("instructions", "main")
+    # Inlined code of calls that did not happen is in its inline stack.
+    main = show(profile.file(profile.event("executions")))["main"]
+    assert any(site["samples"][0]["total"] == 0 for site in main["callsites"])
+    assert "thread" not in show(profile.file(profile.event("executions")))
+
+
 def test_odd_function_names(profile: Manifest, show: Show) -> None:
     shown = show(profile.file(profile.event("executions")))
     assert shown["a name:with 3"]["head"] == 1
@@ -159,7 +178,7 @@ def test_totals_are_those_of_the_files(profile: Manifest, show: Show) -> None:
 def test_merge_doubles_each_profile(profile: Manifest, show: Show, tmp_path: Path) -> None:
     for event in profile.events:
         file = profile.file(event)
-        merge = [llvm_tool("llvm-profdata"), "merge", "--sample"]
+        merge = [str(stock_tool("llvm-profdata")), "merge", "--sample"]
         run_command([*merge, file, file, "-o", tmp_path / "twice"], timeout_s=60)
         once, twice = show(file), show(tmp_path / "twice")
         assert {n: 2 * r["total"] for n, r in once.items()} == {
@@ -172,7 +191,7 @@ def test_clang_uses_the_executions(profile: Manifest, source: Path, tmp_path: Pa
     file = profile.file(profile.event("executions"))
     run_command(
         [
-            llvm_tool("clang"),
+            stock_tool("clang"),
             "-O2",
             *PROFILING_FLAGS.split(),
             f"-fprofile-sample-use={file}",
@@ -365,7 +384,7 @@ def test_split_debug_info(
 ) -> None:
     """The same profile as with debug info in the binary; from .dwo files and from a .dwp."""
     flags = [*PROFILING_FLAGS.split(), "-O2", "-gsplit-dwarf"]
-    clang = llvm_tool("clang")
+    clang = stock_tool("clang")
     folder = tmp_path / "build"
     folder.mkdir()
     run_command([clang, *flags, "-c", source, "-o", "workload.o"], cwd=folder, timeout_s=60)
@@ -379,7 +398,7 @@ def test_split_debug_info(
 
     split = collected("split")
     assert split["outer"]["callsites"][0]["samples"][0]["name"] == "middle"
-    run_command([llvm_tool("llvm-dwp"), "-e", binary, "-o", f"{binary}.dwp"], timeout_s=60)
+    run_command([stock_tool("llvm-dwp"), "-e", binary, "-o", f"{binary}.dwp"], timeout_s=60)
     (folder / "workload.dwo").rename(tmp_path / "workload.dwo")
     assert collected("packed") == split
     (folder / "workload.dwp").unlink()
@@ -389,7 +408,7 @@ def test_split_debug_info(
 
 def test_shared_library(source: Path, show: Show, tmp_path: Path) -> None:
     """A library is profiled in a run of a program that loads it under another name."""
-    clang, flags = llvm_tool("clang"), [*PROFILING_FLAGS.split(), "-O2", "-Wl,--build-id"]
+    clang, flags = stock_tool("clang"), [*PROFILING_FLAGS.split(), "-O2", "-Wl,--build-id"]
     code = tmp_path / "library.c"
     code.write_text(
         "volatile long Sink;\n"

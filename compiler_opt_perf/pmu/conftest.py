@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info, llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, Dump, read_dump, simulate
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -35,7 +36,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         binary = tmp_path_factory.mktemp("build") / name
         run_command(
             [
-                llvm_tool("clang"),
+                stock_tool("clang"),
                 "-O2",
                 "-Wl,--build-id",
                 *shlex.split(debug),
@@ -80,7 +81,7 @@ def show() -> Show:
     """Reads a sample profile with LLVM's own reader: function name -> its record."""
 
     def read(path: Path) -> dict[str, Any]:
-        command = [llvm_tool("llvm-profdata"), "show", "--sample", "--json", str(path)]
+        command = [str(stock_tool("llvm-profdata")), "show", "--sample", "--json", str(path)]
         records = json.loads(run_command(command, timeout_s=60).stdout)
         return {record["name"]: record for record in records}
 

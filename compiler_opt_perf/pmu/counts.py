@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a back-end hands over: counts of events at the instructions of one binary."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compiler_opt_perf.pmu.events import Event
@@ -14,7 +15,8 @@ class Counts:
 
     Attributes:
       events: what was counted.
-      at: for each executed instruction of the binary, by link-time address, one count an event.
+      at: for each executed instruction of the binary, by link-time address, one count an event;
+        zeros for an instruction that is known not to have been executed.
       outside: for each event, the counts of all other code.
       calls: how often the call at one address entered the function at another, both in the binary;
         the caller is None for calls out of other code.
@@ -33,6 +35,16 @@ class Counts:
     def __post_init__(self) -> None:
         self.periods = self.periods or [1] * len(self.events)
         self.precise = self.precise or [True] * len(self.events)
+
+    def add_unexecuted(self, addresses: Iterable[int]) -> None:
+        """Gives zeros to those of `addresses` that have no counts, if each execution was counted.
+
+        The profile then says of their lines that they were not executed; about other lines it says
+        nothing. Where samples were taken, nothing is known of an instruction without one.
+        """
+        if set(self.periods) == {1}:
+            for address in addresses:
+                self.at.setdefault(address, [0] * len(self.events))
 
     def totals(self) -> list[int]:
         """For each event, the counts in the binary."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
@@ -44,8 +44,8 @@ class Coverage:
 
     Attributes:
       functions: functions of the code, inlined ones included, and how many the profile knows.
-      instructions: of those functions that the profile has executions in, the instructions and
-        whether their lines are in the profile; those without a source line are missing.
+      instructions: of those functions that the profile knows, the instructions that have a source
+        line, and whether the profile has the line (with a count, or as never executed).
       counts: for each event, the profile's counts in functions that the code has, and whether the
         code has their lines.
     """
@@ -114,10 +114,9 @@ def coverage(profile: Profile, code: Path) -> Coverage:
 def _walk(
     function: str, sites: tuple[CallSite, ...], samples: FunctionSamples
 ) -> Iterator[tuple[Stack, Line, list[int]]]:
-    """All lines with counts in `samples`, with their inline stacks."""
+    """All lines in `samples`, with their inline stacks."""
     for line, counts in samples.lines.items():
-        if any(counts):
-            yield (function, sites), line, counts
+        yield (function, sites), line, counts
     for site, inlined in samples.callees.items():
         yield from _walk(function, (*sites, site), inlined)
 
@@ -133,7 +132,7 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
     # Bitcode, bare or in a wrapper.
     if start[:4] in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"):
         linked = folder / "object"
-        run_command([llvm_tool("llc"), "-O2", "-filetype=obj", code, "-o", linked], timeout_s=600)
+        run_command([stock_tool("llc"), "-O2", "-filetype=obj", code, "-o", linked], timeout_s=600)
         start = linked.read_bytes()[:20]
     if start[:4] != b"\x7fELF":
         raise PmuError(f"{code}: neither an ELF file nor LLVM bitcode")
@@ -143,7 +142,7 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
         obj, linked = linked, folder / "linked"
         run_command(
             [
-                llvm_tool("ld.lld"),
+                stock_tool("ld.lld"),
                 "--noinhibit-exec",
                 "--unresolved-symbols=ignore-all",
                 "--entry=0",

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.coverage import Coverage, coverage, describe
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -24,7 +25,7 @@ def compiled(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
     def compile_it(*flags: str) -> Path:
         output = tmp_path_factory.mktemp("object") / "workload.o"
-        clang = [llvm_tool("clang"), *PROFILING_FLAGS.split(), *flags]
+        clang = [str(stock_tool("clang")), *PROFILING_FLAGS.split(), *flags]
         run_command([*clang, "-c", source, "-o", output], timeout_s=60)
         return output
 
@@ -43,8 +44,8 @@ def test_the_profiled_program_finds_all(loaded: Profile, workload: Path) -> None
         located = loaded.samples.located[loaded.index[event.name]]
         if event.kind == "sum":
             assert (lookups.exact, lookups.total) == (located, located)
-    # Not everything was executed.
-    assert 0.5 < found.instructions.exact / found.instructions.total < 1
+    # What was not executed in an executed function is known, too; main's modes, for example.
+    assert found.instructions.exact / found.instructions.total > 0.95
 
 
 @pytest.mark.parametrize(

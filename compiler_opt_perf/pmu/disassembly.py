@@ -7,11 +7,11 @@ import itertools
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 
 
@@ -118,7 +118,7 @@ def disassemble(binary: Path) -> Disassembly:
     Blocks begin at functions, after branches, and where direct branches lead.
 
     Raises:
-      PmuError: llvm-objdump is missing or failed, or there are no x86-64 instructions.
+      PmuError: llvm-objdump failed, or there are no x86-64 instructions.
     """
     addresses: list[int] = []
     kinds: list[Kind] = []
@@ -142,31 +142,39 @@ def disassemble(binary: Path) -> Disassembly:
     return Disassembly(addresses, kinds, blocks)
 
 
-def instruction_sizes(binary: Path, addresses: Collection[int]) -> dict[int, int]:
-    """The bytes of those instructions of `binary` that begin at one of `addresses`.
+def executed_functions(binary: Path, executed: Set[int]) -> dict[int, int]:
+    """The instructions of all functions that hold one of the addresses `executed`.
+
+    Returns:
+      By address, ascending within a function, the size of each in bytes.
 
     Raises as `disassemble`.
     """
-    sizes = {}
-    before = -1
-    for address, _, _ in _listing(binary):
-        if before in addresses:
-            sizes[before] = address - before
-        before = address
-    sizes[before] = _LONGEST_INSTRUCTION
-    # Where a section ends, what follows is elsewhere.
-    return {
-        address: size if 0 < size < _LONGEST_INSTRUCTION else _LONGEST_INSTRUCTION
-        for address, size in sizes.items()
-        if address in addresses
-    }
+    sizes: dict[int, int] = {}
+    function: list[int] = []
+
+    def close(end: int | None) -> None:
+        """Keeps `function` if it was executed; it ends at `end`, unknown for a section's last."""
+        if executed.isdisjoint(function):
+            return
+        following = [*function[1:], function[-1] + _LONGEST_INSTRUCTION if end is None else end]
+        for address, after in zip(function, following, strict=True):
+            sizes[address] = min(after - address, _LONGEST_INSTRUCTION)
+
+    for address, _, begins in _listing(binary):
+        if begins:
+            close(address if function and address > function[-1] else None)
+            function.clear()
+        function.append(address)
+    close(None)
+    return sizes
 
 
 def _listing(binary: Path) -> Iterator[tuple[int, str, bool]]:
     """Each instruction's address and text, and whether a function or section begins with it."""
     found_any = False
     with tempfile.TemporaryFile("w+") as messages:
-        command = [llvm_tool("llvm-objdump"), "-d", "--no-show-raw-insn", str(binary)]
+        command = [str(stock_tool("llvm-objdump")), "-d", "--no-show-raw-insn", str(binary)]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=messages, text=True, errors="replace"
         ) as process:

@@ -26,10 +26,11 @@ class Event:
       unit: what one count stands for.
       callgrind: the column of a callgrind dump that holds it; None when the simulator has none. An
         event with neither this nor `perf` is computed from others.
-      perf: where perf has it from, by kind of processor; see docs/collect.md. "intel" and
+      perf: where perf has it from, the best first; see docs/collect.md. "intel", "amd" and
         "generic" name perf events, of several ("a|b") the first that the processor has, "software"
-        one that is read but never recorded. "branches" and "ibs" say what of branch stacks, and of
-        samples of AMD's IBS, is counted.
+        one that is read but never recorded, "latency" one of Intel's whose samples have a load's
+        latency as their weight. "branches" and "ibs" say what of branch stacks, and of samples of
+        AMD's IBS, is counted.
       period: events between two samples of perf.
       caused_by: the kind of instruction it occurs at. Samples of an event that is not precise are
         given to instructions of that kind in the same basic block.
@@ -130,6 +131,16 @@ EVENTS = (
         caused_by="load",
         penalty_cycles=200,
     ),
+    # Of the loads that perf samples: on AMD those that miss the first level, on Intel those of more
+    # than 4 cycles.
+    Event(
+        "load-latency",
+        "sum",
+        "cycles",
+        perf={"latency": "mem_trans_retired.load_latency_gt_4", "ibs": "latency"},
+        period=10_007,
+        caused_by="load",
+    ),
     Event(
         "stores",
         "sum",
@@ -157,6 +168,8 @@ EVENTS = (
         callgrind="Bcm",
         perf={
             "intel": "br_misp_retired.cond|br_misp_retired.conditional",
+            # Branch stacks hold no branch that was wrongly predicted to be taken; this counts all.
+            "amd": "ex_ret_msprd_brnch_instr_dir_msmtch|ex_ret_brn_cond_misp|ex_ret_cond_misp",
             "branches": "mispredicts",
             "generic": "branch-misses",
         },
@@ -169,8 +182,23 @@ EVENTS = (
         "sum",
         "branches",
         callgrind="Bi",
-        perf={"branches": "indirect"},
+        perf={"branches": "indirect", "amd": "ex_ret_ind_brch_instr"},
         caused_by="indirect",
+    ),
+    # callgrind's Bim is left out: its predictor for them is so crude (77% wrong in an interpreter)
+    # that its counts would mislead.
+    Event(
+        "indirect-branch-mispredicts",
+        "sum",
+        "mispredicts",
+        perf={
+            "branches": "indirect mispredicts",
+            "intel": "br_misp_retired.indirect",
+            "amd": "ex_ret_brn_ind_misp",
+        },
+        period=10_007,
+        caused_by="indirect",
+        penalty_cycles=16,
     ),
     Event(
         "icache-misses",
@@ -183,8 +211,6 @@ EVENTS = (
     ),
     # Computed from the executions; see hot_code.py. Two runs of the same code need it once.
     Event("hot-code-bytes", "sum", "bytes", merged="max"),
-    # Bim, the mispredicted indirect branches, is left out: callgrind's predictor for them is so
-    # crude (77% wrong in an interpreter) that its counts would mislead.
 )
 
 RATES = (
@@ -195,6 +221,13 @@ RATES = (
         "conditional-branches",
         16.0,
         "mispredicts per conditional branch",
+    ),
+    Rate(
+        "indirect-mispredict-rate",
+        "indirect-branch-mispredicts",
+        "indirect-branches",
+        16.0,
+        "mispredicts per indirect branch",
     ),
     Rate("icache-miss-rate", "icache-misses", "instructions", 1000.0, "misses per instruction"),
     Rate(

@@ -2,10 +2,8 @@
 """How many bytes of code a program needs most of the time: the event "hot-code-bytes"."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import instruction_sizes
 from compiler_opt_perf.pmu.events import event_named
 
 # The hot code is what executes this share of all executed instructions.
@@ -24,23 +22,22 @@ def hot_instructions(executions: Mapping[int, int]) -> set[int]:
     return hot
 
 
-def add_hot_code(counts: Counts, binary: Path) -> None:
+def add_hot_code(counts: Counts, sizes: Mapping[int, int]) -> None:
     """Adds the event "hot-code-bytes": the size of each hot instruction, and zero for the others.
 
     Nothing is added to counts without executions. A function's total / 64 is the number of its hot
     cache lines, as if they held nothing else.
 
-    Raises:
-      PmuError: `binary` cannot be disassembled.
+    Args:
+      sizes: bytes of each executed instruction, by address.
     """
     names = [event.name for event in counts.events]
     if "executions" not in names:
         return
     executions = names.index("executions")
     hot = hot_instructions({address: row[executions] for address, row in counts.at.items()})
-    sizes = instruction_sizes(binary, hot)
     for address, row in counts.at.items():
-        row.append(sizes.get(address, 0))
+        row.append(sizes.get(address, 0) if address in hot else 0)
     counts.events = (*counts.events, event_named("hot-code-bytes"))
     counts.outside.append(0)
     counts.periods.append(1)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import instruction_sizes
+from compiler_opt_perf.pmu.disassembly import executed_functions
 from compiler_opt_perf.pmu.events import event_named
 from compiler_opt_perf.pmu.hot_code import add_hot_code, hot_instructions
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -21,8 +21,8 @@ Show = Callable[[Path], dict[str, Any]]
 @pytest.fixture(scope="module")
 def encoded(workload: Path) -> dict[int, tuple[int, str]]:
     """Bytes and text of each instruction of the test program, as the disassembler prints them."""
-    command = [llvm_tool("llvm-objdump"), "-d", str(workload)]
-    pattern = re.compile(r"^ +([0-9a-f]+): ((?:[0-9a-f]{2} )+) *\t(.*)$", re.MULTILINE)
+    command = [str(stock_tool("llvm-objdump")), "-d", str(workload)]
+    pattern = re.compile(r"^ +([0-9a-f]+):((?: [0-9a-f]{2})+) *\t(.*)$", re.MULTILINE)
     found = pattern.findall(run_command(command, timeout_s=60).stdout)
     return {int(address, 16): (len(code.split()), text) for address, code, text in found}
 
@@ -46,12 +46,22 @@ def test_fewest_instructions(executions: dict[int, int], hot: set[int]) -> None:
 def test_sizes_are_those_of_the_encoding(
     workload: Path, encoded: dict[int, tuple[int, str]]
 ) -> None:
-    sizes = instruction_sizes(workload, set(encoded))
-    assert len(sizes) > 200
-    differing = {a for a, size in sizes.items() if size != encoded[a][0]}
+    sizes = executed_functions(workload, set(encoded))
+    assert sizes.keys() == encoded.keys()
+    differing = {address for address, size in sizes.items() if size != encoded[address][0]}
     # The last instruction of a section ends where nothing tells: .init, .plt, .text, .fini ...
     assert len(differing) <= 6
-    assert instruction_sizes(workload, {0}) == {}
+
+
+def test_only_functions_that_were_executed(
+    workload: Path, encoded: dict[int, tuple[int, str]]
+) -> None:
+    locations = symbolize(workload, encoded).locations
+    mine = [a for a in encoded if a in locations and locations[a].function == "chase"]
+    found = executed_functions(workload, {mine[3]})
+    assert set(mine) <= found.keys()
+    assert {locations[a].function for a in found if a in locations} == {"chase"}
+    assert executed_functions(workload, {0}) == {}
 
 
 def test_hot_loop_has_the_bytes_of_its_instructions(
@@ -73,7 +83,7 @@ def test_hot_loop_has_the_bytes_of_its_instructions(
     assert record.located <= record.total < sum(size for size, _ in encoded.values())
 
 
-def test_counts_without_executions_stay_as_they_are(workload: Path) -> None:
+def test_counts_without_executions_stay_as_they_are() -> None:
     counts = Counts((event_named("cpu-time"),), {1: [7]}, [0], {})
-    add_hot_code(counts, workload)
+    add_hot_code(counts, {1: 4})
     assert counts == Counts((event_named("cpu-time"),), {1: [7]}, [0], {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.events import Rate
 from compiler_opt_perf.pmu.profile import CountList, Profile
 from compiler_opt_perf.pmu.rates import Estimate
@@ -128,7 +128,7 @@ def demangled(names: Sequence[str]) -> dict[str, str]:
         # One line each: linkage names hold no newline.
         questions.write("".join(f"{name}\n" for name in names).encode())
         questions.seek(0)
-        printed = run_command([llvm_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
+        printed = run_command([stock_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
     return dict(zip(names, printed.splitlines(), strict=True))
 
 

@@ -26,7 +26,8 @@ def test_saved_is_loaded(copy: Path, profile: Manifest) -> None:
     assert loaded == profile
     loaded.save()
     assert copy.read_bytes() == profile.path.read_bytes()
-    assert loaded.rates == RATES
+    # All but those of events that only hardware counts.
+    assert [rate for rate in RATES if rate in loaded.rates] == list(loaded.rates)
     assert loaded.event("loads").kind == "sum"
     assert loaded.collector.cache_geometry["LL"] == "2097152,16,64"
 

@@ -118,14 +118,21 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
         ibs = f"ibs_op/cnt_ctl=1,period={_IBS_PERIOD}/"
         add([ibs], *(event for event in EVENTS if "ibs" in event.perf))
     for event in EVENTS:
-        if vendor == "Intel" and "intel" in event.perf:
-            names = event.perf["intel"].split("|")
-            specs = [f"{pmu}/{name},period={event.period}/ppu" for name in names]
-            if "generic" in event.perf:
-                specs.append(f"{event.perf['generic']}/period={event.period}/u")
-            add(specs, event)
-        elif event.name not in have and "generic" in event.perf:
-            add([f"{event.perf['generic']}/period={event.period}/u"], event)
+        candidates = []
+        for source, what in event.perf.items():
+            if source in ("branches", "ibs") and event.name in have:
+                break  # What comes after is worse than what there is.
+            names = what.split("|")
+            if vendor == "Intel" and source in ("intel", "latency"):
+                candidates += [f"{pmu}/{name},period={event.period}/ppu" for name in names]
+            elif vendor == "AMD" and source == "amd":
+                # They are of branches; those taken before a sample tell which one it is of.
+                for stacks in (",branch_type=any", ""):
+                    terms = f"period={event.period}{stacks}"
+                    candidates += [f"{pmu}/{name},{terms}/u" for name in names]
+            elif source == "generic":
+                candidates.append(f"{what}/period={event.period}/u")
+        add(candidates, event)
     if "instructions" in have:
         have.add("executions")
     missing = tuple(
@@ -136,7 +143,11 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
         and (event.perf or event.callgrind)
     )
     # Data sources and latencies of loads, for all events or none.
-    options = ("--data", "--weight") if any(e.startswith("ibs_op") for e in chosen) else ()
+    options: tuple[str, ...] = ()
+    if any(spec.startswith("ibs_op") for spec in chosen):
+        options = ("--data", "--weight")
+    elif "load-latency" in have:
+        options = ("--weight",)
     return Recipe(vendor, tuple(chosen), options, missing)
 
 

@@ -47,12 +47,14 @@ def test_intel() -> None:
         "mem_inst_retired.all_loads",
         "mem_load_retired.l1_miss",
         "mem_load_retired.l3_miss",
+        "mem_trans_retired.load_latency_gt_4",
         "mem_inst_retired.all_stores",
         "br_misp_retired.conditional",
         "frontend_retired.l1i_miss",
     ]
     assert recipe.events[0] == ("cpu/br_inst_retired.near_taken,period=100003,branch_type=any/ppu")
     assert recipe.events[4] == "cpu/mem_load_retired.l3_miss,period=1009/ppu"
+    assert recipe.options == ("--weight",)
     assert recipe.missing == ()
 
 
@@ -71,6 +73,12 @@ def test_intel_without_precise_events() -> None:
 def test_amd() -> None:
     recipe = find_recipe("AMD", lambda event: True)
     assert names(recipe)[:2] == ["ex_ret_brn_tkn", "ibs_op"]
+    # Branch records leave out branches that were wrongly predicted to be taken.
+    (mispredicts,) = [event for event in recipe.events if "ex_ret_msprd" in event]
+    assert mispredicts == ("cpu/ex_ret_msprd_brnch_instr_dir_msmtch,period=10007,branch_type=any/u")
+    # Indirect branches are taken, so that branch records hold all of them.
+    assert "ex_ret_brn_ind_misp" not in names(recipe)
+    assert "branch-misses" not in names(recipe)
     assert recipe.events[1] == "ibs_op/cnt_ctl=1,period=100000/"
     assert recipe.options == ("--data", "--weight")
     assert recipe.missing == ()
@@ -83,8 +91,15 @@ def test_amd_before_branch_stacks() -> None:
     recipe = find_recipe("AMD", lambda event: "branch_type" not in event)
     assert names(recipe)[0] == "ibs_op"
     assert "instructions" in names(recipe)
-    assert "branch-misses" in names(recipe)
-    assert recipe.missing == ("conditional-branches", "indirect-branches")
+    assert "cpu/ex_ret_msprd_brnch_instr_dir_msmtch,period=10007/u" in recipe.events
+    assert {"ex_ret_ind_brch_instr", "ex_ret_brn_ind_misp"} <= set(names(recipe))
+    assert recipe.missing == ("conditional-branches",)
+
+
+def test_amd_of_which_perf_knows_no_events() -> None:
+    recipe = find_recipe("AMD", lambda event: "ex_ret" not in event and "branch" not in event[:8])
+    assert names(recipe)[0] == "ibs_op"
+    assert {"conditional-branches", "indirect-branch-mispredicts"} <= set(recipe.missing)
 
 
 def test_other_processor() -> None:

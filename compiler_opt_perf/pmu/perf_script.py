@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from compiler_opt_perf.pmu.disassembly import Disassembly, Kind
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Cause, Event, event_named
 
-# What the reader needs; data source and branch stack where they were recorded. A weight (latency)
-# is read past: no event is made of it.
+# What the reader needs; data source, weight (a load's latency) and branch stack where they were
+# recorded.
 FIELDS = ("pid", "event", "ip", "period")
 OPTIONAL_FIELDS = ("data_src", "weight", "brstack")
 
@@ -62,10 +62,10 @@ class Script:
       outside: for each perf event, the summed periods of all other code.
       periods: for each perf event, the most frequent period.
       precise: for each perf event, whether it was recorded with a precise modifier (p).
-      stacks: for each perf event, its branch stacks, newest branch first, with the sample's
-        period. Branches to and from other code have None as that end.
+      stacks: for each perf event, its samples with branch stacks.
       memory: for each perf event, the summed periods by address of samples that were a "load", an
-        "l1 miss", an "llc miss", a "store", by their data source.
+        "l1 miss", an "llc miss", a "store", by their data source; as "latency", periods times
+        weight of the loads.
       lost: samples that perf says were lost.
     """
 
@@ -73,9 +73,7 @@ class Script:
     outside: Counter[str] = field(default_factory=Counter)
     periods: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     precise: dict[str, bool] = field(default_factory=dict)
-    stacks: dict[str, list[tuple[int, list["Hop"]]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    stacks: dict[str, list["Stack"]] = field(default_factory=lambda: defaultdict(list))
     memory: dict[str, dict[str, Counter[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
     )
@@ -94,6 +92,21 @@ class Hop:
     target: int | None
     mispredicted: bool
     cycles: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A sample with the branches taken before it.
+
+    Attributes:
+      address: of the sample; None in other code.
+      period: of the sample.
+      hops: newest branch first.
+    """
+
+    address: int | None
+    period: int
+    hops: list[Hop]
 
 
 class _Mappings:
@@ -183,9 +196,11 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
             script.outside[event] += period
         else:
             script.samples[event][address] += period
-            if found["source"]:
-                for what in _memory(found["source"]):
-                    script.memory[event][what][address] += period
+            kinds = _memory(found["source"]) if found["source"] else []
+            for what in kinds:
+                script.memory[event][what][address] += period
+            if found["weight"] and ("load" in kinds or not found["source"]):
+                script.memory[event]["latency"][address] += period * int(found["weight"])
         if found["stack"].strip():
             hops = []
             try:
@@ -204,7 +219,7 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
                     f"{origin}:{number}: not a branch stack: {found['stack'].strip()[:80]!r}; "
                     "make it with perf script -F +brstack"
                 ) from error
-            script.stacks[event].append((period, hops))
+            script.stacks[event].append(Stack(address, period, hops))
     if not number:
         raise PmuError(f"{origin}: empty; was anything recorded?")
     if not any(Path(name).name == binary.name for name in mappings.seen):
@@ -269,6 +284,7 @@ class _Branches:
     Attributes:
       executions: of each instruction, by its number in the disassembly.
       mispredicts: of taken conditional branches, by address.
+      indirect_mispredicts: of indirect branches, by address.
       calls: by addresses of caller (None in other code) and callee.
       period: branches between two stacks; 0 when there are no stacks.
       outside: how many executed ranges in other code come on one in the binary.
@@ -276,6 +292,7 @@ class _Branches:
 
     executions: list[float]
     mispredicts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    indirect_mispredicts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     calls: dict[tuple[int | None, int], float] = field(default_factory=lambda: defaultdict(float))
     period: int = 0
     outside: float = 0.0
@@ -284,9 +301,8 @@ class _Branches:
 def count(script: Script, code: Disassembly) -> Counts:
     """Counts of all of `EVENTS` that the recording tells of, at the binary's instructions.
 
-    An event is taken from, in this order: the perf event made for it; data sources of IBS; branch
-    stacks; a generic perf event. Executions without branch stacks are those of the instructions,
-    which are then spread over their blocks.
+    An event is taken from the first of its sources (`Event.perf`) that was recorded. Executions
+    without branch stacks are those of the instructions, which are then spread over their blocks.
 
     Raises:
       PmuError: the recording tells of no event.
@@ -334,31 +350,43 @@ class _Column:
 
 def _column(event: Event, script: Script, code: Disassembly, branches: _Branches) -> _Column | None:
     """The counts of one event; None when the recording does not tell of it."""
-    for name in event.perf.get("intel", "").split("|"):
-        if name in script.periods:
-            return _sampled(event, name, script, code)
-    if "ibs" in event.perf and "ibs_op" in script.periods:
-        sampled = script.memory["ibs_op"][event.perf["ibs"]]
-        # Of samples in other code nothing but their number is known.
-        return _Column(event, sampled, 0, script.period("ibs_op"), True)
-    what = event.perf.get("branches")
-    if what is not None and branches.period:
-        kinds = {"conditional": Kind.CONDITIONAL, "indirect": Kind.INDIRECT}
-        counts: Mapping[int, float]
-        if what == "mispredicts":
-            counts = branches.mispredicts
+    for source, what in event.perf.items():
+        if source == "ibs":
+            if "ibs_op" in script.periods:
+                # Of samples in other code nothing but their number is known.
+                sampled = script.memory["ibs_op"][what]
+                return _Column(event, sampled, 0, script.period("ibs_op"), True)
+        elif source == "branches":
+            if branches.period:
+                return _from_branches(event, what, code, branches)
         else:
-            counts = {
-                address: executed
-                for address, kind, executed in zip(
-                    code.addresses, code.kinds, branches.executions, strict=True
-                )
-                if executed and (what not in kinds or kind & kinds[what])
-            }
-        outside = sum(counts.values()) * branches.outside
-        return _Column(event, counts, outside, branches.period, True)
-    name = event.perf.get("generic") or event.perf.get("software", "")
-    return _sampled(event, name, script, code) if name in script.periods else None
+            for name in what.split("|"):
+                if name in script.periods and source == "latency":
+                    latencies = script.memory[name]["latency"]
+                    return _Column(event, latencies, 0, script.period(name), script.precise[name])
+                if name in script.periods:
+                    return _sampled(event, name, script, code)
+    return None
+
+
+def _from_branches(event: Event, what: str, code: Disassembly, branches: _Branches) -> _Column:
+    """The counts of an event that branch stacks tell of."""
+    kinds = {"conditional": Kind.CONDITIONAL, "indirect": Kind.INDIRECT}
+    counts: Mapping[int, float]
+    if what == "mispredicts":
+        counts = branches.mispredicts
+    elif what == "indirect mispredicts":
+        counts = branches.indirect_mispredicts
+    else:
+        counts = {
+            address: executed
+            for address, kind, executed in zip(
+                code.addresses, code.kinds, branches.executions, strict=True
+            )
+            if executed and (what not in kinds or kind & kinds[what])
+        }
+    outside = sum(counts.values()) * branches.outside
+    return _Column(event, counts, outside, branches.period, True)
 
 
 def _sampled(event: Event, name: str, script: Script, code: Disassembly) -> _Column:
@@ -366,8 +394,19 @@ def _sampled(event: Event, name: str, script: Script, code: Disassembly) -> _Col
     counts: Mapping[int, float] = script.samples[name]
     precise = script.precise[name]
     if not precise:
-        counts = spread(counts, code, event.caused_by)
+        if event.caused_by in ("conditional", "indirect") and script.stacks[name]:
+            counts = _last_branches(script.stacks[name], code, event.caused_by)
+        else:
+            counts = spread(counts, code, event.caused_by)
     return _Column(event, counts, script.outside[name], script.period(name), precise)
+
+
+_KINDS: dict[Cause, Kind] = {
+    "load": Kind.LOAD,
+    "store": Kind.STORE,
+    "conditional": Kind.CONDITIONAL,
+    "indirect": Kind.INDIRECT,
+}
 
 
 def spread(counts: Mapping[int, float], code: Disassembly, cause: Cause) -> dict[int, float]:
@@ -376,21 +415,44 @@ def spread(counts: Mapping[int, float], code: Disassembly, cause: Cause) -> dict
     An event that is not precise is reported some instructions late ("skid"), so that only the
     block is known. A block without such an instruction shares the count among all of its own.
     """
-    kinds = {
-        "load": Kind.LOAD,
-        "store": Kind.STORE,
-        "conditional": Kind.CONDITIONAL,
-        "indirect": Kind.INDIRECT,
-    }
     result: dict[int, float] = defaultdict(float)
     for address, value in counts.items():
         index = code.containing(address)
         if index is None:
             continue
         members = code.members(index)
-        able = [m for m in members if cause in kinds and code.kinds[m] & kinds[cause]] or members
+        able = [m for m in members if cause in _KINDS and code.kinds[m] & _KINDS[cause]] or members
         for member in able:
             result[code.addresses[member]] += value / len(able)
+    return result
+
+
+def _last_branches(stacks: Iterable[Stack], code: Disassembly, cause: Cause) -> dict[int, float]:
+    """Gives each sample to the last branch of a kind that was executed before it.
+
+    That is one that was not taken since the last taken branch, or else that taken branch itself. A
+    sample that neither explains is spread over its block.
+    """
+    result: dict[int, float] = defaultdict(float)
+    unexplained: Counter[int] = Counter()
+    for stack in stacks:
+        if stack.address is None:
+            continue
+        newest = stack.hops[0]
+        first = code.index(newest.target) if newest.target is not None else None
+        last = code.containing(stack.address)
+        passed: Sequence[int] = ()
+        if first is not None and last is not None and last - first < _LONGEST_RANGE:
+            passed = [i for i in range(first, last) if code.kinds[i] & _KINDS[cause]]
+        taken = code.index(newest.source) if newest.source is not None else None
+        if passed:
+            result[code.addresses[passed[-1]]] += stack.period
+        elif taken is not None and code.kinds[taken] & _KINDS[cause]:
+            result[code.addresses[taken]] += stack.period
+        else:
+            unexplained[stack.address] += stack.period
+    for address, value in spread(unexplained, code, cause).items():
+        result[address] += value
     return result
 
 
@@ -419,24 +481,32 @@ def _count_branches(script: Script, code: Disassembly) -> _Branches:
     sums = list(itertools.accumulate(branches, initial=0))
     broken = 0
     for event, stacks in script.stacks.items():
+        if "mis" in event or "msprd" in event:
+            # Taken where branches were mispredicted, they show too little of the rest.
+            continue
         inside = outside = occurrences = 0.0
         starts: dict[int, float] = defaultdict(float)
         ends: dict[int, float] = defaultdict(float)
         mispredicts: dict[int, float] = defaultdict(float)
+        indirect_mispredicts: dict[int, float] = defaultdict(float)
         calls: dict[tuple[int | None, int], float] = defaultdict(float)
-        for period, hops in stacks:
+        for stack in stacks:
+            hops = stack.hops
             for hop in hops:
-                weight = period / len(hops)
+                weight = stack.period / len(hops)
                 index = code.index(hop.source) if hop.source is not None else None
                 kind = code.kinds[index] if index is not None else Kind(0)
-                if hop.mispredicted and hop.source is not None and kind & Kind.CONDITIONAL:
-                    mispredicts[hop.source] += weight
+                if hop.mispredicted and hop.source is not None:
+                    if kind & Kind.CONDITIONAL:
+                        mispredicts[hop.source] += weight
+                    elif kind & Kind.INDIRECT:
+                        indirect_mispredicts[hop.source] += weight
                 # A jump may be a call in tail position; a conditional one back to the function's
                 # first instruction is a loop.
                 if hop.target is not None and not kind & Kind.CONDITIONAL:
                     calls[hop.source, hop.target] += weight
             for newer, older in itertools.pairwise(hops):
-                weight = period / (len(hops) - 1)
+                weight = stack.period / (len(hops) - 1)
                 if older.target is None or newer.source is None:
                     outside += weight
                     continue
@@ -461,6 +531,8 @@ def _count_branches(script: Script, code: Disassembly) -> _Branches:
             edges[index] -= weight * scale
         for address, weight in mispredicts.items():
             found.mispredicts[address] += weight * scale
+        for address, weight in indirect_mispredicts.items():
+            found.indirect_mispredicts[address] += weight * scale
         for edge, weight in calls.items():
             found.calls[edge] += weight * scale
     if broken:

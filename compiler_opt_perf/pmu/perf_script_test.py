@@ -114,6 +114,8 @@ def test_intel_precise_events(mapping: str, fixed: Path, code: Disassembly) -> N
         + f"                   7 {load:16x} \n"
         + f"  100       1009 cpu/mem_load_retired.l3_miss,period=1009/ppu:  {missed}"
         + f"                 310 {load:16x} \n"
+        + f"  100      10007 cpu/mem_trans_retired.load_latency_gt_4,period=10007/ppu:  {missed}"
+        + f"                 310 {load:16x} \n"
         + f"  100      10007 cpu/br_misp_retired.conditional,period=10007/ppu: {branch:16x} \n"
         + "  100       1009 cpu/mem_load_retired.l3_miss,period=1009/ppu:  7f0000001000 \n"
     )
@@ -124,10 +126,12 @@ def test_intel_precise_events(mapping: str, fixed: Path, code: Disassembly) -> N
         "loads": {load: 100003},
         "llc-load-misses": {load: 1009},
         "conditional-branch-mispredicts": {branch: 10007},
+        "load-latency": {load: 310 * 10007},
     }
     assert dict(zip(found, counts.periods, strict=True)) == {
         "loads": 100003,
         "llc-load-misses": 1009,
+        "load-latency": 10007,
         "conditional-branch-mispredicts": 10007,
     }
     assert all(counts.precise)
@@ -148,7 +152,7 @@ def test_amd_ibs(mapping: str, fixed: Path, code: Disassembly) -> None:
         ("19a1021 |OP No|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A", store),
     ]
     lines = [
-        f"  100     100000 ibs_op/cnt_ctl=1,period=100000/:  {source}    0 {address:16x} \n"
+        f"  100     100000 ibs_op/cnt_ctl=1,period=100000/:  {source}    9 {address:16x} \n"
         for source, address in sources
     ]
     lines.append("  100     100000 ibs_op/cnt_ctl=1,period=100000/:        0 ffffffff81000000 \n")
@@ -156,6 +160,8 @@ def test_amd_ibs(mapping: str, fixed: Path, code: Disassembly) -> None:
         "loads": {load: 500_000},
         "l1-load-misses": {load: 400_000},
         "llc-load-misses": {load: 200_000},
+        # Of the sample that was neither load nor store its weight is not a load's.
+        "load-latency": {load: 9 * 500_000},
         "stores": {store: 100_000},
     }
 
@@ -188,6 +194,60 @@ def test_branch_stacks(mapping: str, fixed: Path, code: Disassembly) -> None:
     assert found["conditional-branch-mispredicts"] == {last: round(3100 / 32)}
     assert found["indirect-branches"] == {}
     assert counts.periods[0] == 3100
+
+
+def test_indirect_mispredicts(mapping: str, fixed: Path, code: Disassembly) -> None:
+    """The call by pointer, from branch records."""
+    call = of_kind(code, fixed, "indirect", Kind.INDIRECT)
+    (entry,) = [
+        a for a, name in symbolize(fixed, code.addresses).entries.items() if name == "seldom"
+    ]
+    after = code.addresses[code.addresses.index(call) + 1]
+    returned = next(
+        a
+        for a, kind in zip(code.addresses, code.kinds, strict=True)
+        if a >= entry and kind & Kind.BRANCH
+    )
+    back = f"{returned:#x}/{after:#x}/P/-/-/1"
+    stack = f"{call:#x}/{entry:#x}/M/-/-/9 {back} {call:#x}/{entry:#x}/P/-/-/1 {back}"
+    event = "cpu/ex_ret_brn_tkn,period=4000,branch_type=any/u"
+    text = mapping + f"  100       4000 {event}: {entry:16x}  {stack} \n"
+    found = counted(text, fixed, code)
+    assert found["indirect-branch-mispredicts"] == {call: 1000}
+    assert found["conditional-branch-mispredicts"] == {}
+
+
+def test_amd_mispredicts_of_all_conditional_branches(
+    mapping: str, fixed: Path, code: Disassembly
+) -> None:
+    """Samples with skid go to the branch before them, taken or not."""
+    branches = [
+        i
+        for i, kind in enumerate(code.kinds)
+        if kind & Kind.CONDITIONAL and code.kinds[i + 1] & Kind.BRANCH == Kind(0)
+    ]
+    index = next(i for i in branches if not code.kinds[i - 1] & Kind.BRANCH)
+    branch, before, after = (code.addresses[i] for i in (index, index - 1, index + 1))
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    event = "  100 10007 cpu/ex_ret_msprd_brnch_instr_dir_msmtch,period=10007,branch_type=any/u:"
+    samples = [
+        # It was passed without being taken: a branch wrongly predicted to be taken.
+        f"{event} {after:x} 0x7f0000000000/{before:#x}/P/-/-/1\n",
+        # It was taken, and the sample is where it leads.
+        f"{event} {load:x} {branch:#x}/{load:#x}/M/-/-/1\n",
+        # Neither: only the block is known.
+        f"{event} {load:x} 0x7f0000000000/{load:#x}/P/-/-/1\n",
+        f"{event} 7f0000000000 {branch:#x}/0x7f0000000000/P/-/-/1\n",
+    ]
+    counts = count(read_script([mapping, *samples], fixed, "script"), code)
+    found = by_event(counts)["conditional-branch-mispredicts"]
+    assert found.pop(branch) == 2 * 10007
+    place = code.index(load)
+    assert place is not None
+    assert set(found) <= {code.addresses[m] for m in code.members(place)}
+    assert sum(found.values()) == pytest.approx(10007, abs=8)
+    assert counts.outside == [10007]
+    assert counts.precise == [False]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +452,15 @@ def test_both_back_ends_write_the_same_format(
     assert counted.collector.backend == "perf"
     assert counted.program == simulated.program
     theirs = {event.name: event for event in simulated.events}
+    mine = {event.name for event in counted.events}
+    # Branch stacks tell nothing of memory, and the simulator nothing of indirect predictions.
+    assert mine - theirs.keys() == {"indirect-branch-mispredicts"}
+    assert theirs.keys() - mine == {
+        *("loads", "stores", "l1-load-misses", "llc-load-misses", "icache-misses"),
+    }
     for event in counted.events:
+        if event.name not in theirs:
+            continue
         assert (event.kind, event.unit) == (theirs[event.name].kind, theirs[event.name].unit)
     for function in ("outer", "choose", "unrolled", "often", "repeated"):
         pair = [show(one.file(one.event("executions")))[function] for one in (counted, simulated)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
@@ -138,8 +138,10 @@ class SampleProfile:
         """Writes the profile of one event in LLVM's text format.
 
         The format is described in llvm/ProfileData/SampleProfReader.h. Locations without a count
-        are left out. Function entries and call targets are counts of executions and appear in
-        profiles of kind "max" only. The same counts give the same bytes.
+        are left out; but in profiles of kind "max", executions, a location that was added with
+        zeros for all events has a count of zero: it was not executed. Function entries and call
+        targets are counts of executions and appear in profiles of kind "max" only. The same counts
+        give the same bytes.
         """
         index = self.events.index(event)
         with_calls = event.kind == "max"
@@ -147,7 +149,7 @@ class SampleProfile:
             empty = True
             for name in sorted(self.functions):
                 total, lines = _render(self.functions[name], index, with_calls, 1)
-                if total:
+                if lines:
                     entries = self.entries[name] if with_calls else 0
                     stream.write(f"{name}:{total}:{entries}\n")
                     stream.writelines(lines)
@@ -168,13 +170,13 @@ def _render(
     indent = " " * depth
     for line in sorted(samples.lines):
         count = samples.lines[line][index]
-        if count:
+        if count or (with_calls and not any(samples.lines[line])):
             total += count
             targets = _targets(samples.targets.get(line, {})) if with_calls else ""
             rendered.append(f"{indent}{_place(line)}: {count}{targets}\n")
     for call_site in sorted(samples.callees):
         callee_total, lines = _render(samples.callees[call_site], index, with_calls, depth + 1)
-        if callee_total:
+        if lines:
             total += callee_total
             rendered.append(
                 f"{indent}{_place(call_site.line)}: {call_site.callee}:{callee_total}\n"
@@ -203,11 +205,11 @@ def convert_to_text(profile: Path, output: Path) -> None:
     """Converts a profile of either format to the text one.
 
     Raises:
-      PmuError: llvm-profdata is not installed.
+      MissingToolError: llvm-profdata is not installed.
       CommandError: it refused the profile.
     """
     run_command(
-        [llvm_tool("llvm-profdata"), "merge", "--sample", "--text", profile, "-o", output],
+        [stock_tool("llvm-profdata"), "merge", "--sample", "--text", profile, "-o", output],
         timeout_s=600,
     )
 
@@ -216,10 +218,10 @@ def merge_profiles(profiles: Sequence[Path], output: Path) -> None:
     """Adds up profiles of either format, into LLVM's extensible binary format.
 
     Raises:
-      PmuError: llvm-profdata is not installed.
+      MissingToolError: llvm-profdata is not installed.
       CommandError: it refused a profile.
     """
     run_command(
-        [llvm_tool("llvm-profdata"), "merge", "--sample", "--extbinary", *profiles, "-o", output],
+        [stock_tool("llvm-profdata"), "merge", "--sample", "--extbinary", *profiles, "-o", output],
         timeout_s=600,
     )

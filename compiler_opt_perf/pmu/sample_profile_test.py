@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.sample_profile import (
@@ -138,7 +138,7 @@ def test_both_formats_hold_the_same(small: SampleProfile, tmp_path: Path, show: 
 
 def test_merging_adds(small: SampleProfile, tmp_path: Path, show: Show) -> None:
     small.write_text(LOADS, tmp_path / "l")
-    merge = [llvm_tool("llvm-profdata"), "merge", "--sample", "--text"]
+    merge = [str(stock_tool("llvm-profdata")), "merge", "--sample", "--text"]
     run_command([*merge, tmp_path / "l", tmp_path / "l", "-o", tmp_path / "2"])
     assert show(tmp_path / "2")["f"]["total"] == 2 * 62
 

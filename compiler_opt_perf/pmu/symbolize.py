@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.errors import PmuError
 
 # Names that LLVM gives to parts and copies of a function; its profiles use the name without. As
@@ -71,11 +72,14 @@ class Symbols:
       locations: by address; instructions without one (line 0, no debug info) are absent.
       entries: by the address of a function's first instruction, the function's linkage name.
       sources: by linkage name, where each function of the locations is.
+      undescribed: addresses in functions without debug info (other instructions without a location
+        were given none by the optimiser).
     """
 
     locations: dict[int, Location]
     entries: dict[int, str]
     sources: dict[str, Source] = field(default_factory=dict)
+    undescribed: set[int] = field(default_factory=set)
 
 
 def decode_discriminator(discriminator: int) -> tuple[int, int]:
@@ -143,14 +147,14 @@ def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
     Each address is resolved once, all by one llvm-symbolizer.
 
     Raises:
-      PmuError: llvm-symbolizer is missing or failed, or none of the addresses has a location.
+      PmuError: llvm-symbolizer failed, or none of the addresses has a location.
     """
     wanted = sorted(set(addresses))
     symbols = Symbols({}, {})
     # Equal locations share one object: there are many more instructions than lines.
     shared: dict[Any, Any] = {}
     command = [
-        llvm_tool("llvm-symbolizer"),
+        str(stock_tool("llvm-symbolizer")),
         f"--obj={binary}",
         "--output-style=JSON",
         "--inlines",
@@ -176,9 +180,11 @@ def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
                     raise PmuError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
                 answered += 1
                 frames = document["Symbol"]
-                if not frames:
+                holder = frames[-1] if frames else None
+                if holder is None or not holder["StartLine"]:
+                    symbols.undescribed.add(address)
+                if holder is None:
                     continue
-                holder = frames[-1]
                 # A jump to or from a function's cold part is no entry of the function.
                 raw_name = holder["FunctionName"]
                 if holder["StartAddress"] == f"{address:#x}" and ".cold" not in raw_name:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.symbolize import (
     CallSite,
@@ -21,7 +21,7 @@ from compiler_opt_perf.pmu.symbolize import (
 def instructions(binary: Path, function: str) -> list[int]:
     """Addresses of a function's instructions."""
     option = f"--disassemble-symbols={function}"
-    command = [llvm_tool("llvm-objdump"), "-d", option, str(binary)]
+    command = [str(stock_tool("llvm-objdump")), "-d", option, str(binary)]
     listing = run_command(command, timeout_s=60).stdout
     return [int(found, 16) for found in re.findall(r"^ +([0-9a-f]+):\t?\s", listing, re.MULTILINE)]
 
@@ -138,7 +138,7 @@ def test_line_tables_alone_are_refused(build: Callable[..., Path]) -> None:
 
 def test_stripped_binary_is_refused(workload: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
-    run_command([llvm_tool("llvm-strip"), workload, "-o", stripped])
+    run_command([stock_tool("llvm-strip"), workload, "-o", stripped])
     with pytest.raises(PmuError, match="none of its 3 instructions has a source location"):
         symbolize(stripped, instructions(workload, "outer")[:3])
 

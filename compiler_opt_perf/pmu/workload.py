@@ -26,12 +26,14 @@ class Finished:
       pid: of the tool, which the program may share.
       status: exit status; negative is a signal's number.
       seconds: wall time.
+      processor_seconds: user and system time of all child processes meanwhile.
       peak_mib: largest resident memory of any child process so far, MiB.
     """
 
     pid: int
     status: int
     seconds: float
+    processor_seconds: float
     peak_mib: float
 
 
@@ -64,6 +66,7 @@ def run_workload(
       PmuError: a file cannot be opened, or the run took too long.
     """
     start = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as files:
         try:
             source = files.enter_context(open(stdin or os.devnull, "rb"))
@@ -86,8 +89,14 @@ def run_workload(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return Finished(process.pid, status, time.monotonic() - start, peak_mib)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Finished(
+        process.pid,
+        status,
+        time.monotonic() - start,
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        after.ru_maxrss / 1024,
+    )
 
 
 def _wait(

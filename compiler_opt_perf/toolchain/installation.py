@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compiler_opt_perf.execution.llvm import stock_tool as stock_tool
 from compiler_opt_perf.toolchain.aot import package_directory
-from compiler_opt_perf.toolchain.layout import LLVM_PREFIX, ToolchainError
+from compiler_opt_perf.toolchain.layout import ToolchainError
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,3 @@ class Toolchain:
                 f"{litert}: LiteRT is missing; remove build/venv and run tools/bootstrap"
             )
         return cls(directory.absolute(), litert_library=litert, **tools)
-
-
-def stock_tool(name: str) -> Path:
-    """A program of the distribution's LLVM, for example llvm-profdata.
-
-    Raises:
-      ToolchainError: it is not installed.
-    """
-    path = LLVM_PREFIX / "bin" / name
-    if not path.is_file():
-        raise ToolchainError(f"{path}: no such program; run tools/bootstrap")
-    return path

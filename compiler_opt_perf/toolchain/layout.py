@@ -8,16 +8,14 @@ from pathlib import Path
 
 from absl import logging
 
-LLVM_VERSION = "19.1.7"
-LLVM_MAJOR = LLVM_VERSION.split(".")[0]
+from compiler_opt_perf.execution.llvm import LLVM_MAJOR as LLVM_MAJOR
+from compiler_opt_perf.execution.llvm import LLVM_PREFIX as LLVM_PREFIX
+from compiler_opt_perf.execution.llvm import LLVM_VERSION as LLVM_VERSION
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
 BUILD = REPO_ROOT / "build"
 PATCHES = REPO_ROOT / "llvm_patches" / LLVM_VERSION
 OVERLAY_PROJECT = REPO_ROOT / "tools" / "overlay"
-
-# The distribution's LLVM: headers, static archives and the tools that are not patched.
-LLVM_PREFIX = Path("/usr/lib") / f"llvm-{LLVM_MAJOR}"
 
 
 class ToolchainError(Exception):

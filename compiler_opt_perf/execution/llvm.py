@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The distribution's LLVM, whose unpatched tools every part of the project runs."""
+
+from pathlib import Path
+
+LLVM_VERSION = "19.1.7"
+LLVM_MAJOR = LLVM_VERSION.split(".")[0]
+
+# Headers, static archives and tools.
+LLVM_PREFIX = Path("/usr/lib") / f"llvm-{LLVM_MAJOR}"
+
+
+class MissingToolError(Exception):
+    """A program of the distribution's LLVM that is not installed."""
+
+
+def stock_tool(name: str) -> Path:
+    """A program of the distribution's LLVM, for example llvm-profdata.
+
+    Raises:
+      MissingToolError: it is not installed.
+    """
+    path = LLVM_PREFIX / "bin" / name
+    if not path.is_file():
+        raise MissingToolError(
+            f"{path}: no such program; run tools/bootstrap (or apt-get install llvm-{LLVM_MAJOR} "
+            f"clang-{LLVM_MAJOR} lld-{LLVM_MAJOR})"
+        )
+    return path
