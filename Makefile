@@ -5,7 +5,8 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check bench-collect bench-inference lint clean
+.PHONY: help bootstrap build demo check bench-collect bench-inference bench-series bench-upstream \
+  lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -28,6 +29,14 @@ bench-inference: bootstrap ## time and instructions of one decision: POLICY=fold
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
 	@$(PYTHON) tools/bench_collect.py
+
+bench-series: bootstrap ## build and test every prefix of the patch series, about an hour
+	@$(COP) toolchain build --set=mock
+	@$(PYTHON) tools/bench_series.py
+
+bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
+	@$(COP) toolchain build --set=mock
+	@tools/upstream-lit --wide
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """lit configuration: tests of the patched tools, run by `build/venv/bin/lit lit_tests`.
 
-Every tool is found by its plain name: clang, opt and llc of the model set (`--param toolchain=DIR`,
-by default build/toolchain/mock), FileCheck and the rest of the distribution's LLVM.
+Every tool is found by its plain name: opt, llc and clang in the folder `--param tools=DIR`, by
+default build/toolchain/mock/bin; FileCheck and the rest are the distribution's. The folder may be
+that of a full build, `<build folder>/bin`; tests that need clang are left out if it has none.
 """
 
 import sys
@@ -11,13 +12,19 @@ from pathlib import Path
 import lit.formats
 import lit.util
 
-from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.installation import litert_library, stock_tool
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
 # lit_config and config are lit's own.
 try:
-    directory = lit_config.params.get("toolchain", str(BUILD / "toolchain" / "mock"))  # noqa: F821
-    toolchain = Toolchain.load(Path(directory))
+    tools = Path(lit_config.params.get("tools", BUILD / "toolchain/mock/bin")).absolute()  # noqa: F821
+    for tool in ("opt", "llc"):
+        if not (tools / tool).is_file():
+            raise ToolchainError(
+                f"{tools / tool}: no such program; run cop toolchain build --set=mock, or give the "
+                "folder of patched tools with --param tools=DIR"
+            )
+    litert = litert_library()
     stock_directory = stock_tool("FileCheck").parent
 except ToolchainError as error:
     lit_config.fatal(str(error))  # noqa: F821
@@ -27,16 +34,18 @@ config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
 config.suffixes = [".ll", ".mir", ".c", ".cpp", ".test"]  # noqa: F821
 config.excludes = ["Inputs"]  # noqa: F821
 config.test_source_root = str(Path(__file__).parent)  # noqa: F821
-config.test_exec_root = str(BUILD / "lit_tests")  # noqa: F821
+config.test_exec_root = str(tools.parent / "lit_tests")  # noqa: F821
 config.available_features.add("x86_64-linux")  # noqa: F821
+if (tools / "clang").is_file():
+    config.available_features.add("clang")  # noqa: F821
 config.substitutions += [  # noqa: F821
     ("%python", sys.executable),
-    ("%litert", str(toolchain.litert_library)),
+    ("%litert", str(litert)),
 ]
-path = [str(toolchain.clang.parent), str(stock_directory), config.environment["PATH"]]  # noqa: F821
+path = [str(tools), str(stock_directory), config.environment["PATH"]]  # noqa: F821
 config.environment |= {  # noqa: F821
     "PATH": ":".join(path),
-    "LLVM_LITERT_LIBRARY": str(toolchain.litert_library),
+    "LLVM_LITERT_LIBRARY": str(litert),
     # TensorFlow, where a test makes a model, reports to stderr otherwise.
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "",

@@ -84,11 +84,23 @@ def build(
             else:
                 for old in (directory / "models").glob(f"{model.name}.*"):
                     old.unlink()
-        start = time.monotonic()
-        _write_plan(tree, build_directory / "overlay" / "plan.cmake")
-        _configure(tree, build_directory)
-        _compile(set_name, build_directory / "overlay")
-        logging.info("Built %s in %.0f s", directory / "bin", time.monotonic() - start)
+        return compile_overlay(tree, set_name, build_directory)
+
+
+def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> Toolchain:
+    """Compiles and links the tools of one set, whose models have been compiled, from `tree`.
+
+    The tree is taken as it stands, whichever of the patches it has.
+
+    Raises:
+      ToolchainError: an unsound overlay, or a compilation or link that fails.
+    """
+    start = time.monotonic()
+    _write_plan(tree, build_directory / "overlay" / "plan.cmake")
+    _configure(tree, build_directory)
+    _compile(set_name, build_directory / "overlay")
+    directory = build_directory / "toolchain" / set_name
+    logging.info("Built %s in %.0f s", directory / "bin", time.monotonic() - start)
     return Toolchain.load(directory)
 
 
@@ -103,7 +115,9 @@ def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
     """
     tree = patched_tree(build_directory)
     tree.apply()
-    return _checked_plan(tree, tree.changed_files())
+    changed = tree.changed_files()
+    overlay.check_allowances(changed, overlay.load_allowances(PATCHES / "overlay.toml"))
+    return _checked_plan(tree, changed)
 
 
 def _check_models(

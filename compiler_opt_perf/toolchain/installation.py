@@ -50,9 +50,18 @@ class Toolchain:
                 f"{directory / 'lib' / 'clang'}: clang's own headers are missing; run "
                 "tools/bootstrap, which installs the distribution's clang"
             )
-        litert = package_directory("ai_edge_litert") / "libLiteRt.so"
-        if not litert.is_file():
-            raise ToolchainError(
-                f"{litert}: LiteRT is missing; remove build/venv and run tools/bootstrap"
-            )
-        return cls(directory.absolute(), litert_library=litert, **tools)
+        return cls(directory.absolute(), litert_library=litert_library(), **tools)
+
+
+def litert_library() -> Path:
+    """LiteRT's shared library, in the Python package.
+
+    Raises:
+      ToolchainError: it is not installed.
+    """
+    path = package_directory("ai_edge_litert") / "libLiteRt.so"
+    if not path.is_file():
+        raise ToolchainError(
+            f"{path}: LiteRT is missing; remove build/venv and run tools/bootstrap"
+        )
+    return path

@@ -198,10 +198,8 @@ def make_plan(graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[All
                 f"{file}: patched, but the overlay cannot rebuild what depends on this file; "
                 "change only C++ sources, headers, CMake files, tests and documentation"
             )
-    # The archives were built without development mode and without models. A series that has not
-    # come to the LiteRT back-end yet can only be built without development mode.
-    evaluator = graph.tree / "llvm/lib/Analysis/TFLiteUtils.cpp"
-    development_mode = evaluator.is_file() and b"tensorflow/lite/" not in evaluator.read_bytes()
+    # The archives were built without development mode and without models.
+    development_mode = has_development_mode(graph.tree)
     if development_mode:
         units |= _units(graph.closure(graph.switched[_DEVELOPMENT_MODE]))
     model_dependent = _units(graph.closure(graph.switched[_MODELS]))
@@ -211,6 +209,12 @@ def make_plan(graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[All
     }
     common = units - model_dependent - {unit for main in mains.values() for unit in main}
     return Plan(tuple(sorted(common)), tuple(sorted(model_dependent)), mains, development_mode)
+
+
+def has_development_mode(tree: Path) -> bool:
+    """Whether `tree` has the LiteRT back-end, without which there is no development mode."""
+    evaluator = tree / "llvm/lib/Analysis/TFLiteUtils.cpp"
+    return evaluator.is_file() and b"tensorflow/lite/" not in evaluator.read_bytes()
 
 
 def affected_units(graph: IncludeGraph, header: str, allowance: Allowance | None) -> set[str]:
@@ -231,12 +235,7 @@ def check(
       UnsoundOverlayError: naming the header and the TUs that would be missed.
     """
     allowances = {allowance.header: allowance for allowance in allowed}
-    changed = set(changed)
-    for header in sorted(allowances.keys() - changed):
-        raise UnsoundOverlayError(
-            f"{header}: on the list of allowed headers, but no patch touches it; remove the entry"
-        )
-    for file in sorted(changed & graph.files):
+    for file in sorted(graph.files.intersection(changed)):
         if file.endswith(_UNITS):
             if file not in compiled:
                 raise UnsoundOverlayError(f"{file}: patched, but not compiled by the overlay")
@@ -254,6 +253,18 @@ def check(
                 f"{file}: patched, but {len(missed)} of the translation units that include it come "
                 f"from the stock archives: {', '.join(missed[:5])}"
             )
+
+
+def check_allowances(changed: Iterable[str], allowed: Iterable[Allowance]) -> None:
+    """Checks that the series, whose files `changed` are, needs every allowance.
+
+    Raises:
+      UnsoundOverlayError: naming a header that no patch touches.
+    """
+    for header in sorted({allowance.header for allowance in allowed}.difference(changed)):
+        raise UnsoundOverlayError(
+            f"{header}: on the list of allowed headers, but no patch touches it; remove the entry"
+        )
 
 
 def _units(files: Iterable[str]) -> set[str]:

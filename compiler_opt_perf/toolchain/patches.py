@@ -176,6 +176,22 @@ class PatchedTree:
         untracked = self._git("ls-files", "--others", "--exclude-standard")
         return sorted({*changed.splitlines(), *untracked.splitlines()})
 
+    def commits(self) -> list[tuple[str, str]]:
+        """(hash, message) of each commit after the pristine source, as the tree stands now."""
+        hashes = self._git("rev-list", "--reverse", f"{_BASE}..HEAD").split()
+        return [(commit, self._git("show", "-s", "--format=%B", commit)) for commit in hashes]
+
+    def size(self, commit: str) -> int:
+        """How many lines a commit adds and removes."""
+        rows = self._git("show", "--format=", "--numstat", commit).splitlines()
+        return sum(int(count) for row in rows for count in row.split()[:2])
+
+    def check_out(self, commit: str) -> None:
+        """Puts the tree at one of `commits`; the next `apply` brings it back to the series."""
+        with self._lock():
+            self._stamp().unlink(missing_ok=True)
+            self._git("reset", "--quiet", "--hard", commit)
+
     def _create(self) -> None:
         self._git("init", "--quiet", f"--initial-branch={_BRANCH}")
         # The source is taken byte by byte, whatever attributes it carries.

@@ -55,6 +55,22 @@ LLVM_PARTS = (
 # Compiled against LLVM's headers and linked in, but not part of every source tree.
 LLVM_OPTIONAL_PARTS = ("polly/include", "polly/lib")
 
+# Upstream's tests of what the patched passes are close to. They are a tree of their own, for few
+# people run them and a change of the parts above makes everyone unpack them again.
+LLVM_TEST_PARTS = (
+    "cmake",
+    "llvm/lib/Analysis/models",
+    "llvm/test/lit.cfg.py",
+    "llvm/test/lit.site.cfg.py.in",
+    "llvm/test/CodeGen/MIR",
+    "llvm/test/CodeGen/X86/lit.local.cfg",
+    "llvm/test/CodeGen/X86/GlobalISel",
+    "llvm/test/Transforms/Inline",
+    "llvm/test/Transforms/SampleProfile",
+    "llvm/test/tools/llvm-profgen",
+    "llvm/unittests/Analysis/Inputs",
+)
+
 
 def llvm_version(tree: Path) -> str:
     """The version an LLVM source tree says it is, for example "19.1.7".
@@ -76,8 +92,8 @@ def llvm_version(tree: Path) -> str:
     )
 
 
-def check_llvm_tree(tree: Path) -> None:
-    """Raises ToolchainError unless `tree` is an LLVM tree of the supported version, with clang."""
+def check_llvm_tree(tree: Path, parts: Sequence[str] = LLVM_PARTS) -> None:
+    """Raises ToolchainError unless `tree` is of the supported LLVM version and has `parts`."""
     version = llvm_version(tree)
     if version != LLVM_VERSION:
         raise ToolchainError(
@@ -85,7 +101,7 @@ def check_llvm_tree(tree: Path) -> None:
             f"are for {LLVM_VERSION}; check out llvmorg-{LLVM_VERSION}, or unset LLVM_SRC to use "
             "the distribution's source package"
         )
-    for part in LLVM_PARTS:
+    for part in parts:
         if not (tree / part).exists():
             raise ToolchainError(
                 f"{tree}: {part} is missing; LLVM_SRC must name a complete llvm-project checkout"
@@ -103,32 +119,45 @@ def llvm_source(user_tree: Path | None = None, build: Path = BUILD) -> Path:
     Raises:
       ToolchainError: the tree is not LLVM 19.1.7, or the source package could not be had.
     """
+    return _llvm_tree(f"llvm-{LLVM_VERSION}", LLVM_PARTS, LLVM_OPTIONAL_PARTS, user_tree, build)
+
+
+def llvm_tests(user_tree: Path | None = None, build: Path = BUILD) -> Path:
+    """Returns a tree of upstream's tests, `build/sources/llvm-19.1.7-tests`; see `llvm_source`."""
+    return _llvm_tree(f"llvm-{LLVM_VERSION}-tests", LLVM_TEST_PARTS, (), user_tree, build)
+
+
+def _llvm_tree(
+    name: str, parts: Sequence[str], optional: Sequence[str], user_tree: Path | None, build: Path
+) -> Path:
     if user_tree is None and os.environ.get("LLVM_SRC"):
         user_tree = Path(os.environ["LLVM_SRC"])
-    destination = build / "sources" / f"llvm-{LLVM_VERSION}"
+    destination = build / "sources" / name
     stamp = destination.with_name(destination.name + ".origin")
+    wanted = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
     with exclusive(build / "sources" / ".lock"):
         if user_tree is not None:
-            check_llvm_tree(user_tree)
-            origin = f"{user_tree.resolve()} {_fingerprint(user_tree)}"
+            check_llvm_tree(user_tree, parts)
+            parts = [*parts, *(part for part in optional if (user_tree / part).exists())]
+            origin = f"{user_tree.resolve()} {_fingerprint(user_tree, parts)}"
         else:
             origin = f"{_source_name()}={_installed_source_version()}"
         # A change of the parts taken is a change of the origin.
-        origin += " " + hashlib.sha256(repr(LLVM_PARTS).encode()).hexdigest()[:12]
+        origin += " " + wanted
         if destination.is_dir() and stamp.is_file() and stamp.read_text() == origin:
             return destination
         stamp.unlink(missing_ok=True)
         if user_tree is not None:
             logging.info("Copying the needed parts of %s", user_tree)
             with atomic_directory(destination) as partial:
-                _copy_parts(user_tree, partial)
+                _copy_parts(user_tree, partial, parts)
         else:
             folder = _download(_source_name(), _installed_source_version(), build)
             tarball = _only(folder, f"{_source_name()}_*.orig.tar.*")
             logging.info("Unpacking the needed parts of %s", tarball.name)
             with atomic_directory(destination) as partial:
-                _unpack_parts(tarball, partial)
-                check_llvm_tree(partial)
+                _unpack_parts(tarball, partial, [*parts, *optional])
+                check_llvm_tree(partial, parts)
         write_text(stamp, origin)
     return destination
 
@@ -270,12 +299,12 @@ def _retry_once(commands: Sequence[Sequence[str]], *, cwd: Path, failure: str) -
             logging.warning("Download failed, trying once more: %s", error.reason)
 
 
-def _unpack_parts(tarball: Path, destination: Path) -> None:
-    parts = [f"*/{part}" for part in (*LLVM_PARTS, *LLVM_OPTIONAL_PARTS)]
+def _unpack_parts(tarball: Path, destination: Path, parts: Sequence[str]) -> None:
     try:
         run_command(
             ["tar", "--extract", f"--file={tarball}", f"--directory={destination}",
-             "--strip-components=1", "--wildcards", "--no-wildcards-match-slash", *parts],
+             "--strip-components=1", "--wildcards", "--no-wildcards-match-slash",
+             *(f"*/{part}" for part in parts)],
             timeout_s=600,
         )  # fmt: skip
     except CommandError as error:
@@ -285,12 +314,8 @@ def _unpack_parts(tarball: Path, destination: Path) -> None:
         ) from error
 
 
-def _present_parts(tree: Path) -> list[str]:
-    return [*LLVM_PARTS, *(part for part in LLVM_OPTIONAL_PARTS if (tree / part).exists())]
-
-
-def _copy_parts(tree: Path, destination: Path) -> None:
-    for part in _present_parts(tree):
+def _copy_parts(tree: Path, destination: Path, parts: Sequence[str]) -> None:
+    for part in parts:
         source, target = tree / part, destination / part
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -299,10 +324,10 @@ def _copy_parts(tree: Path, destination: Path) -> None:
             shutil.copy2(source, target)
 
 
-def _fingerprint(tree: Path) -> str:
+def _fingerprint(tree: Path, parts: Sequence[str]) -> str:
     """A digest of names, sizes and times of the parts of `tree` that are copied."""
     digest = hashlib.sha256()
-    for part in _present_parts(tree):
+    for part in parts:
         files = sorted((tree / part).rglob("*")) if (tree / part).is_dir() else [tree / part]
         for file in files:
             status = file.lstat()

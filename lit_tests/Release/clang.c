@@ -1,4 +1,5 @@
 // clang has both models and finds its own headers.
+// REQUIRES: clang
 // RUN: clang --target=x86_64-linux-gnu -Oz -mllvm -enable-ml-inliner=release \
 // RUN:   -mllvm -regalloc-enable-advisor=release -Rpass=inline-ml -S %s -o %t.s 2> %t.remarks
 // RUN: FileCheck %s < %t.s

@@ -1,5 +1,6 @@
 // The mock eviction model, compiled ahead of time, is the one that decides in release mode: it evicts
 // other live ranges than the default policy, in clang and in llc alike.
+// REQUIRES: clang
 // RUN: clang --target=x86_64-linux-gnu -O2 -S %s -o %t.default.s
 // RUN: clang --target=x86_64-linux-gnu -O2 -mllvm -regalloc-enable-advisor=release -S %s -o %t.clang.s
 // RUN: not diff %t.default.s %t.clang.s
