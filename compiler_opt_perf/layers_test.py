@@ -8,6 +8,8 @@ FLOORS = {
     "execution": 0,
     "pmu": 1,
     "toolchain": 1,
+    # Reads recordings of perf with pmu's parser.
+    "traces": 1.5,
     "corpus": 2,
     "cost": 2,
     "policies": 3,

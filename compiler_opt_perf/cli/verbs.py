@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.cli import trace_verbs
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -99,7 +100,18 @@ def _program_build(values: Any, arguments: list[str]) -> None:
 
 def _define_collect(values: flags.FlagValues) -> None:
     _define_path(values, "binary", "program built with debug info for profiling and a build-id")
-    _define_path(values, "output", "the manifest, NAME.pmu.json; sample profiles go beside it")
+    _define_path(
+        values,
+        "output",
+        "the manifest, NAME.pmu.json, with sample profiles beside it; or the trace, NAME.bbtrace",
+    )
+    flags.DEFINE_boolean(
+        "trace",
+        False,
+        "record the executed blocks in their order instead; the program needs an address map "
+        "(clang -fbasic-block-address-map), but no debug info",
+        flag_values=values,
+    )
     _define_path(
         values, "run", "executable to run, if the binary is a shared library", required=False
     )
@@ -136,6 +148,9 @@ def _collect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pmu.cpus import geometry_of
     from compiler_opt_perf.pmu.report import summarize
 
+    if values.trace:
+        _collect_trace(values, arguments)
+        return
     binary, output = _required_path(values, "binary"), _required_path(values, "output")
     recording = _path(values, "recording")
     if recording is not None:
@@ -156,6 +171,28 @@ def _collect(values: Any, arguments: list[str]) -> None:
         timeout_s=values.timeout,
     )
     print(summarize(manifest), end="")
+
+
+def _collect_trace(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.branch_records import import_recording
+    from compiler_opt_perf.traces.qemu import record
+    from compiler_opt_perf.traces.statistics import Statistics
+
+    binary, output = _required_path(values, "binary"), _required_path(values, "output")
+    recording = _path(values, "recording")
+    if recording is not None:
+        _no_arguments(arguments)
+        trace = import_recording(recording, binary, output)
+    else:
+        trace = record(
+            binary,
+            arguments,
+            output,
+            program=_path(values, "run"),
+            stdin=_path(values, "stdin"),
+            timeout_s=values.timeout,
+        )
+    print(Statistics.of(trace).summary(), end="")
 
 
 # cop profile show, cop profile check
@@ -434,7 +471,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "collect",
-        "Run a program in the simulator or under perf, and write its PMU profile.",
+        "Run a program in the simulator or under perf, and write its PMU profile or block trace.",
         "collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json"
         " -- -9 -f -o /dev/null build/demo/zstd/input",
         _define_collect,
@@ -475,6 +512,7 @@ VERBS: tuple[Verb, ...] = (
         _define_profile_check,
         _profile_check,
     ),
+    *trace_verbs.VERBS,
     Verb(
         "corpus extract",
         "Extract IR modules with their command lines, split into training and held-out ones.",

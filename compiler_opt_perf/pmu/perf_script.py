@@ -109,7 +109,7 @@ class Stack:
     hops: list[Hop]
 
 
-class _Mappings:
+class Mappings:
     """Where the processes of a recording had the binary in memory."""
 
     def __init__(self, binary: Path, recorded_name: str):
@@ -123,6 +123,7 @@ class _Mappings:
             ]
 
     def add(self, pid: int, start: int, size: int, offset: int, name: str) -> None:
+        """The process maps a part of a file."""
         self.seen.add(name)
         # Newest first: what is mapped over an older mapping hides it.
         known = self._by_process[pid]
@@ -132,6 +133,7 @@ class _Mappings:
             known[:] = [m for m in known if m[1] <= start or m[0] >= start + size]
 
     def fork(self, child: int, parent: int) -> None:
+        """The child has its parent's mappings."""
         if child != parent:
             self._by_process[child] = list(self._by_process[parent])
 
@@ -179,13 +181,13 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
     Raises:
       PmuError: a line is neither a sample nor an event, or the binary was never mapped.
     """
-    mappings = _Mappings(binary, binary.name)
+    mappings = Mappings(binary, binary.name)
     script = Script()
     number = 0
     for number, line in enumerate(lines, 1):
         found = _SAMPLE.match(line)
         if found is None:
-            _read_event(line, mappings, script, f"{origin}:{number}")
+            read_event(line, mappings, script, f"{origin}:{number}")
             continue
         pid, period = int(found["pid"]), int(found["period"])
         event = base_name(found["event"])
@@ -231,7 +233,7 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
     return script
 
 
-def _read_event(line: str, mappings: _Mappings, script: Script, place: str) -> None:
+def read_event(line: str, mappings: Mappings, script: Script, place: str) -> None:
     """Reads a line that is no sample. Raises PmuError."""
     mapped = _MMAP.search(line)
     if mapped is not None:

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of block traces."""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.verb import UsageError, Verb
+
+
+def _trace_argument(arguments: list[str]) -> Path:
+    if len(arguments) != 1:
+        raise UsageError("expected one trace, NAME.bbtrace")
+    return Path(arguments[0])
+
+
+def _define_output(values: flags.FlagValues, help: str) -> None:
+    flags.DEFINE_string("output", None, help, flag_values=values, required=True)
+
+
+# cop trace show
+
+
+def _define_show(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("stream", 0, "number of the stream (thread)", flag_values=values)
+    flags.DEFINE_integer("first", 0, "place of the first block to show", 0, flag_values=values)
+    flags.DEFINE_integer("number", 20, "how many blocks to show", 1, flag_values=values)
+
+
+def _show(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.statistics import listing
+    from compiler_opt_perf.traces.trace_file import Trace
+
+    trace = Trace.load(_trace_argument(arguments))
+    print(listing(trace, values.stream, values.first, values.number), end="")
+
+
+# cop trace stats
+
+
+def _define_stats(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("top", 20, "how many functions to show", 1, flag_values=values)
+    flags.DEFINE_string(
+        "html", None, "write a page with plots to this file instead", flag_values=values
+    )
+    flags.DEFINE_string(
+        "binary", None, "the program that must be the traced one", flag_values=values
+    )
+
+
+def _stats(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.statistics import Statistics
+    from compiler_opt_perf.traces.trace_file import Trace
+
+    trace = Trace.load(_trace_argument(arguments))
+    if values.binary:
+        trace.verify_binary(Path(values.binary))
+    statistics = Statistics.of(trace)
+    if values.html:
+        statistics.write_page(Path(values.html), values.top)
+        print(values.html)
+    else:
+        print(statistics.text(values.top), end="")
+
+
+# cop trace merge
+
+
+def _define_merge(values: flags.FlagValues) -> None:
+    _define_output(values, "the trace of all runs together, NAME.bbtrace")
+
+
+def _merge(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.edit import merge
+    from compiler_opt_perf.traces.trace_file import Trace
+
+    if not arguments:
+        raise UsageError("expected traces, as `cop collect --trace` writes them")
+    merged = merge([Trace.load(Path(path)) for path in arguments], Path(values.output))
+    print(f"{merged.path}: {len(merged.streams)} streams, {merged.total:,} blocks")
+
+
+# cop trace cut
+
+
+def _define_cut(values: flags.FlagValues) -> None:
+    _define_output(values, "the part, NAME.bbtrace")
+    flags.DEFINE_multi_integer("stream", None, "keep this stream only", flag_values=values)
+    flags.DEFINE_integer(
+        "first", 0, "leave out so many blocks at each stream's beginning", 0, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "number", None, "keep so many blocks of each stream then", 1, flag_values=values
+    )
+
+
+def _cut(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.edit import cut
+    from compiler_opt_perf.traces.trace_file import Trace
+
+    result = cut(
+        Trace.load(_trace_argument(arguments)),
+        Path(values.output),
+        streams=values.stream,
+        first=values.first,
+        number=values.number,
+    )
+    print(f"{result.path}: {len(result.streams)} streams, {result.total:,} blocks")
+
+
+# cop trace windows
+
+
+def _define_windows(values: flags.FlagValues) -> None:
+    _define_output(values, "the histogram, NAME.bbwindows")
+    flags.DEFINE_integer("length", 4, "blocks in a window", 1, flag_values=values)
+
+
+def _windows(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.trace_file import Trace
+    from compiler_opt_perf.traces.windows import write_windows
+
+    output = Path(values.output)
+    found = write_windows(Trace.load(_trace_argument(arguments)), values.length, output)
+    print(
+        f"{output}: {len(found.counts):,} distinct windows of {values.length} blocks, "
+        f"{int(found.counts.sum()):,} in all"
+    )
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "trace show",
+        "List the blocks that a thread executed, in order.",
+        "trace show build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
+        _define_show,
+        _show,
+    ),
+    Verb(
+        "trace stats",
+        "Show what a block trace holds, its threads and its hot functions.",
+        "trace stats build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
+        _define_stats,
+        _stats,
+    ),
+    Verb(
+        "trace merge",
+        "Put the block traces of several runs of one binary into one.",
+        "trace merge first.bbtrace second.bbtrace --output=both.bbtrace",
+        _define_merge,
+        _merge,
+    ),
+    Verb(
+        "trace cut",
+        "Keep a part of a block trace: some threads, or a stretch of each.",
+        "trace cut zstd.bbtrace --output=part.bbtrace --stream=0 --first=1000000 --number=500000",
+        _define_cut,
+        _cut,
+    ),
+    Verb(
+        "trace windows",
+        "Count the distinct windows of consecutive blocks in a block trace.",
+        "trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows",
+        _define_windows,
+        _windows,
+    ),
+)

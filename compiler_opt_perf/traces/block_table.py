@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The machine blocks of a binary, from its address map."""
+
+import itertools
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from compiler_opt_perf.traces.errors import TraceError
+
+# SHT_LLVM_BB_ADDR_MAP of llvm/BinaryFormat/ELF.h
+_SECTION_TYPE = 0x6FFF4C0A
+_VERSION = 2
+# Bits of the feature byte: llvm::object::BBAddrMap::Features of llvm/Object/ELFTypes.h.
+_ENTRY_COUNT, _FREQUENCY, _PROBABILITY, _RANGES = 1, 2, 4, 8
+
+_HOW_TO_BUILD = "compile and link it with clang -fbasic-block-address-map"
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """Machine blocks in the order of their addresses; a block's number is its position.
+
+    Attributes:
+      address: [B] uint64, link-time address of each block.
+      size: [B] uint32, bytes; may be 0.
+      block_id: [B] uint32, the compiler's number of the block in its function.
+      function: [B] uint32, index into the functions.
+      entry: [F] uint64, link-time addresses of the functions.
+      names: [F] linkage names; local functions of two files may share one.
+    """
+
+    address: npt.NDArray[np.uint64]
+    size: npt.NDArray[np.uint32]
+    block_id: npt.NDArray[np.uint32]
+    function: npt.NDArray[np.uint32]
+    entry: npt.NDArray[np.uint64]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def describe(self, number: int) -> str:
+        """Function and block, such as "main.3"; "(gap)" for the number after the last."""
+        if number == len(self):
+            return "(gap)"
+        return f"{self.names[self.function[number]]}.{self.block_id[number]}"
+
+    def to_bytes(self) -> bytes:
+        """The table as in the file (docs/formats.md)."""
+        names = [name.encode() for name in self.names]
+        ends = np.cumsum([len(name) for name in names], dtype="<u4")
+        columns = (self.address, self.size, self.block_id, self.function, self.entry, ends)
+        types = ("<u8", "<u4", "<u4", "<u4", "<u8", "<u4")
+        parts = [
+            np.asarray(column).astype(kind).tobytes()
+            for column, kind in zip(columns, types, strict=True)
+        ]
+        return b"".join([struct.pack("<II", len(names), len(self)), *parts, *names])
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """Reads what `to_bytes` wrote. Raises TraceError when it contradicts itself."""
+        try:
+            functions, blocks = struct.unpack_from("<II", raw)
+            place = 8
+
+            def column(kind: str, length: int) -> npt.NDArray[Any]:
+                nonlocal place
+                found = np.frombuffer(raw, kind, length, place)
+                place += found.nbytes
+                return found
+
+            address = column("<u8", blocks)
+            size, block_id, function = (column("<u4", blocks) for _ in range(3))
+            entry, ends = column("<u8", functions), column("<u4", functions)
+            text = raw[place:]
+            bounds = [0, *(int(end) for end in ends)]
+            names = tuple(text[start:end].decode() for start, end in itertools.pairwise(bounds))
+            table = cls(address, size, block_id, function, entry, names)
+            wrong = bounds[-1] != len(text) or (blocks and int(np.max(function)) >= functions)
+        except (ValueError, struct.error) as error:
+            raise TraceError(f"the block table is malformed: {error}") from error
+        if wrong or bool(np.any(np.diff(table.address.astype(np.int64)) < 0)):
+            raise TraceError("the block table is malformed")
+        return table
+
+    def starts(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+        """Addresses at which execution enters blocks, and the blocks' numbers, both ascending.
+
+        A block without code has the address of its successor; one after which its function ends
+        has no successor, and is never executed.
+        """
+        alone = self.size == 0
+        number = np.arange(len(self), dtype=np.uint32)
+        # The next block that has code; B when there is none.
+        following = np.where(alone, len(self), number)
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        inside = following < len(self)
+        target = np.where(inside, following, 0)
+        kept = inside & (self.address[target] == self.address)
+        kept &= self.function[target] == self.function
+        return self.address[kept], number[kept]
+
+
+class _Cursor:
+    """Reads numbers from bytes."""
+
+    def __init__(self, data: bytes):
+        self._data = data
+        self.place = 0
+
+    def done(self) -> bool:
+        return self.place >= len(self._data)
+
+    def byte(self) -> int:
+        self.place += 1
+        return self._data[self.place - 1]
+
+    def word(self) -> int:
+        self.place += 8
+        return int(struct.unpack_from("<Q", self._data, self.place - 8)[0])
+
+    def leb128(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._data[self.place]
+            self.place += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+
+def read_block_table(binary: Path) -> BlockTable:
+    """Reads the address map of a linked binary.
+
+    Raises:
+      TraceError: it cannot be read, is not an x86-64 ELF file, or has no address map of a version
+        that is known here.
+    """
+    try:
+        with binary.open("rb") as stream:
+            elf = ELFFile(stream)
+            if elf["e_machine"] != "EM_X86_64" or elf["e_type"] not in ("ET_EXEC", "ET_DYN"):
+                raise TraceError(f"{binary}: not a linked x86-64 program or shared library")
+            maps = [
+                section.data()
+                for section in elf.iter_sections()
+                if section["sh_type"] == _SECTION_TYPE or section.name == ".llvm_bb_addr_map"
+            ]
+            names: dict[int, str] = {}
+            for section in elf.iter_sections():
+                if isinstance(section, SymbolTableSection):
+                    for symbol in section.iter_symbols():
+                        # A later, global name of the same function wins.
+                        if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"]:
+                            if symbol["st_info"]["bind"] != "STB_LOCAL":
+                                names[symbol["st_value"]] = symbol.name
+                            else:
+                                names.setdefault(symbol["st_value"], symbol.name)
+    except OSError as error:
+        raise TraceError(f"{binary}: cannot be read: {error.strerror}") from error
+    except ELFError as error:
+        raise TraceError(f"{binary}: not an ELF file ({error})") from error
+    if not any(maps):
+        raise TraceError(
+            f"{binary}: has no basic-block address map, which names the blocks of its code; "
+            f"{_HOW_TO_BUILD}"
+        )
+    rows: list[tuple[int, int, int, int]] = []
+    entries: list[int] = []
+    for data in maps:
+        _read_map(data, binary, rows, entries)
+    if not rows:
+        raise TraceError(f"{binary}: its basic-block address map is empty; {_HOW_TO_BUILD}")
+    # Stable: a block without code stays before its successor.
+    rows.sort(key=lambda row: row[0])
+    address, size, block_id, function = zip(*rows, strict=True)
+    return BlockTable(
+        np.array(address, np.uint64),
+        np.array(size, np.uint32),
+        np.array(block_id, np.uint32),
+        np.array(function, np.uint32),
+        np.array(entries, np.uint64),
+        tuple(names.get(entry, f"0x{entry:x}") for entry in entries),
+    )
+
+
+def _read_map(
+    data: bytes, binary: Path, rows: list[tuple[int, int, int, int]], entries: list[int]
+) -> None:
+    """Appends (address, size, id, function) of each block, and each function's address.
+
+    Format: docs/Extensions.rst of LLVM, "SHT_LLVM_BB_ADDR_MAP Section".
+    """
+    cursor = _Cursor(data)
+    try:
+        while not cursor.done():
+            version, feature = cursor.byte(), cursor.byte()
+            if version != _VERSION or feature >= 16:
+                raise TraceError(
+                    f"{binary}: basic-block address map of version {version} (features "
+                    f"{feature:#x}); version {_VERSION} is known here: compile it with clang 19"
+                )
+            ids: list[int] = []
+            base = 0
+            for part in range(cursor.leb128() if feature & _RANGES else 1):
+                base = cursor.word()
+                # The linker sets the address of a function that it has dropped to 0.
+                dropped = base == 0
+                if part == 0 and not dropped:
+                    entries.append(base)
+                place = base
+                for _ in range(cursor.leb128()):
+                    block_id = cursor.leb128()
+                    place += cursor.leb128()
+                    size = cursor.leb128()
+                    cursor.leb128()  # what kind of block it is
+                    ids.append(block_id)
+                    if not dropped:
+                        rows.append((place, size, block_id, len(entries) - 1))
+                    place += size
+            if feature & _ENTRY_COUNT:
+                cursor.leb128()
+            for _ in ids if feature & (_FREQUENCY | _PROBABILITY) else ():
+                if feature & _FREQUENCY:
+                    cursor.leb128()
+                if feature & _PROBABILITY:
+                    for _ in range(2 * cursor.leb128()):
+                        cursor.leb128()
+    except (IndexError, struct.error) as error:
+        raise TraceError(
+            f"{binary}: its basic-block address map ends in the middle of a function; build it anew"
+        ) from error

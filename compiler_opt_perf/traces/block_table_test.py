@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
+from compiler_opt_perf.traces.conftest import Build
+from compiler_opt_perf.traces.errors import TraceError
+
+
+def test_llvm_reads_the_same(program: Path) -> None:
+    command = [llvm_tool("llvm-readobj"), "--bb-addr-map", "--elf-output-style=JSON", str(program)]
+    (shown,) = json.loads(run_command(command, timeout_s=60).stdout)
+    expected = {
+        (
+            function["Function"]["Name"],
+            entry_range["Base Address"] + block["Offset"],
+            block["Size"],
+            block["ID"],
+        )
+        for function in shown["BBAddrMap"]
+        for entry_range in function["Function"]["BB Ranges"]
+        for block in entry_range["BB Entries"]
+    }
+    table = read_block_table(program)
+    found = {
+        (table.names[function], address, size, block_id)
+        for address, size, block_id, function in zip(
+            table.address.tolist(),
+            table.size.tolist(),
+            table.block_id.tolist(),
+            table.function.tolist(),
+            strict=True,
+        )
+    }
+    assert found == expected
+    assert len(found) == len(table)
+    assert {"main", "turn", "clear"} < set(table.names)
+
+
+def test_as_bytes_and_back(program: Path) -> None:
+    table = read_block_table(program)
+    raw = table.to_bytes()
+    again = BlockTable.from_bytes(raw)
+    assert again.to_bytes() == raw
+    assert again.names == table.names
+    for damaged in (raw[:-1], raw[:9], raw[:100], raw + b"x"):
+        with pytest.raises(TraceError, match="malformed"):
+            BlockTable.from_bytes(damaged)
+
+
+def test_blocks_without_code() -> None:
+    # Of a function's blocks at 0 (no code), 0, 4 (no code, the last); the next one begins at 4.
+    table = BlockTable(
+        np.array([0, 0, 4, 4], np.uint64),
+        np.array([0, 4, 0, 8], np.uint32),
+        np.array([0, 1, 2, 0], np.uint32),
+        np.array([0, 0, 0, 1], np.uint32),
+        np.array([0, 4], np.uint64),
+        ("first", "second"),
+    )
+    addresses, numbers = table.starts()
+    assert addresses.tolist() == [0, 0, 4]
+    assert numbers.tolist() == [0, 1, 3]
+    assert [table.describe(n) for n in (2, 3, 4)] == ["first.2", "second.0", "(gap)"]
+
+
+def test_stripped_program_keeps_its_blocks(program: Path, tmp_path: Path) -> None:
+    stripped = tmp_path / "program"
+    command = [llvm_tool("llvm-objcopy"), "--strip-all-gnu", "--keep-section=.llvm_bb_addr_map"]
+    run_command([*command, program, stripped], timeout_s=60)
+    table, original = read_block_table(stripped), read_block_table(program)
+    assert np.array_equal(table.address, original.address)
+    assert all(name.startswith("0x") for name in table.names)
+
+
+def test_split_functions_and_frequencies(build: Build) -> None:
+    plain = read_block_table(build())
+    sections = read_block_table(build("-fbasic-block-sections=all"))
+    assert set(sections.names) == set(plain.names)
+    assert np.all(np.diff(sections.address.astype(np.int64)) >= 0)
+    more = read_block_table(build("-mllvm", "-pgo-analysis-map=func-entry-count,bb-freq,br-prob"))
+    assert np.array_equal(more.block_id, plain.block_id)
+
+
+def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no basic-block address map.*-fbasic-block-address-map"):
+        read_block_table(build(map_flag=""))
+    with pytest.raises(TraceError, match="cannot be read: No such file"):
+        read_block_table(tmp_path / "absent")
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(TraceError, match="not an ELF file"):
+        read_block_table(tmp_path / "text")
+    source = tmp_path / "unit.c"
+    source.write_text("int f(void) { return 1; }")
+    subprocess.run([llvm_tool("clang"), "-c", source, "-o", tmp_path / "unit.o"], check=True)
+    with pytest.raises(TraceError, match="not a linked x86-64 program"):
+        read_block_table(tmp_path / "unit.o")
+
+
+def test_damaged_map(program: Path, tmp_path: Path) -> None:
+    section = tmp_path / "map"
+    objcopy = llvm_tool("llvm-objcopy")
+    dump = f"--dump-section=.llvm_bb_addr_map={section}"
+    run_command([objcopy, dump, program, tmp_path / "out"], timeout_s=60)
+    whole = section.read_bytes()
+    for content, message in (
+        (whole[:-3], "ends in the middle of a function"),
+        (b"\x07" + whole[1:], "address map of version 7"),
+    ):
+        section.write_bytes(content)
+        damaged = tmp_path / "damaged"
+        update = f"--update-section=.llvm_bb_addr_map={section}"
+        run_command([objcopy, update, program, damaged], timeout_s=60)
+        with pytest.raises(TraceError, match=message):
+            read_block_table(damaged)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Traces of real hardware: from branch records (LBR, BRS) and Intel PT, as perf prints them.
+
+Between two taken branches that follow each other, everything from the first one's target to the
+second one's own address was executed: each block that begins there is listed.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.pmu.perf_record import read_recording
+from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
+from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
+from compiler_opt_perf.traces.errors import TraceError
+from compiler_opt_perf.traces.native import Numbers
+from compiler_opt_perf.traces.trace_file import (
+    SUFFIX,
+    Description,
+    Trace,
+    write_blocks,
+    write_end,
+    write_start,
+)
+
+# A longer stretch without a taken branch is two that were glued together.
+_LONGEST_RANGE = 1 << 16
+# perf script --itrace=b -F pid,tid,event,ip,addr: "1234/1235  branches:u:  401136 => 401020".
+# Address 0 stands for code that was not traced.
+_PT_BRANCH = re.compile(
+    r"^\s*(?P<pid>\d+)/(?P<tid>\d+)\s+(?:\d+\s+)?branches\S*\s+(?:.*?\s)??"
+    r"(?P<source>[0-9a-f]+)\s+=>\s+(?P<target>[0-9a-f]+)\s*$"
+)
+PT_COMMAND = "perf script --itrace=b --show-mmap-events --show-task-events -F pid,tid,event,ip,addr"
+
+
+class _Path:
+    """The blocks along chains of taken branches.
+
+    Attributes:
+      found: their numbers, in pieces; gaps between the chains.
+      length: how many they are.
+      broken: how many stretches between branches make no sense.
+    """
+
+    def __init__(self, table: BlockTable):
+        self._addresses, self._numbers = table.starts()
+        self._gap = np.array([len(table)], np.uint32)
+        self.found: list[Numbers] = []
+        self.length = 0
+        self.broken = 0
+
+    def executed(self, start: int, last: int) -> None:
+        """Adds what was executed from `start` up to the branch at `last`."""
+        if not 0 <= last - start < _LONGEST_RANGE:
+            self.broken += 1
+            self.gap()
+            return
+        begin = np.searchsorted(self._addresses, np.uint64(start), "left")
+        end = np.searchsorted(self._addresses, np.uint64(last), "right")
+        if begin < end:
+            self.found.append(self._numbers[begin:end])
+            self.length += int(end - begin)
+
+    def gap(self) -> None:
+        """What follows does not follow directly."""
+        if self.found and self.found[-1] is not self._gap:
+            self.found.append(self._gap)
+            self.length += 1
+
+
+def import_recording(recording: Path, binary: Path, output: Path) -> Trace:
+    """Writes the trace that a recording of perf holds of one binary.
+
+    Of branch records it is a trace of fragments: each sample tells of some tens of branches, and
+    a gap separates it from the next.
+
+    Args:
+      recording: a perf.data with branch stacks, or the text that `perf script` makes of one, or
+        the text that it makes of an Intel PT recording (PT_COMMAND).
+      binary: what ran, with an address map and a build-id.
+      output: NAME.bbtrace.
+
+    Raises:
+      TraceError: the binary has no address map, or the recording no branches in it.
+      PmuError: the recording cannot be read, or is not of this binary.
+      FileWriteError: the disk is full, or the output folder cannot be written.
+    """
+    if output.suffix != SUFFIX:
+        raise TraceError(f"{output}: the name of a block trace must end with {SUFFIX}")
+    table = read_block_table(binary)
+    paths, tool = _pt_streams(recording, binary, table), "perf, Intel PT"
+    if paths is None:
+        paths, tool = {(0, 0): _fragments(recording, binary, table)}, "perf, branch records"
+    if not any(path.length for path in paths.values()):
+        raise TraceError(
+            f"{recording}: no branches in {binary.name} with the code between them; record branch "
+            "stacks (perf record -b) or Intel PT, as docs/trace.md says"
+        )
+    broken = sum(path.broken for path in paths.values())
+    if broken:
+        logging.warning(
+            "%s: %d stretches between two branches make no sense and are left out (code changed "
+            "while it ran, or the binary is another)",
+            recording,
+            broken,
+        )
+    description = Description(binary.name, build_id(binary), (binary.name,), tool, fragments=True)
+    with atomic_write(output) as temporary:
+        with temporary.open("wb") as stream:
+            write_start(stream, description, table)
+            for number, ((pid, tid), path) in enumerate(paths.items()):
+                write_blocks(stream, path.found, number=number, ends=True, pid=pid, tid=tid)
+        write_end(temporary)
+    return Trace.load(output, quiet=True)
+
+
+def _fragments(recording: Path, binary: Path, table: BlockTable) -> _Path:
+    """The blocks of all branch stacks, those of one perf event only."""
+    path = _Path(table)
+    stacks = read_recording(recording, binary).stacks
+    # Several events may have been sampled with stacks: they tell of the same run.
+    for _, hops in max(stacks.values(), key=len, default=[]):
+        _walk(hops, path)
+        path.gap()
+    return path
+
+
+def _walk(hops: list[Hop], path: _Path) -> None:
+    """One branch stack; the newest branch comes first."""
+    for older, newer in zip(hops[:0:-1], hops[-2::-1], strict=True):
+        # Of a stretch in other code there is nothing to list, and the chain goes on after it.
+        if older.target is not None and newer.source is not None:
+            path.executed(older.target, newer.source)
+
+
+def _pt_streams(
+    recording: Path, binary: Path, table: BlockTable
+) -> dict[tuple[int, int], _Path] | None:
+    """What each process and thread executed; None when the recording is no text of Intel PT."""
+    try:
+        with recording.open(encoding="utf-8", errors="replace") as lines:
+            if not any(_PT_BRANCH.match(line) for line in lines):
+                return None
+            lines.seek(0)
+            return _read_pt(lines, binary, table, recording)
+    except OSError as error:
+        raise TraceError(f"{recording}: cannot be read: {error.strerror}") from error
+
+
+def _read_pt(
+    lines: Iterable[str], binary: Path, table: BlockTable, recording: Path
+) -> dict[tuple[int, int], _Path]:
+    mappings = Mappings(binary, binary.name)
+    paths: dict[tuple[int, int], _Path] = defaultdict(lambda: _Path(table))
+    # Where each thread went last; None in other code.
+    at: dict[tuple[int, int], int | None] = {}
+    for number, line in enumerate(lines, 1):
+        branch = _PT_BRANCH.match(line)
+        if branch is None:
+            if "instruction trace error" in line:
+                # The decoder lost its way, and does not say for how long.
+                at.clear()
+                for path in paths.values():
+                    path.gap()
+            else:
+                read_event(line, mappings, Script(), f"{recording}:{number}")
+            continue
+        thread = int(branch["pid"]), int(branch["tid"])
+        source, target = (
+            mappings.link_time(thread[0], int(branch[end], 16)) for end in ("source", "target")
+        )
+        start = at.get(thread)
+        if start is not None and source is not None:
+            paths[thread].executed(start, source)
+        at[thread] = target
+    return dict(sorted(paths.items()))

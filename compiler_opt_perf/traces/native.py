@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The parts in C (tools/tracer): built when first needed, and called."""
+
+import ctypes
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT, exclusive
+from compiler_opt_perf.traces.errors import TraceError
+
+SOURCES = REPO_ROOT / "tools" / "tracer"
+_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
+
+# A difference of two block numbers takes at most this many bytes.
+_MAX_BYTES = 5
+
+Numbers = npt.NDArray[np.uint32]
+
+_WRONG = {
+    -1: "the compressed data is damaged",
+    -2: "the list of blocks is malformed",
+    -3: "a block number is larger than the block table",
+    -4: "not enough memory",
+}
+
+
+def library(name: str) -> Path:
+    """The library made of tools/tracer/NAME.c; compiles it unless that was done before.
+
+    Raises:
+      TraceError: it does not compile.
+    """
+    source = SOURCES / f"{name}.c"
+    key = hashlib.sha256(" ".join(_FLAGS).encode())
+    for path in (source, SOURCES / "record.h"):
+        key.update(path.read_bytes())
+    output = BUILD / "tracer" / key.hexdigest()[:16] / f"{name}.so"
+    if output.exists():
+        return output
+    with exclusive(BUILD / "tracer.lock"):
+        if not output.exists():
+            logging.info("compiling %s", source)
+            try:
+                with atomic_write(output) as temporary:
+                    run_command(
+                        [llvm_tool("clang"), *_FLAGS, source, "-lzstd", "-o", temporary],
+                        timeout_s=120,
+                    )
+            except CommandError as error:
+                raise TraceError(
+                    f"{source}: does not compile; tools/bootstrap installs what it needs\n{error}"
+                ) from error
+    return output
+
+
+@functools.cache
+def _reader() -> Any:
+    loaded = ctypes.CDLL(str(library("reader")))
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    for function, result, *arguments in (
+        ("trace_decode", ctypes.c_int, pointer, size, size, pointer, size, ctypes.c_uint32),
+        ("trace_bound", size, size),
+        ("trace_compress", ctypes.c_int64, pointer, size, pointer, size),
+        ("trace_decompress", ctypes.c_int, pointer, size, pointer, size),
+        ("trace_encode", ctypes.c_int64, pointer, size, pointer),
+        ("trace_windows_new", pointer, size, ctypes.c_uint32),
+        ("trace_windows_delete", None, pointer),
+        ("trace_windows_add", ctypes.c_int64, pointer, pointer, size, ctypes.c_int),
+        ("trace_windows_size", size, pointer),
+        ("trace_windows_numbers", ctypes.POINTER(ctypes.c_uint32), pointer),
+        ("trace_windows_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
+    ):
+        getattr(loaded, function).restype = result
+        getattr(loaded, function).argtypes = arguments
+    return loaded
+
+
+def _check(code: int) -> int:
+    if code < 0:
+        raise TraceError(_WRONG[code])
+    return code
+
+
+def compress(raw: bytes) -> bytes:
+    """`raw` as one zstd frame with a checksum. Raises TraceError when memory runs out."""
+    frame = ctypes.create_string_buffer(_reader().trace_bound(len(raw)))
+    size = _check(_reader().trace_compress(raw, len(raw), frame, len(frame)))
+    return frame.raw[:size]
+
+
+def decompress(frame: bytes, raw_bytes: int) -> bytes:
+    """The content of a zstd frame, `raw_bytes` long. Raises TraceError when it is damaged."""
+    raw = ctypes.create_string_buffer(max(1, raw_bytes))
+    _check(_reader().trace_decompress(frame, len(frame), raw, raw_bytes))
+    return raw.raw[:raw_bytes]
+
+
+def encode(numbers: Numbers) -> bytes:
+    """Block numbers as LEB128 of their differences in zigzag code."""
+    numbers = np.ascontiguousarray(numbers, np.uint32)
+    raw = np.empty(len(numbers) * _MAX_BYTES, np.uint8)
+    size = _reader().trace_encode(numbers.ctypes.data, len(numbers), raw.ctypes.data)
+    return raw[:size].tobytes()
+
+
+def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
+    """The `count` numbers, none above `limit`, that a compressed list holds.
+
+    Raises:
+      TraceError: it is damaged, or something else.
+    """
+    numbers = np.empty(count, np.uint32)
+    _check(_reader().trace_decode(frame, len(frame), raw_bytes, numbers.ctypes.data, count, limit))
+    return numbers
+
+
+class WindowCounter:
+    """Counts distinct windows of `length` consecutive blocks; `gap` is the number of a gap.
+
+    Each block gives one window: it and those before it in its stream, oldest first. Where fewer
+    precede, the front holds `gap`.
+    """
+
+    def __init__(self, length: int, gap: int):
+        self._length = length
+        self._state = _reader().trace_windows_new(length, gap)
+        if not self._state:
+            raise TraceError(_WRONG[-4])
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            _reader().trace_windows_delete(self._state)
+
+    def add(self, numbers: Numbers, starts: bool) -> int:
+        """Counts the windows that end in `numbers`; returns how many these are.
+
+        Args:
+          numbers: the next of the stream.
+          starts: they are the first of a stream.
+        """
+        numbers = np.ascontiguousarray(numbers, np.uint32)
+        return _check(
+            _reader().trace_windows_add(self._state, numbers.ctypes.data, len(numbers), starts)
+        )
+
+    def result(self) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+        """Distinct windows [N, length] and their counts [N], by falling count, then content."""
+        number = _reader().trace_windows_size(self._state)
+        if not number:
+            return np.empty((0, self._length), np.uint32), np.empty(0, np.uint64)
+        windows = np.ctypeslib.as_array(
+            _reader().trace_windows_numbers(self._state), (number, self._length)
+        )
+        counts = np.ctypeslib.as_array(_reader().trace_windows_counts(self._state), (number,))
+        # The last key is the first to decide.
+        keys = [windows[:, column] for column in range(self._length - 1, -1, -1)]
+        order = np.lexsort((*keys, ~counts))
+        return windows[order], counts[order]

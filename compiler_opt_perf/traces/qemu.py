@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Records a trace: runs the program in QEMU's user mode with the plugin of tools/tracer."""
+
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import logging
+from elftools.elf.elffile import ELFFile
+
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.traces import native
+from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
+from compiler_opt_perf.traces.errors import TraceError
+from compiler_opt_perf.traces.trace_file import (
+    SUFFIX,
+    Description,
+    Trace,
+    write_end,
+    write_start,
+)
+
+_QEMU = "qemu-x86_64"
+# All that QEMU knows (AVX2, no AVX-512), without fast strings: where the processor has them, libc
+# copies with repeated string instructions, which QEMU runs byte by byte.
+_CPU = "max,-erms,-fsrm"
+_SECONDS_BETWEEN_REPORTS = 10.0
+_STDERR_BYTES_SHOWN = 2000
+
+
+def version() -> str:
+    """The installed QEMU, as "qemu-7.2.22".
+
+    Raises:
+      TraceError: there is none, or one without plugins.
+    """
+    path = shutil.which(_QEMU)
+    if path is None:
+        raise TraceError(
+            f"{_QEMU}: not found on PATH; install it (apt-get install qemu-user; the statically "
+            "linked qemu-user-static has no plugins)"
+        )
+    if "-plugin" not in run_command([path, "--help"], timeout_s=60).stdout:
+        raise TraceError(f"{path}: has no plugins (linked statically?); install Debian's qemu-user")
+    shown = run_command([path, "--version"], timeout_s=60).stdout
+    return "qemu-" + shown.split("version ")[-1].split()[0]
+
+
+def _without_randomisation() -> list[str]:
+    """A prefix that makes addresses the same in each run; nothing where that is forbidden."""
+    prefix = ["setarch", "x86_64", "--addr-no-randomize"]
+    try:
+        run_command([*prefix, "true"], timeout_s=60)
+    except CommandError:
+        logging.info("this container does not let addresses be fixed: runs may differ a little")
+        return []
+    return prefix
+
+
+def _plan(binary: Path, table: BlockTable) -> bytes:
+    """What tells the plugin which addresses to look for: struct plan of qemu_plugin.c."""
+    with binary.open("rb") as stream:
+        segments = [
+            struct.pack("<QQQ", s["p_offset"], s["p_filesz"], s["p_vaddr"])
+            for s in ELFFile(stream).iter_segments("PT_LOAD")
+        ]
+    address, number = table.starts()
+    counts = struct.pack("<QQ", len(segments), len(address))
+    return b"".join([counts, *segments, address.tobytes(), number.tobytes()])
+
+
+def record(
+    binary: Path,
+    arguments: Sequence[str],
+    output: Path,
+    *,
+    program: Path | None = None,
+    stdin: Path | None = None,
+    stdout: Path | None = None,
+    cwd: Path | None = None,
+    timeout_s: float | None = None,
+    expected_status: int = 0,
+) -> Trace:
+    """Runs `binary` and writes the trace of the run.
+
+    A run that is killed, by a signal or at the time limit, leaves a trace that says so. One that
+    fails leaves what was there before.
+
+    Args:
+      binary: executable or shared library with an address map and a build-id.
+      arguments: of the run.
+      output: NAME.bbtrace.
+      program: what is run; the binary itself when None. A shared library needs one.
+      stdin: the program's standard input; empty when None.
+      stdout: where its standard output goes; discarded when None.
+      cwd: the working directory it runs in.
+      timeout_s: wall-clock limit of the run, in seconds.
+      expected_status: the exit status of a run as it should be.
+
+    Raises:
+      TraceError: QEMU is missing, the binary is not fit for tracing, or the run failed.
+      PmuError: the binary has no build-id.
+      FileWriteError: the disk is full, or the output folder cannot be written.
+    """
+    if output.suffix != SUFFIX:
+        raise TraceError(f"{output}: the name of a block trace must end with {SUFFIX}")
+    table = read_block_table(binary)
+    program = program or binary
+    if not os.access(program, os.X_OK):
+        raise TraceError(f"{program}: cannot be executed; make it executable (chmod +x)")
+    description = Description(binary.name, build_id(binary), (program.name, *arguments), version())
+    plugin = native.library("qemu_plugin")
+    with (
+        tempfile.TemporaryDirectory(prefix="block-trace-") as scratch,
+        atomic_write(output.absolute()) as unfinished,
+    ):
+        folder = Path(scratch)
+        (folder / "plan").write_bytes(_plan(binary, table))
+        (folder / "messages").touch()
+        with unfinished.open("wb") as stream:
+            write_start(stream, description, table)
+        parameters = {
+            "file": plugin,
+            "plan": folder / "plan",
+            "binary": binary.resolve(),
+            "trace": unfinished,
+            "messages": folder / "messages",
+        }
+        # QEMU takes a doubled comma for one that separates nothing.
+        written = ",".join(f"{k}={v}".replace(",", ",,") for k, v in parameters.items())
+        argv = [
+            *_without_randomisation(),
+            *(_QEMU, "-seed", "1", "-cpu", _CPU, "-plugin", written),
+            # Programs look at the name that they are called by.
+            *("-0", str(program), str(program.resolve()), *arguments),
+        ]
+        logging.info("%s: running under %s", program.name, description.tool)
+        status = _run(
+            argv,
+            program.name,
+            unfinished,
+            folder / "stderr",
+            stdin=stdin,
+            stdout=stdout,
+            cwd=cwd,
+            timeout_s=timeout_s,
+        )
+        messages = (folder / "messages").read_text(errors="replace").splitlines()
+        _judge(program, status, expected_status, messages, folder / "stderr")
+        write_end(unfinished)
+        trace = Trace.load(unfinished)
+        if not trace.streams:
+            raise TraceError(
+                f"{binary}: none of its blocks was seen to run"
+                + (
+                    f" before it was killed: less than {1 << 16} of each thread"
+                    if status < 0
+                    else "; is it what was run? (A program with an RPATH loads a library from "
+                    "there. Programs that it starts are not traced.)"
+                )
+            )
+    return Trace.load(output, quiet=True)
+
+
+def _run(
+    argv: Sequence[str],
+    name: str,
+    trace: Path,
+    diagnostics: Path,
+    *,
+    stdin: Path | None,
+    stdout: Path | None,
+    cwd: Path | None,
+    timeout_s: float | None,
+) -> int:
+    """Runs `argv` and says now and then how far it is. Returns its status; negative: a signal."""
+    with contextlib.ExitStack() as files:
+        try:
+            process = subprocess.Popen(
+                # The run ends with us, even if we are killed.
+                ["setpriv", "--pdeathsig", "KILL", *argv],
+                stdin=files.enter_context(open(stdin or os.devnull, "rb")),
+                stdout=files.enter_context(open(stdout or os.devnull, "wb")),
+                stderr=files.enter_context(diagnostics.open("wb")),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TraceError(f"{error.filename}: cannot be opened: {error.strerror}") from error
+        start = time.monotonic()
+        try:
+            while True:
+                elapsed = time.monotonic() - start
+                left = timeout_s - elapsed if timeout_s is not None else _SECONDS_BETWEEN_REPORTS
+                if left <= 0:
+                    logging.warning("%s: killed after its limit of %g s", name, timeout_s)
+                    return -signal.SIGKILL
+                try:
+                    return process.wait(min(left, _SECONDS_BETWEEN_REPORTS))
+                except subprocess.TimeoutExpired:
+                    _report(name, trace, time.monotonic() - start)
+        finally:
+            # Forked processes may still run, and write; their time is over, too.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _report(name: str, trace: Path, seconds: float) -> None:
+    with contextlib.suppress(TraceError):
+        blocks = Trace.load(trace, quiet=True).total
+        logging.info(
+            "%s: %.0f s, %.1f million blocks, %.1f million/s, %.1f MB",
+            name,
+            seconds,
+            blocks / 1e6,
+            blocks / 1e6 / seconds,
+            trace.stat().st_size / 1e6,
+        )
+
+
+def _judge(
+    program: Path, status: int, expected: int, messages: Sequence[str], diagnostics: Path
+) -> None:
+    """Raises a TraceError when the run gave no trace to keep; logs what the user should know."""
+    printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
+    shown = f"\n  {printed}".replace("\n", "\n  ") if printed else ""
+    errors = [line.removeprefix("error: ") for line in messages if line.startswith("error: ")]
+    if errors:
+        raise TraceError(f"{program}: the trace could not be written: {errors[0]}")
+    started = messages.count("execve")
+    if started:
+        logging.warning(
+            "%s: tried %d times to start another program; such programs run, but are not traced",
+            program.name,
+            started,
+        )
+    if status < 0:
+        # SIGILL is what QEMU makes of instructions that it does not know.
+        hint = " (AVX-512 is unknown to QEMU 7.2)" if status == -signal.SIGILL else ""
+        logging.warning(
+            "%s: ended by %s%s; the trace is kept%s",
+            program.name,
+            signal.Signals(-status).name,
+            hint,
+            shown,
+        )
+    elif status != expected:
+        raise TraceError(
+            f"{program}: exit status {status} under QEMU, expected {expected}; does the same "
+            f"command work without it?{shown}"
+        )

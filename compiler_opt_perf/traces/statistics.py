@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a trace holds, in numbers, as text and as a page with plots."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import jinja2
+import matplotlib
+import matplotlib.figure
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.progress import Progress
+from compiler_opt_perf.traces.edit import part
+from compiler_opt_perf.traces.errors import TraceError
+from compiler_opt_perf.traces.trace_file import Stream, Trace
+
+matplotlib.use("Agg")
+# Fixed ids and no date make the same trace the same bytes.
+matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
+
+
+def block_counts(trace: Trace) -> npt.NDArray[np.int64]:
+    """How often each block was executed [B]; gaps are not counted. Raises TraceError."""
+    counts = np.zeros(len(trace.table) + 1, np.int64)
+    total = trace.total
+    with Progress("blocks read", total) as progress:
+        for stream in trace.streams.values():
+            for numbers in trace.pieces(stream):
+                counts += np.bincount(numbers, minlength=len(counts))
+                progress.advance(len(numbers))
+    return counts[:-1]
+
+
+@dataclass(frozen=True)
+class HotFunction:
+    """A function's part of a trace.
+
+    Attributes:
+      name: linkage name.
+      executions: of its blocks, all together.
+      share: of all executions.
+      blocks: how many of its blocks were executed.
+      of: how many it has.
+      code_bytes: size of those executed, bytes.
+    """
+
+    name: str
+    executions: int
+    share: float
+    blocks: int
+    of: int
+    code_bytes: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """A trace in numbers.
+
+    Attributes:
+      trace: it.
+      counts: [B] int64, executions of each block.
+      functions: those executed, the most executed first.
+    """
+
+    trace: Trace
+    counts: npt.NDArray[np.int64]
+    functions: tuple[HotFunction, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Self:
+        """Reads a trace. Raises TraceError when it is damaged."""
+        table, counts = trace.table, block_counts(trace)
+        number = len(table.names)
+        executed = counts > 0
+        executions = np.bincount(table.function, counts, number)
+        blocks = np.bincount(table.function, executed, number)
+        of = np.bincount(table.function, minlength=number)
+        code = np.bincount(table.function, executed * table.size, number)
+        total = max(1, int(counts.sum()))
+        order = sorted(np.flatnonzero(blocks), key=lambda f: (-executions[f], f))
+        functions = tuple(
+            HotFunction(
+                table.names[f],
+                int(executions[f]),
+                float(executions[f]) / total,
+                int(blocks[f]),
+                int(of[f]),
+                int(code[f]),
+            )
+            for f in order
+        )
+        return cls(trace, counts, functions)
+
+    @property
+    def total(self) -> int:
+        """Executed blocks."""
+        return int(self.counts.sum())
+
+    def hottest(self, share: float) -> int:
+        """The least number of blocks that make up `share` of all executions."""
+        running = np.cumsum(np.sort(self.counts)[::-1])
+        return int(np.searchsorted(running, share * self.total)) + 1 if self.total else 0
+
+    def summary(self) -> str:
+        """Some lines about the whole."""
+        trace, table = self.trace, self.trace.table
+        size = trace.path.stat().st_size
+        executed = self.counts > 0
+        state = "whole" if trace.complete else "cut off (killed or truncated)"
+        description = trace.description
+        lines = [
+            f"program    {description.program}, build-id {description.build_id}",
+            f"command    {' '.join(description.command)}",
+            f"recorded   by {description.tool}; the file is {state}"
+            + (", a trace of fragments" if description.fragments else ""),
+            f"executed   {self.total:,} blocks in {len(trace.streams)} streams; "
+            f"{size:,} bytes, {size / max(1, self.total):.3f} a block",
+            f"distinct   {int(executed.sum()):,} of {len(table):,} blocks, "
+            f"{int(table.size[executed].sum()):,} bytes of code, "
+            f"in {len(self.functions):,} of {len(table.names):,} functions; "
+            f"{self.hottest(0.9):,} blocks make up 90%, {self.hottest(0.99):,} 99%",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def text(self, top: int) -> str:
+        """The summary, the streams and the `top` most executed functions."""
+        lines = [self.summary(), "   stream      pid      tid           blocks  state"]
+        for stream in self.trace.streams.values():
+            state = "ended" if stream.ended else "killed: its last blocks are missing"
+            lines.append(
+                f"{stream.number:9} {stream.pid:8} {stream.tid:8} {len(stream):16,}  {state}"
+            )
+        lines += ["", "    share       executions      blocks     bytes  function"]
+        for hot in self.functions[:top]:
+            lines.append(
+                f"  {hot.share:6.2%} {hot.executions:16,} {hot.blocks:5} / {hot.of:<4} "
+                f"{hot.code_bytes:7,}  {hot.name}"
+            )
+        return "\n".join(lines) + "\n"
+
+    def write_page(self, output: Path, top: int) -> None:
+        """Writes summary, table and plots as one self-contained HTML page.
+
+        Raises:
+          FileWriteError: the disk is full, or the folder cannot be written.
+        """
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("compiler_opt_perf.traces"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        page = environment.get_template("trace.html.j2").render(
+            title=self.trace.path.name,
+            summary=self.summary(),
+            functions=self.functions[:top],
+            bars=self._bars(top),
+            coverage=self._coverage(),
+        )
+        write_text(output, page)
+
+    def _bars(self, top: int) -> str:
+        """Share of the most executed functions; SVG."""
+        hot = self.functions[:top]
+        figure = matplotlib.figure.Figure(figsize=(9, 0.25 * len(hot) + 1), layout="constrained")
+        axes = figure.subplots()
+        axes.barh(range(len(hot)), [100 * function.share for function in hot])
+        names = [function.name.replace("$", r"\$") for function in hot]
+        axes.set_yticks(range(len(hot)), names, fontsize=7)
+        axes.invert_yaxis()
+        axes.set_xlabel("share of the executed blocks, %")
+        return _svg(figure)
+
+    def _coverage(self) -> str:
+        """Which share of the executions the hottest blocks make up; SVG."""
+        running = np.cumsum(np.sort(self.counts[self.counts > 0])[::-1])
+        figure = matplotlib.figure.Figure(figsize=(9, 3), layout="constrained")
+        axes = figure.subplots()
+        axes.plot(np.arange(1, len(running) + 1), 100 * running / max(1, self.total))
+        axes.set_xscale("log")
+        axes.set_xlabel("hottest blocks")
+        axes.set_ylabel("share of executions, %")
+        axes.grid(alpha=0.3)
+        return _svg(figure)
+
+
+def _svg(figure: matplotlib.figure.Figure) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    # The XML prolog has no place inside HTML.
+    _, start, rest = buffer.getvalue().partition("<svg")
+    return start + rest
+
+
+def listing(trace: Trace, stream: int, first: int, number: int) -> str:
+    """`number` blocks of a stream from the one at `first` on, a line each.
+
+    Raises:
+      TraceError: there is no such stream, or the trace is damaged.
+    """
+    found: Stream | None = trace.streams.get(stream)
+    if found is None:
+        raise TraceError(
+            f"{trace.path}: has no stream {stream}; there are {', '.join(map(str, trace.streams))}"
+        )
+    lines = [f"{'place':>12}  {'address':>10}  {'bytes':>5}  block"]
+    place = first
+    table = trace.table
+    for numbers in part(trace, found, first, first + number):
+        for block in numbers.tolist():
+            if block == len(table):
+                lines.append(f"{place:12,}  {'':10}  {'':5}  (gap)")
+            else:
+                lines.append(
+                    f"{place:12,}  {int(table.address[block]):#10x}  {table.size[block]:5}  "
+                    f"{table.describe(block)}"
+                )
+            place += 1
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Window histograms: the distinct runs of k consecutive blocks of a trace, with counts.
+
+An evaluator that simulates a block after the k - 1 blocks before it needs no more of a trace than
+this: the work grows with the distinct windows, not with the length of the run.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.execution.progress import Progress
+from compiler_opt_perf.traces import native
+from compiler_opt_perf.traces.block_table import BlockTable
+from compiler_opt_perf.traces.errors import TraceError
+from compiler_opt_perf.traces.native import Numbers
+from compiler_opt_perf.traces.trace_file import (
+    WINDOWS,
+    Trace,
+    write_end,
+    write_record,
+    write_start,
+)
+
+SUFFIX = ".bbwindows"
+FORMAT = "compiler-opt-perf/block-windows"
+LONGEST = 64
+_WINDOWS_IN_RECORD = 1 << 14
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Distinct windows of a trace.
+
+    Attributes:
+      table: the blocks; its length B stands where fewer blocks precede.
+      blocks: [N, k] uint32, each window's blocks, oldest first.
+      counts: [N] uint64, how often each occurred; they fall.
+    """
+
+    table: BlockTable
+    blocks: Numbers
+    counts: npt.NDArray[np.uint64]
+
+    @classmethod
+    def count(cls, trace: Trace, length: int) -> Self:
+        """Counts the windows of `length` blocks.
+
+        Raises:
+          TraceError: the trace is damaged, or the length is not from 1 to LONGEST.
+        """
+        if not 1 <= length <= LONGEST:
+            raise TraceError(f"windows of {length} blocks; expected 1 to {LONGEST}")
+        counter = native.WindowCounter(length, len(trace.table))
+        total = trace.total
+        with Progress("blocks in windows", total) as progress:
+            for stream in trace.streams.values():
+                starts = True
+                for numbers in trace.pieces(stream):
+                    counter.add(numbers, starts)
+                    starts = False
+                    progress.advance(len(numbers))
+        return cls(trace.table, *counter.result())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a window histogram. Raises TraceError when it is none, or damaged."""
+        file = Trace.load(path, format_=FORMAT)
+        length = int(file.fields["window"])
+        windows, counts = [], []
+        for record in file.records:
+            if record.kind == WINDOWS:
+                codes = _leb128(file.content(record))
+                if len(codes) != record.count * (length + 1):
+                    raise TraceError(f"{path}: byte {record.offset}: malformed: make it anew")
+                rows = codes.reshape(record.count, length + 1)
+                counts.append(rows[:, 0])
+                deltas = (rows[:, 1:] >> np.uint64(1)).astype(np.int64)
+                deltas ^= -(rows[:, 1:] & np.uint64(1)).astype(np.int64)
+                windows.append(np.cumsum(deltas, axis=1).astype(np.uint32))
+        if not windows:
+            return cls(file.table, np.empty((0, length), np.uint32), np.empty(0, np.uint64))
+        return cls(file.table, np.concatenate(windows), np.concatenate(counts))
+
+
+def write_windows(trace: Trace, length: int, output: Path) -> Windows:
+    """Writes the histogram of a trace to `output`, NAME.bbwindows.
+
+    Raises:
+      TraceError: as Windows.count, or the name is another.
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    if output.suffix != SUFFIX:
+        raise TraceError(f"{output}: the name of a window histogram must end with {SUFFIX}")
+    found = Windows.count(trace, length)
+    more = {"window": length, "total": int(found.counts.sum())}
+    with atomic_write(output) as temporary:
+        with temporary.open("wb") as stream:
+            write_start(stream, trace.description, trace.table, FORMAT, more)
+            for start in range(0, len(found.counts), _WINDOWS_IN_RECORD):
+                rows = slice(start, start + _WINDOWS_IN_RECORD)
+                raw = _encode(found.blocks[rows], found.counts[rows])
+                write_record(stream, WINDOWS, raw, count=len(found.counts[rows]))
+        write_end(temporary)
+    return found
+
+
+def _encode(blocks: Numbers, counts: npt.NDArray[np.uint64]) -> bytes:
+    """Each window as its count and differences, in LEB128."""
+    raw = bytearray()
+    deltas = np.diff(blocks.astype(np.int64), axis=1, prepend=0)
+    codes = (deltas << 1) ^ (deltas >> 63)
+    for count, row in zip(counts.tolist(), codes.tolist(), strict=True):
+        for value in (count, *row):
+            while value >= 0x80:
+                raw.append(value & 0x7F | 0x80)
+                value >>= 7
+            raw.append(value)
+    return bytes(raw)
+
+
+def _leb128(raw: bytes) -> npt.NDArray[np.uint64]:
+    """All numbers that `raw` holds."""
+    data = np.frombuffer(raw, np.uint8)
+    last = np.flatnonzero(data < 0x80)
+    first = np.concatenate(([0], last[:-1] + 1)) if len(last) else last
+    values = np.zeros(len(last), np.uint64)
+    for place in range(int(np.max(last - first, initial=-1)) + 1):
+        there = first + place <= last
+        part = data[(first + place)[there]].astype(np.uint64) & np.uint64(0x7F)
+        values[there] |= part << np.uint64(7 * place)
+    return values

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Records the machine blocks that a program executes, as a plugin of QEMU's user mode.
+//
+// QEMU translates and runs straight pieces of code. A block of the address map is executed when a
+// piece is that holds the block's first instruction. Each thread has a stream of block numbers,
+// which goes to the trace as compressed records, each written in one piece to a file opened for
+// appending: threads and forked processes share the file, and a killed program loses no more than
+// what its threads have not written yet.
+//
+// Parameters:
+//   plan=FILE      what to record: see struct plan
+//   binary=FILE    the executable or shared library whose blocks these are, by its full path
+//   trace=FILE     the trace, which holds description and table already
+//   messages=FILE  receives a line for each thing that the user should know
+//
+// QEMU is under GNU's General Public License, version 2, with which the licence above is
+// compatible. Debian ships no header for plugins: the declarations below are written from QEMU's
+// documentation of the interface (docs/devel/tcg-plugins), version 1.
+
+#define _GNU_SOURCE
+#include "record.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+// QEMU's interface.
+
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_info;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+enum { NO_REGISTERS };
+typedef void (*translated_t)(qemu_plugin_id_t, struct qemu_plugin_tb *);
+typedef void (*executed_t)(unsigned, void *);
+typedef void (*thread_t)(qemu_plugin_id_t, unsigned);
+typedef void (*syscall_t)(qemu_plugin_id_t, unsigned, int64_t, uint64_t, uint64_t, uint64_t,
+                          uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+typedef void (*syscall_result_t)(qemu_plugin_id_t, unsigned, int64_t, int64_t);
+typedef void (*exit_t)(qemu_plugin_id_t, void *);
+
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, translated_t);
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, executed_t, int, void *);
+void qemu_plugin_register_vcpu_exit_cb(qemu_plugin_id_t, thread_t);
+void qemu_plugin_register_vcpu_syscall_cb(qemu_plugin_id_t, syscall_t);
+void qemu_plugin_register_vcpu_syscall_ret_cb(qemu_plugin_id_t, syscall_result_t);
+void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, exit_t, void *);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
+void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
+
+int qemu_plugin_version = 1;
+
+// What to record; the file holds the two counts, then the three arrays.
+static struct plan {
+  uint64_t segment_count;
+  uint64_t block_count;
+  const struct segment {
+    uint64_t offset, size, address; // in the file, and when linked
+  } *segments;
+  const uint64_t *addresses; // of the blocks' first instructions when linked, ascending
+  const uint32_t *numbers;   // of the blocks
+} plan;
+
+static const char *binary_path, *trace_path, *messages_path;
+static int trace_file = -1;
+static struct stat trace_identity;
+
+// Streams of all processes are numbered by one counter.
+static atomic_uint *next_stream;
+
+enum { BLOCKS_IN_RECORD = 1 << 16 };
+
+struct stream {
+  struct stream *next;
+  ZSTD_CCtx *compressor;
+  uint32_t id, pid, tid;
+  bool written;
+  // Where the thread is inside an instruction that QEMU repeats, or 0.
+  uint64_t repeating;
+  size_t count;
+  uint32_t numbers[BLOCKS_IN_RECORD];
+};
+
+// The streams of this process's threads.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stream *streams;
+static __thread struct stream *own __attribute__((tls_model("initial-exec")));
+
+// Diagnostics
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(line, sizeof line - 1, format, arguments);
+  va_end(arguments);
+  if (length > (int)sizeof line - 2)
+    length = sizeof line - 2;
+  line[length++] = '\n';
+  int file = open(messages_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file >= 0) {
+    (void)!write(file, line, (size_t)length);
+    close(file);
+  }
+}
+
+// Ends the program: a trace with a hole would not be one.
+__attribute__((noreturn)) static void fail(const char *what, int error) {
+  say("error: %s: %s", what, strerror(error));
+  _exit(125);
+}
+
+// Writing
+
+// The program shares our file descriptors, and may have closed ours, or use its number itself.
+static void ensure_open(void) {
+  struct stat found;
+  if (trace_file >= 0 && fstat(trace_file, &found) == 0 && found.st_dev == trace_identity.st_dev &&
+      found.st_ino == trace_identity.st_ino)
+    return;
+  int file = open(trace_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file < 0 || fstat(file, &trace_identity) != 0)
+    fail(trace_path, errno);
+  // Far from the numbers that programs use.
+  trace_file = fcntl(file, F_DUPFD_CLOEXEC, 900);
+  if (trace_file >= 0)
+    close(file);
+  else
+    trace_file = file;
+}
+
+// Writes what the stream holds. Nobody else may use the stream meanwhile.
+static void write_record(struct stream *stream, uint32_t flags) {
+  if (stream->count == 0 && !(flags && stream->written))
+    return;
+  size_t bound = ZSTD_compressBound(BLOCKS_IN_RECORD * MAX_BYTES);
+  uint8_t *raw = malloc(BLOCKS_IN_RECORD * MAX_BYTES);
+  uint8_t *record = malloc(sizeof(struct record_head) + bound);
+  if (raw == NULL || record == NULL)
+    fail("writing the trace", ENOMEM);
+  size_t raw_bytes = encode(stream->numbers, stream->count, raw);
+  size_t bytes = ZSTD_compress2(stream->compressor, record + sizeof(struct record_head), bound, raw,
+                                raw_bytes);
+  if (ZSTD_isError(bytes))
+    fail(ZSTD_getErrorName(bytes), ENOMEM);
+  struct record_head head = {
+      .magic = RECORD_MAGIC,
+      .head_bytes = sizeof head - 8,
+      .kind = RECORD_BLOCKS,
+      .stream = stream->id,
+      .payload_bytes = (uint32_t)bytes,
+      .raw_bytes = (uint32_t)raw_bytes,
+      .count = (uint32_t)stream->count,
+      .flags = flags,
+      .pid = stream->pid,
+      .tid = stream->tid,
+  };
+  memcpy(record, &head, sizeof head);
+  bytes += sizeof head;
+  pthread_mutex_lock(&lock);
+  ensure_open();
+  // One call: the kernel appends it as a whole, whoever else writes.
+  ssize_t done = write(trace_file, record, bytes);
+  if (done != (ssize_t)bytes)
+    fail(trace_path, done < 0 ? errno : ENOSPC);
+  pthread_mutex_unlock(&lock);
+  free(raw);
+  free(record);
+  stream->written = true;
+  stream->count = 0;
+}
+
+static struct stream *new_stream(void) {
+  struct stream *stream = calloc(1, sizeof *stream);
+  if (stream == NULL || (stream->compressor = ZSTD_createCCtx()) == NULL)
+    fail("a thread's buffer", ENOMEM);
+  ZSTD_CCtx_setParameter(stream->compressor, ZSTD_c_compressionLevel, 1);
+  ZSTD_CCtx_setParameter(stream->compressor, ZSTD_c_checksumFlag, 1);
+  stream->id = atomic_fetch_add(next_stream, 1);
+  stream->pid = (uint32_t)getpid();
+  stream->tid = (uint32_t)syscall(SYS_gettid);
+  pthread_mutex_lock(&lock);
+  stream->next = streams;
+  streams = stream;
+  pthread_mutex_unlock(&lock);
+  own = stream;
+  return stream;
+}
+
+static void delete_stream(struct stream *stream) {
+  ZSTD_freeCCtx(stream->compressor);
+  free(stream);
+}
+
+// Execution: what runs for each piece of code. `data` is the place of its first block in the plan,
+// and in the upper half the number of blocks.
+
+static inline void append(struct stream *stream, uint32_t place) {
+  stream->numbers[stream->count] = plan.numbers[place];
+  if (__builtin_expect(++stream->count == BLOCKS_IN_RECORD, 0))
+    write_record(stream, 0);
+}
+
+static inline struct stream *own_stream(void) {
+  struct stream *stream = own;
+  return __builtin_expect(stream == NULL, 0) ? new_stream() : stream;
+}
+
+static void one_block(unsigned cpu, void *data) {
+  (void)cpu;
+  append(own_stream(), (uint32_t)(uintptr_t)data);
+}
+
+static void several_blocks(unsigned cpu, void *data) {
+  (void)cpu;
+  struct stream *stream = own_stream();
+  uint32_t place = (uint32_t)(uintptr_t)data;
+  for (uint32_t end = place + (uint32_t)((uintptr_t)data >> 32); place != end; ++place)
+    append(stream, place);
+}
+
+// A string instruction with a repeat prefix goes back to its own first byte after each element. If
+// a block begins there, it has been entered only when the thread was not repeating already.
+
+static uint64_t last_address(void *data) {
+  uintptr_t code = (uintptr_t)data;
+  return plan.addresses[(uint32_t)code + (code >> 32) - 1];
+}
+
+static void repeated_block(unsigned cpu, void *data) {
+  struct stream *stream = own_stream();
+  if (stream->repeating == last_address(data))
+    return;
+  stream->repeating = last_address(data);
+  several_blocks(cpu, data);
+}
+
+static void blocks_up_to_repetition(unsigned cpu, void *data) {
+  own_stream()->repeating = last_address(data);
+  several_blocks(cpu, data);
+}
+
+static void after_repetition(unsigned cpu, void *data) {
+  own_stream()->repeating = 0;
+  several_blocks(cpu, data);
+}
+
+// Translation: which blocks begin in a piece of code.
+
+enum { MAX_REGIONS = 64, MAX_REPEATS = 1024 };
+static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct region {
+  uint64_t start, end, offset; // in memory, and in the file
+} regions[MAX_REGIONS];
+static size_t region_count;
+static atomic_bool regions_known;
+// Link-time addresses after such instructions.
+static uint64_t repeat_ends[MAX_REPEATS];
+static size_t repeat_count;
+
+static void read_regions(void) {
+  atomic_store(&regions_known, true);
+  region_count = 0;
+  struct stat binary = {0};
+  (void)stat(binary_path, &binary);
+  FILE *maps = fopen("/proc/self/maps", "re");
+  if (maps == NULL)
+    fail("/proc/self/maps", errno);
+  char *line = NULL;
+  size_t capacity = 0;
+  while (getline(&line, &capacity, maps) > 0 && region_count < MAX_REGIONS) {
+    struct region region;
+    unsigned major, minor;
+    uint64_t inode;
+    int path = 0;
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %x:%x %" SCNu64 " %n", &region.start,
+               &region.end, &region.offset, &major, &minor, &inode, &path) < 6 ||
+        inode == 0)
+      continue;
+    line[strcspn(line, "\n")] = 0;
+    // Some file systems show another device here than stat does; then the path decides.
+    if ((inode == binary.st_ino && makedev(major, minor) == binary.st_dev) ||
+        strcmp(line + path, binary_path) == 0)
+      regions[region_count++] = region;
+  }
+  free(line);
+  fclose(maps);
+}
+
+// The link-time address of code that is at `address` in memory; false for code not of the binary.
+static bool link_time(uint64_t address, uint64_t *result) {
+  for (const struct region *r = regions; r != regions + region_count; ++r) {
+    if (address < r->start || address >= r->end)
+      continue;
+    uint64_t offset = address - r->start + r->offset;
+    for (const struct segment *s = plan.segments; s != plan.segments + plan.segment_count; ++s)
+      if (offset >= s->offset && offset < s->offset + s->size) {
+        *result = offset - s->offset + s->address;
+        return true;
+      }
+  }
+  return false;
+}
+
+// The place of the first block at or after an address.
+static uint64_t lower_bound(uint64_t address) {
+  uint64_t low = 0, high = plan.block_count;
+  while (low < high) {
+    uint64_t middle = (low + high) / 2;
+    if (plan.addresses[middle] < address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static bool is_repeated_string(const struct qemu_plugin_insn *instruction) {
+  const uint8_t *code = qemu_plugin_insn_data(instruction);
+  size_t size = qemu_plugin_insn_size(instruction);
+  bool repeated = false;
+  for (size_t i = 0; i < size; ++i) {
+    uint8_t byte = code[i];
+    if (byte == 0xf2 || byte == 0xf3)
+      repeated = true;
+    else if (byte == 0x66 || byte == 0x67 || (byte & 0xf0) == 0x40)
+      continue; // sizes of operands and addresses, REX
+    else
+      return repeated && ((byte >= 0xa4 && byte <= 0xa7) || (byte >= 0xaa && byte <= 0xaf));
+  }
+  return false;
+}
+
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
+  (void)id;
+  size_t count = qemu_plugin_tb_n_insns(piece);
+  if (count == 0)
+    return;
+  const struct qemu_plugin_insn *first = qemu_plugin_tb_get_insn(piece, 0);
+  const struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(piece, count - 1);
+  uint64_t bytes =
+      qemu_plugin_insn_vaddr(last) + qemu_plugin_insn_size(last) - qemu_plugin_insn_vaddr(first);
+  pthread_mutex_lock(&map_lock);
+  if (!atomic_load(&regions_known))
+    read_regions();
+  uint64_t start;
+  if (link_time((uintptr_t)qemu_plugin_insn_haddr(first), &start)) {
+    uint64_t begin = lower_bound(start), end = lower_bound(start + bytes);
+    void *data = (void *)(uintptr_t)(begin | (end - begin) << 32);
+    executed_t callback = end == begin ? NULL : end == begin + 1 ? one_block : several_blocks;
+    for (size_t i = 0; i < repeat_count; ++i)
+      if (repeat_ends[i] == start)
+        callback = after_repetition;
+    // Such an instruction ends the piece.
+    uint64_t last_start = start + bytes - qemu_plugin_insn_size(last);
+    if (end != begin && plan.addresses[end - 1] == last_start && is_repeated_string(last)) {
+      callback = last_start == start ? repeated_block : blocks_up_to_repetition;
+      if (repeat_count == MAX_REPEATS)
+        fail("too many blocks begin with a repeated string instruction", E2BIG);
+      repeat_ends[repeat_count++] = start + bytes;
+    }
+    if (callback != NULL)
+      qemu_plugin_register_vcpu_tb_exec_cb(piece, callback, NO_REGISTERS, data);
+  }
+  pthread_mutex_unlock(&map_lock);
+}
+
+// Threads, processes, system calls
+
+static void thread_ends(qemu_plugin_id_t id, unsigned cpu) {
+  (void)id, (void)cpu;
+  struct stream *stream = own;
+  if (stream == NULL)
+    return;
+  write_record(stream, RECORD_STREAM_ENDS);
+  pthread_mutex_lock(&lock);
+  struct stream **link = &streams;
+  while (*link != stream)
+    link = &(*link)->next;
+  *link = stream->next;
+  pthread_mutex_unlock(&lock);
+  own = NULL;
+  delete_stream(stream);
+}
+
+static void program_ends(qemu_plugin_id_t id, void *data) {
+  (void)id, (void)data;
+  // QEMU has stopped the other threads from calling us.
+  for (struct stream *stream = streams; stream != NULL; stream = stream->next)
+    write_record(stream, RECORD_STREAM_ENDS);
+}
+
+static void before_fork(void) {
+  pthread_mutex_lock(&map_lock);
+  pthread_mutex_lock(&lock);
+}
+
+static void after_fork_in_parent(void) {
+  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&map_lock);
+}
+
+// The child begins with empty streams: what is in them, the parent will write.
+static void after_fork_in_child(void) {
+  for (struct stream *stream = streams, *next; stream != NULL; stream = next) {
+    next = stream->next;
+    delete_stream(stream);
+  }
+  streams = own = NULL;
+  after_fork_in_parent();
+}
+
+static void system_call(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t a1, uint64_t a2,
+                        uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7,
+                        uint64_t a8) {
+  (void)id, (void)cpu, (void)a1, (void)a2, (void)a3, (void)a4, (void)a5, (void)a6, (void)a7;
+  (void)a8;
+  switch (number) {
+  case SYS_execve:
+  case SYS_execveat:
+    // The other program runs outside of QEMU.
+    say("execve");
+    if (own != NULL)
+      write_record(own, RECORD_STREAM_ENDS);
+    break;
+  case SYS_kill:
+  case SYS_tkill:
+  case SYS_tgkill:
+    // abort() ends like this.
+    if (own != NULL)
+      write_record(own, 0);
+    break;
+  }
+}
+
+static void system_call_done(qemu_plugin_id_t id, unsigned cpu, int64_t number, int64_t result) {
+  (void)id, (void)cpu, (void)result;
+  if (number == SYS_mmap || number == SYS_munmap || number == SYS_mremap)
+    atomic_store(&regions_known, false);
+}
+
+static void read_plan(const char *path) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat found;
+  if (file < 0 || fstat(file, &found) != 0)
+    fail(path, errno);
+  const uint64_t *words = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+  if (words == MAP_FAILED)
+    fail(path, errno);
+  close(file);
+  plan.segment_count = words[0];
+  plan.block_count = words[1];
+  plan.segments = (const struct segment *)(words + 2);
+  plan.addresses = (const uint64_t *)(plan.segments + plan.segment_count);
+  plan.numbers = (const uint32_t *)(plan.addresses + plan.block_count);
+}
+
+int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int argc, char **argv) {
+  (void)info;
+  const char *plan_path = NULL;
+  const struct {
+    const char *name;
+    const char **value;
+  } parameters[] = {{"plan=", &plan_path},
+                    {"binary=", &binary_path},
+                    {"trace=", &trace_path},
+                    {"messages=", &messages_path}};
+  for (size_t p = 0; p < sizeof parameters / sizeof *parameters; ++p) {
+    size_t length = strlen(parameters[p].name);
+    for (int i = 0; i < argc; ++i)
+      if (strncmp(argv[i], parameters[p].name, length) == 0)
+        *parameters[p].value = strdup(argv[i] + length);
+    if (*parameters[p].value == NULL) {
+      fprintf(stderr, "block trace: no parameter %s\n", parameters[p].name);
+      return 1;
+    }
+  }
+  read_plan(plan_path);
+  next_stream =
+      mmap(NULL, sizeof *next_stream, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (next_stream == MAP_FAILED)
+    fail("the counter of streams", errno);
+  ensure_open();
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+  qemu_plugin_register_vcpu_exit_cb(id, thread_ends);
+  qemu_plugin_register_vcpu_syscall_cb(id, system_call);
+  qemu_plugin_register_vcpu_syscall_ret_cb(id, system_call_done);
+  qemu_plugin_register_atexit_cb(id, program_ends, NULL);
+  return 0;
+}
