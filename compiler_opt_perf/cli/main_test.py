@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
 import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.source import debian_source
 
 REPO_ROOT = Path(__file__).parents[2]
+# A Python file in the documentation: indented lines that end with a function `decide`.
+_DECIDE = re.compile(
+    r"(?:^    import .*\n\n)?^    def decide\(.*\n(?:^        .*\n)+", re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -40,6 +48,8 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract --problem=cooking --output=x a=b", "value should be one of"),
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
         ("corpus extract --problem=inline-size --output=x --held_out=2 a=b", "between 0 and 1"),
+        ("interact --problem=inline-size", "expected arguments of clang after --"),
+        ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
     ],
 )
@@ -56,7 +66,8 @@ def test_wrong_usage_is_explained(
         ("profile show missing.pmu.json", "missing.pmu.json"),
         ("report missing.json --output=page.html", "missing.json: not a comparison"),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
-        ("program build doom --output=x", "doom: unknown program; known are lua, zstd"),
+        ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),
+        ("program build doom --output=x", "doom: unknown program; known are "),
     ],
 )
 def test_failures_are_one_message(
@@ -66,3 +77,32 @@ def test_failures_are_one_message(
     shown = capsys.readouterr().err
     assert message in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("problem", "example", "printed"),
+    [
+        ("inline-size", 0, r"0: inlining_decision=[01]\n1: inlining_decision=[01]\n"),
+        ("regalloc-evict", 1, r"0 in \w+: index_to_evict=\d+\n1 in \w+: index_to_evict=\d+\n"),
+    ],
+)
+def test_decision_functions_of_the_documentation_decide(
+    problem: str,
+    example: int,
+    printed: str,
+    toolchain: Toolchain,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    examples = _DECIDE.findall((REPO_ROOT / "docs" / "try-a-candidate.md").read_text())
+    assert len(examples) == 2
+    decide = tmp_path / "decide.py"
+    decide.write_text(textwrap.dedent(examples[example]))
+    lua = debian_source("lua5.4") / "src"
+    output = tmp_path / "lvm.o"
+    options = [f"--problem={problem}", f"--decide={decide}", f"--toolchain={toolchain.directory}"]
+    compile_it = ["-O2", "-w", f"-I{tmp_path}", "-c", str(lua / "lcode.c"), "-o", str(output)]
+    (tmp_path / "lua5.4-deb-multiarch.h").touch()
+    assert run(["interact", *options, "--", *compile_it]) == 0
+    assert re.match(printed, capsys.readouterr().out)
+    assert output.stat().st_size > 0

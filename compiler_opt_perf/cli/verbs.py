@@ -7,6 +7,7 @@ not wait for TensorFlow.
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,63 @@ def _train(values: Any, arguments: list[str]) -> None:
     )
 
 
+# cop interact
+
+
+def _define_interact(values: flags.FlagValues) -> None:
+    _define_problem(values)
+    _define_path(values, "model", "folder of a policy, evaluated in Python", required=False)
+    _define_path(
+        values,
+        "decide",
+        "Python file with a function decide(observation) that returns the decision",
+        required=False,
+    )
+    _define_path(values, "profile", "PMU profile manifest", required=False)
+    _define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_float("timeout", None, "limit of the compilation, seconds", flag_values=values)
+
+
+def _interact(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.policies.export import load
+    from compiler_opt_perf.policies.interactive import (
+        InteractiveHost,
+        Observation,
+        load_decisions,
+        policy_decisions,
+    )
+    from compiler_opt_perf.policies.problem import for_clang
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    if not arguments:
+        raise UsageError("expected arguments of clang after --, for example -- -Oz -c file.c")
+    problem = PROBLEMS[values.problem]
+    model, file = _path(values, "model"), _path(values, "decide")
+    if model is not None and file is None:
+        policy = load(model)
+        if policy.network.problem is not problem:
+            raise UsageError(
+                f"--model={model}: a policy for {policy.network.problem.name}, not {problem.name}"
+            )
+        choose = policy_decisions(policy)
+    elif file is not None and model is None:
+        choose = load_decisions(file)
+    else:
+        raise UsageError("expected one of --model=FOLDER and --decide=FILE.py")
+
+    def decide(observation: Observation) -> int:
+        decision = choose(observation)
+        where = f" in {observation.function}" if observation.function else ""
+        print(f"{observation.number}{where}: {problem.decision}={decision}")
+        return decision
+
+    clang = Toolchain.load(_required_path(values, "toolchain")).clang
+    with InteractiveHost(problem, decide) as host:
+        options = problem.interactive_options(host.channel, profile=_path(values, "profile"))
+        done = host.run([clang, *arguments, *for_clang(options)], timeout_s=values.timeout)
+    print(done.stderr, end="", file=sys.stderr)
+
+
 # cop compare, cop report
 
 
@@ -528,6 +586,14 @@ VERBS: tuple[Verb, ...] = (
         " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
         _define_train,
         _train,
+    ),
+    Verb(
+        "interact",
+        "Compile with a policy, or with a decision function of your own, that runs in Python.",
+        "interact --problem=inline-size --model=build/demo/inline-size/policy"
+        " -- -Oz -c file.c -o file.o",
+        _define_interact,
+        _interact,
     ),
     Verb(
         "compare",

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -72,6 +72,101 @@ def _reproduce(argv: Sequence[str], cwd: Path | None) -> str:
     return f"cd {shlex.quote(str(cwd))} && {line}" if cwd else line
 
 
+class RunningCommand:
+    """A started command; see `start_command`.
+
+    Attributes:
+      process: the running process.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", reproduce: str, argv: Sequence[str]):
+        self.process = process
+        self._argv = tuple(argv)
+        self._reproduce = reproduce
+        self._start = time.monotonic()
+
+    def finish(self, timeout_s: float | None = None) -> CompletedCommand:
+        """Waits for the end, reading what the command prints.
+
+        Args:
+          timeout_s: wall-clock limit in seconds from now on; None for no limit.
+
+        Raises:
+          CommandError: non-zero exit, ended by a signal, or over the time limit.
+        """
+        name = Path(self._argv[0]).name
+        try:
+            stdout, stderr = self.process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as expired:
+            self.kill()
+            _, stderr = self.process.communicate()
+            reason = f"{name}: killed after its limit of {timeout_s:g} s"
+            raise CommandError("timeout", reason, self._reproduce, stderr or "") from expired
+        seconds = time.monotonic() - self._start
+        # Without pipes there is nothing to return.
+        stdout, stderr = stdout or "", stderr or ""
+        status = self.process.returncode
+        if status < 0:
+            reason = f"{name}: ended by {signal.Signals(-status).name} after {seconds:.1f} s"
+            raise CommandError("crashed", reason, self._reproduce, stderr, status)
+        if status > 0:
+            reason = f"{name}: exit status {status}"
+            raise CommandError("failed", reason, self._reproduce, stderr or stdout, status)
+        return CompletedCommand(self._argv, stdout, stderr, seconds)
+
+    def kill(self) -> None:
+        """Kills the command and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def start_command(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    memory_mib: int | None = None,
+    stdin: IO[bytes] | None = None,
+    show_output: bool = False,
+) -> Iterator[RunningCommand]:
+    """Starts `argv`; whatever is left of it at the end of the block because of an error is killed.
+
+    The command gets a process group of its own; it is also killed by the kernel when the thread
+    that started it ends, so that a killed worker leaves no compiler behind.
+
+    Args: as `run_command`.
+
+    Raises:
+      CommandError: there is no such program.
+    """
+    words = [str(word) for word in argv]
+    reproduce = _reproduce(words, cwd)
+    if shutil.which(words[0]) is None:
+        raise CommandError("missing", f"{words[0]}: no such program", reproduce)
+    wrapper = ["setpriv", "--pdeathsig", "KILL"]
+    if memory_mib is not None:
+        wrapper += ["prlimit", f"--as={memory_mib * 1024 * 1024}"]
+    process = subprocess.Popen(
+        [*wrapper, *words],
+        stdin=stdin if stdin is not None else subprocess.DEVNULL,
+        stdout=sys.stderr if show_output else subprocess.PIPE,
+        stderr=None if show_output else subprocess.PIPE,
+        cwd=cwd,
+        env={**os.environ, **env} if env else None,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    )
+    command = RunningCommand(process, reproduce, words)
+    try:
+        yield command
+    except BaseException:
+        command.kill()
+        process.wait()
+        raise
+
+
 def run_command(
     argv: Sequence[str | Path],
     *,
@@ -84,9 +179,8 @@ def run_command(
 ) -> CompletedCommand:
     """Runs `argv` and waits for it.
 
-    The command gets a process group of its own, which is killed as a whole at the time limit and
-    when this process is interrupted; it is also killed by the kernel when its parent dies, so that
-    a killed worker leaves no compiler behind.
+    At the time limit, and when this process is interrupted, the command is killed with all that it
+    started.
 
     Args:
       argv: program and arguments; the program is looked up on PATH.
@@ -101,51 +195,7 @@ def run_command(
     Raises:
       CommandError: not found, non-zero exit, ended by a signal, or over the time limit.
     """
-    words = [str(word) for word in argv]
-    reproduce = _reproduce(words, cwd)
-    if shutil.which(words[0]) is None:
-        raise CommandError("missing", f"{words[0]}: no such program", reproduce)
-    wrapper = ["setpriv", "--pdeathsig", "KILL"]
-    if memory_mib is not None:
-        wrapper += ["prlimit", f"--as={memory_mib * 1024 * 1024}"]
-    start = time.monotonic()
-    process = subprocess.Popen(
-        [*wrapper, *words],
-        stdin=stdin if stdin is not None else subprocess.DEVNULL,
-        stdout=sys.stderr if show_output else subprocess.PIPE,
-        stderr=None if show_output else subprocess.PIPE,
-        cwd=cwd,
-        env={**os.environ, **env} if env else None,
-        start_new_session=True,
-        text=True,
-        errors="replace",
-    )
-    name = Path(words[0]).name
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired as expired:
-        _kill_group(process)
-        _, stderr = process.communicate()
-        raise CommandError(
-            "timeout", f"{name}: killed after its limit of {timeout_s:g} s", reproduce, stderr or ""
-        ) from expired
-    except BaseException:
-        _kill_group(process)
-        process.wait()
-        raise
-    seconds = time.monotonic() - start
-    # Without pipes there is nothing to return.
-    stdout, stderr = stdout or "", stderr or ""
-    status = process.returncode
-    if status < 0:
-        reason = f"{name}: ended by {signal.Signals(-status).name} after {seconds:.1f} s"
-        raise CommandError("crashed", reason, reproduce, stderr, status)
-    if status > 0:
-        reason = f"{name}: exit status {status}"
-        raise CommandError("failed", reason, reproduce, stderr or stdout, status)
-    return CompletedCommand(tuple(words), stdout, stderr, seconds)
-
-
-def _kill_group(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    with start_command(
+        argv, cwd=cwd, env=env, memory_mib=memory_mib, stdin=stdin, show_output=show_output
+    ) as command:
+        return command.finish(timeout_s)

@@ -59,7 +59,7 @@ class Problem:
       remark_decision: the remark argument that holds the decision.
       remark_subject: the remark argument that names what the decision is about.
       score_in_log: the last reward of each function in a development log is its score.
-      mode_option, model_option, log_option: names of the compiler's options.
+      mode_option, model_option, log_option, channel_option: names of the compiler's options.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Problem:
     mode_option: str
     model_option: str
     log_option: str
+    channel_option: str
 
     def all_features(self, with_pmu: bool) -> tuple[Feature, ...]:
         """The features that a policy with or without PMU data reads, in the compiler's order."""
@@ -105,6 +106,10 @@ class Problem:
     def release_options(self, *, profile: Path | None = None) -> list[str]:
         """Options of `opt` and `llc` for the policy that is compiled into them."""
         return [f"{self.mode_option}=release", *_profile_option(profile)]
+
+    def interactive_options(self, channel: Path, *, profile: Path | None = None) -> list[str]:
+        """Options of `opt` and `llc` for a host that answers on the pipes `channel`.in and .out."""
+        return [*self.release_options(profile=profile), f"{self.channel_option}={channel}"]
 
 
 def _profile_option(profile: Path | None) -> list[str]:
@@ -209,6 +214,7 @@ PROBLEMS: dict[str, Problem] = {
             mode_option="-enable-ml-inliner",
             model_option="-ml-inliner-model-under-training",
             log_option="-training-log",
+            channel_option="-inliner-interactive-channel-base",
         ),
         Problem(
             name="regalloc-evict",
@@ -261,6 +267,7 @@ PROBLEMS: dict[str, Problem] = {
             mode_option="-regalloc-enable-advisor",
             model_option="-regalloc-model",
             log_option="-regalloc-training-log",
+            channel_option="-regalloc-evict-interactive-channel-base",
         ),
     )
 }

@@ -17,24 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.policies.problem import Problem
+from compiler_opt_perf.policies.tensors import record_type
 
 _OBSERVATION = b'{"observation":'
 _OUTCOME = b'{"outcome":'
 _CONTEXT = b'{"context":'
-# Beyond any tensor of the compiler; a larger one is damage.
-_LARGEST_EXTENT = 1 << 20
-_NUMPY_TYPES = {
-    "float": "<f4",
-    "double": "<f8",
-    "int8_t": "<i1",
-    "uint8_t": "<u1",
-    "int16_t": "<i2",
-    "uint16_t": "<u2",
-    "int32_t": "<i4",
-    "uint32_t": "<u4",
-    "int64_t": "<i8",
-    "uint64_t": "<u8",
-}
 
 
 class LogError(Exception):
@@ -223,21 +210,10 @@ class _Reader:
         return value
 
     def _record(self, specs: list[Any]) -> np.dtype[np.void]:
-        """The type of tensors that lie one behind the other."""
         try:
-            return np.dtype([self._tensor(spec) for spec in specs])
+            return record_type(specs)
         except ValueError as error:
-            raise self._error(f"the header's tensors make no record: {error}", at=0) from error
-
-    def _tensor(self, spec: Any) -> tuple[str, str, tuple[int, ...]]:
-        try:
-            name, kind = str(spec["name"]), _NUMPY_TYPES[spec["type"]]
-            shape = tuple(int(extent) for extent in spec["shape"])
-        except (TypeError, KeyError, ValueError) as error:
-            raise self._error(f"malformed tensor {spec!r} in the header", at=0) from error
-        if not all(1 <= extent <= _LARGEST_EXTENT for extent in shape):
-            raise self._error(f"impossible shape {list(shape)} of {name!r} in the header", at=0)
-        return name, kind, shape
+            raise self._error(f"{error} in the header", at=0) from error
 
     def _check_outcomes(
         self, reward_type: Any, observations: list[int], outcomes: list[int], at: int

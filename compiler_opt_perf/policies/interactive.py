@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A host for the compiler's interactive mode: Python decides, one observation at a time.
+
+The compiler writes the format of its training logs to one named pipe, `CHANNEL.out`: a header of
+JSON, then for each decision a line of JSON and the tensors' bytes. From another, `CHANNEL.in`, it
+reads each decision, an int64 (llvm/lib/Analysis/InteractiveModelRunner.cpp).
+"""
+
+import contextlib
+import json
+import operator
+import os
+import select
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.execution.command import CompletedCommand, start_command
+from compiler_opt_perf.policies.export import Policy
+from compiler_opt_perf.policies.problem import Problem
+from compiler_opt_perf.policies.tensors import record_type
+
+_READ_SIZE = 1 << 16
+# Header and JSON lines are shorter; more without a newline is not the protocol.
+_LONGEST_LINE = 1 << 20
+
+
+class InteractiveError(Exception):
+    """The compiler did not keep to the protocol, or a decision is not one of those it offers."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the compiler tells about one decision.
+
+    Attributes:
+      number: counts from 0, over one compilation.
+      function: where the decision is taken; empty for the inliner, which does not tell.
+      features: by name, in the feature's dtype: [1] for a scalar, [1, columns] for a value a
+        candidate. The first axis is that of rows in `Policy.decide`.
+    """
+
+    number: int
+    function: str
+    features: Mapping[str, npt.NDArray[Any]]
+
+
+#: Returns the decision: for inlining 0 or 1, for eviction a column whose `mask` is 1.
+Decide = Callable[[Observation], int]
+
+
+def policy_decisions(policy: Policy) -> Decide:
+    """The decision function of a published policy, evaluated with numpy.
+
+    PMU features that the compiler does not send, for it was given no profile, are "missing", as for
+    a policy that is compiled into it.
+    """
+    absent = {
+        feature.name: np.full(feature.shape, -1, feature.dtype)
+        for feature in policy.network.features
+        if feature.may_be_missing
+    }
+
+    def decide(observation: Observation) -> int:
+        return int(policy.decide({**absent, **observation.features})[0])
+
+    return decide
+
+
+def load_decisions(path: Path) -> Decide:
+    """The function `decide` of a user's Python file.
+
+    Raises:
+      InteractiveError: there is no such file, or no such function in it.
+      Exception: what running the file raises.
+    """
+    try:
+        code = compile(path.read_bytes(), str(path), "exec")
+    except OSError as error:
+        raise InteractiveError(f"{path}: {error.strerror}") from error
+    except SyntaxError as error:
+        raise InteractiveError(f"{path}: line {error.lineno}: {error.msg}") from error
+    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    exec(code, names)
+    decide = names.get("decide")
+    if not callable(decide):
+        raise InteractiveError(f"{path}: defines no function decide(observation)")
+    return cast(Decide, decide)
+
+
+class InteractiveHost:
+    """Compiles with a decision function, through two named pipes in a folder of its own.
+
+        with InteractiveHost(problem, decide) as host:
+            options = for_clang(problem.interactive_options(host.channel))
+            host.run([clang, "-c", "file.c", *options])
+
+    Attributes:
+      channel: for `Problem.interactive_options`.
+    """
+
+    channel: Path
+
+    def __init__(self, problem: Problem, decide: Decide):
+        self._problem = problem
+        self._decide = decide
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="interactive-")
+        self.channel = Path(self._folder.name) / "channel"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        timeout_s: float | None = None,
+        memory_mib: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> CompletedCommand:
+        """Runs one compilation and answers it until it ends.
+
+        A compiler that asks nothing, because there is nothing to decide, is no error. When this
+        returns or raises, the compiler has ended and the pipes are gone.
+
+        Args:
+          argv: the compiler and its arguments, `Problem.interactive_options` among them.
+          timeout_s: wall-clock limit of the compilation, the decision function's time included.
+          memory_mib: limit of the compiler's address space.
+          env: variables added to this process's environment.
+
+        Raises:
+          CommandError: the compiler failed, crashed, or was killed at the time limit.
+          InteractiveError: the compiler does not keep to the protocol, or a decision is none.
+          Exception: what the decision function raises, with a note that says where.
+        """
+        with (
+            _Stream(self.channel) as stream,
+            ThreadPoolExecutor(1) as executor,
+            start_command(argv, env=env, memory_mib=memory_mib) as compiler,
+        ):
+            stream.watch(compiler.process.pid)
+            # Reads what the compiler prints, lest it waits for a reader while we wait for it.
+            completed = executor.submit(compiler.finish, timeout_s)
+            try:
+                self._serve(stream)
+            except _TruncatedError as error:
+                # If the compiler has failed, its own message says more.
+                completed.result()
+                raise InteractiveError(f"{error}; the compiler ended there") from None
+            return completed.result()
+
+    def _serve(self, stream: "_Stream") -> None:
+        """Answers until the compiler has ended."""
+        record: np.dtype[np.void] | None = None
+        function = ""
+        number = 0
+        while True:
+            line = stream.line()
+            if line is None:
+                # It may open the pipes again, for another module.
+                if not stream.reopen():
+                    return
+                record = None
+                continue
+            message = _json(line)
+            if record is None:
+                record = self._header(message)
+            elif "context" in message:
+                function = str(message["context"])
+            elif "observation" in message:
+                content = stream.take(record.itemsize + 1)
+                if content[-1:] != b"\n":
+                    raise InteractiveError(f"observation {number} does not end in a newline")
+                tensors = np.frombuffer(content, record, count=1)[0]
+                features = {name: tensors[name] for name in record.names or ()}
+                stream.answer(self._decision(Observation(number, function, features)))
+                number += 1
+            else:
+                raise InteractiveError(f"expected an observation or a context, got {line[:80]!r}")
+
+    def _header(self, header: dict[str, Any]) -> np.dtype[np.void]:
+        try:
+            advice = record_type([header["advice"]])
+            if advice != np.dtype([(self._problem.decision, "<i8", (1,))]):
+                raise InteractiveError(
+                    f"the compiler asks for {advice}, not for {self._problem.decision}: are the "
+                    f"options those of {self._problem.name}?"
+                )
+            return record_type(header["features"])
+        except (KeyError, ValueError) as error:
+            raise InteractiveError(f"malformed header from the compiler: {error!r}") from error
+
+    def _decision(self, observation: Observation) -> int:
+        where = f"observation {observation.number}"
+        if observation.function:
+            where += f", function {observation.function}"
+        try:
+            decision = operator.index(self._decide(observation))
+        except Exception as error:
+            error.add_note(f"(the decision function was asked about {where})")
+            raise
+        if not 0 <= decision < self._problem.decisions:
+            raise InteractiveError(
+                f"{where}: decision {decision} is not in 0..{self._problem.decisions - 1}"
+            )
+        if self._problem.mask is not None:
+            mask = observation.features[self._problem.mask].reshape(-1)
+            if not mask[decision]:
+                raise InteractiveError(
+                    f"{where}: column {decision} is masked out; admissible are "
+                    f"{np.flatnonzero(mask).tolist()}"
+                )
+        return decision
+
+
+class _TruncatedError(Exception):
+    """The pipe was closed within a line or a record."""
+
+
+class _Stream:
+    """The pipes' ends on our side, in a `with` statement that makes the pipes and removes them."""
+
+    def __init__(self, channel: Path):
+        self._to_compiler = f"{channel}.in"
+        self._from_compiler = f"{channel}.out"
+        self._buffer = bytearray()
+        self._files = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        for path in (self._to_compiler, self._from_compiler):
+            os.mkfifo(path, 0o600)
+            self._files.callback(os.unlink, path)
+        # For reading too, so that opening it waits for nobody, here and in the compiler.
+        self._advice = os.open(self._to_compiler, os.O_RDWR)
+        self._files.callback(os.close, self._advice)
+        self._features = self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+        os.close(self._features)
+
+    def watch(self, pid: int) -> None:
+        """Stops waiting for the compiler when the process `pid`, a child not yet reaped, ends."""
+        self._ended = os.pidfd_open(pid)
+        self._files.callback(os.close, self._ended)
+
+    def line(self) -> bytes | None:
+        """The next line without its newline; None when the compiler has closed the pipe."""
+        while (end := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > _LONGEST_LINE:
+                raise InteractiveError(f"expected a line of JSON, got {self._buffer[:80]!r}")
+            if not self._read():
+                if self._buffer:
+                    raise _TruncatedError(f"truncated line of JSON {bytes(self._buffer[:80])!r}")
+                return None
+        return self._cut(end + 1)[:-1]
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        while len(self._buffer) < size:
+            if not self._read():
+                raise _TruncatedError(
+                    f"truncated observation of {len(self._buffer)} instead of {size} bytes"
+                )
+        return self._cut(size)
+
+    def answer(self, decision: int) -> None:
+        """Sends a decision; a pipe has always room for one."""
+        os.write(self._advice, decision.to_bytes(8, "little", signed=True))
+
+    def reopen(self) -> bool:
+        """Gets ready for another writer; False when the compiler has ended."""
+        # The new end is open before the old one is closed: a writer without reader is killed.
+        new, old = self._open(), self._features
+        self._features = new
+        os.close(old)
+        poll = select.poll()
+        poll.register(new, select.POLLIN)
+        poll.register(self._ended, select.POLLIN)
+        return any(file == new for file, _ in poll.poll())
+
+    def _open(self) -> int:
+        return os.open(self._from_compiler, os.O_RDONLY | os.O_NONBLOCK)
+
+    def _read(self) -> bool:
+        """Waits for more; False when the pipe is closed, or the compiler ended without opening."""
+        poll = select.poll()
+        poll.register(self._features, select.POLLIN)
+        poll.register(self._ended, select.POLLIN)
+        if not any(file == self._features for file, _ in poll.poll()):
+            return False
+        chunk = os.read(self._features, _READ_SIZE)
+        self._buffer += chunk
+        return bool(chunk)
+
+    def _cut(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+
+def _json(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise InteractiveError(f"expected a line of JSON, got {line[:80]!r}") from error
+    if not isinstance(message, dict):
+        raise InteractiveError(f"expected a JSON object, got {line[:80]!r}")
+    return message
