@@ -84,6 +84,113 @@ PROGRAMS: dict[str, Program] = {
                 ("lua5.4-deb-multiarch.h", '#define DEB_HOST_MULTIARCH "x86_64-linux-gnu"\n'),
             ),
         ),
+        Program(
+            name="bzip2",
+            source_package="bzip2",
+            sources=("*.c",),
+            # Tests and tools with a main of their own.
+            excluded=("bzip2recover.c", "dlltest.c", "mk251.c", "spewG.c", "unzcrash.c"),
+            flags=("-D_FILE_OFFSET_BITS=64",),
+            workload_inputs=("*.[ch]", "manual.*"),
+        ),
+        Program(
+            name="cmark",
+            source_package="cmark",
+            sources=("src/*.c",),
+            flags=("-DCMARK_STATIC_DEFINE", "-Isrc"),
+            generated=(
+                (
+                    "config.h",
+                    "#include <stdbool.h>\n"
+                    "#define HAVE___BUILTIN_EXPECT\n"
+                    "#define CMARK_ATTRIBUTE(list) __attribute__(list)\n"
+                    "#define CMARK_INLINE inline\n",
+                ),
+                ("cmark_export.h", "#define CMARK_EXPORT\n"),
+                (
+                    "cmark_version.h",
+                    '#define CMARK_VERSION 0\n#define CMARK_VERSION_STRING "Debian"\n',
+                ),
+            ),
+            workload_inputs=("*.md", "test/*.txt"),
+        ),
+        Program(
+            name="jansson",
+            source_package="jansson",
+            sources=("src/*.c", "test/bin/json_process.c"),
+            flags=("-DHAVE_CONFIG_H", "-DHAVE_STDINT_H", "-Isrc"),
+            generated=(
+                ("jansson_private_config.h", "#define INITIAL_HASHTABLE_ORDER 3\n"),
+                (
+                    "jansson_config.h",
+                    "#define JSON_INLINE inline\n"
+                    "#define JSON_INTEGER_IS_LONG_LONG 1\n"
+                    "#define JSON_HAVE_LOCALECONV 1\n"
+                    "#define JSON_HAVE_ATOMIC_BUILTINS 1\n"
+                    "#define JSON_HAVE_SYNC_BUILTINS 1\n"
+                    "#define JSON_PARSER_MAX_DEPTH 2048\n",
+                ),
+            ),
+        ),
+        Program(
+            name="libgsm",
+            source_package="libgsm",
+            sources=("src/*.c",),
+            flags=("-DSASR", "-DNeedFunctionPrototypes=1", "-Iinc"),
+            libraries=("-lm",),
+        ),
+        Program(
+            name="libyaml",
+            source_package="libyaml",
+            sources=("src/*.c", "tests/run-parser.c"),
+            flags=(
+                "-DYAML_VERSION_MAJOR=0",
+                "-DYAML_VERSION_MINOR=2",
+                "-DYAML_VERSION_PATCH=5",
+                '-DYAML_VERSION_STRING="0.2.5"',
+                "-Iinclude",
+            ),
+        ),
+        Program(
+            name="lz4",
+            source_package="lz4",
+            sources=("lib/*.c", "programs/*.c"),
+            flags=("-DXXH_NAMESPACE=LZ4_", "-Ilib"),
+            workload_inputs=("lib/*.[ch]", "programs/*.[ch]", "tests/*.[ch]"),
+        ),
+        Program(
+            name="minisat",
+            source_package="minisat2",
+            sources=("minisat/simp/*.cc", "minisat/core/Solver.cc", "minisat/utils/*.cc"),
+            flags=("-std=c++98", "-D__STDC_LIMIT_MACROS", "-D__STDC_FORMAT_MACROS", "-I."),
+            libraries=("-lstdc++", "-lm", "-lz"),
+        ),
+        Program(
+            name="mujs",
+            source_package="mujs",
+            sources=("*.c",),
+            excluded=("one.c", "pp.c"),
+            flags=("-std=c99",),
+            libraries=("-lm",),
+        ),
+        Program(
+            name="tcc",
+            source_package="tcc",
+            sources=("tcc.c", "libtcc.c", "tcc[aegpr]*.c", "i386-asm.c", "x86_64-*.c"),
+            excluded=("tccpe.c",),
+            flags=("-DONE_SOURCE=0", "-DTCC_TARGET_X86_64", "-I."),
+            libraries=("-lm", "-ldl", "-lpthread"),
+            generated=(
+                ("config.h", '#define TCC_VERSION "Debian"\n#define CONFIG_TCC_STATIC 0\n'),
+            ),
+        ),
+        Program(
+            name="zlib",
+            source_package="zlib",
+            sources=("*.c", "test/minigzip.c"),
+            flags=("-DHAVE_UNISTD_H", "-D_LARGEFILE64_SOURCE=1", "-I."),
+            workload_inputs=("*.[ch]", "*/*.[ch]"),
+        ),
     )
 }
 
