@@ -67,11 +67,7 @@ def test_wrong_usage_is_explained(
         ("report missing.json --output=page.html", "missing.json: not a comparison"),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
         ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),
-<<<<<<< Updated upstream
         ("program build doom --output=x", "doom: unknown program; known are "),
-=======
-        ("program build doom --output=x", "doom: unknown program; known are bzip2, "),
->>>>>>> Stashed changes
     ],
 )
 def test_failures_are_one_message(
