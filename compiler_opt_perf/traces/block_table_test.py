@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.conftest import Build
 from compiler_opt_perf.traces.errors import TraceError
 
 
 def test_llvm_reads_the_same(program: Path) -> None:
-    command = [llvm_tool("llvm-readobj"), "--bb-addr-map", "--elf-output-style=JSON", str(program)]
+    command = [stock_tool("llvm-readobj"), "--bb-addr-map", "--elf-output-style=JSON", str(program)]
     (shown,) = json.loads(run_command(command, timeout_s=60).stdout)
     expected = {
         (
@@ -72,7 +72,7 @@ def test_blocks_without_code() -> None:
 
 def test_stripped_program_keeps_its_blocks(program: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "program"
-    command = [llvm_tool("llvm-objcopy"), "--strip-all-gnu", "--keep-section=.llvm_bb_addr_map"]
+    command = [stock_tool("llvm-objcopy"), "--strip-all-gnu", "--keep-section=.llvm_bb_addr_map"]
     run_command([*command, program, stripped], timeout_s=60)
     table, original = read_block_table(stripped), read_block_table(program)
     assert np.array_equal(table.address, original.address)
@@ -98,14 +98,14 @@ def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
         read_block_table(tmp_path / "text")
     source = tmp_path / "unit.c"
     source.write_text("int f(void) { return 1; }")
-    subprocess.run([llvm_tool("clang"), "-c", source, "-o", tmp_path / "unit.o"], check=True)
+    subprocess.run([stock_tool("clang"), "-c", source, "-o", tmp_path / "unit.o"], check=True)
     with pytest.raises(TraceError, match="not a linked x86-64 program"):
         read_block_table(tmp_path / "unit.o")
 
 
 def test_damaged_map(program: Path, tmp_path: Path) -> None:
     section = tmp_path / "map"
-    objcopy = llvm_tool("llvm-objcopy")
+    objcopy = stock_tool("llvm-objcopy")
     dump = f"--dump-section=.llvm_bb_addr_map={section}"
     run_command([objcopy, dump, program, tmp_path / "out"], timeout_s=60)
     whole = section.read_bytes()

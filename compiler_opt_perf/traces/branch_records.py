@@ -5,6 +5,7 @@ Between two taken branches that follow each other, everything from the first one
 second one's own address was executed: each block that begins there is listed.
 """
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from absl import logging
 from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.perf_record import read_recording
-from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
+from compiler_opt_perf.pmu.perf_script import Mappings, Script, read_event
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
@@ -126,18 +127,13 @@ def _fragments(recording: Path, binary: Path, table: BlockTable) -> _Path:
     path = _Path(table)
     stacks = read_recording(recording, binary).stacks
     # Several events may have been sampled with stacks: they tell of the same run.
-    for _, hops in max(stacks.values(), key=len, default=[]):
-        _walk(hops, path)
+    for stack in max(stacks.values(), key=len, default=[]):
+        # Of a stretch in other code there is nothing to list, and the chain goes on after it.
+        for older, newer in itertools.pairwise(reversed(stack.hops)):
+            if older.target is not None and newer.source is not None:
+                path.executed(older.target, newer.source)
         path.gap()
     return path
-
-
-def _walk(hops: list[Hop], path: _Path) -> None:
-    """One branch stack; the newest branch comes first."""
-    for older, newer in zip(hops[:0:-1], hops[-2::-1], strict=True):
-        # Of a stretch in other code there is nothing to list, and the chain goes on after it.
-        if older.target is not None and newer.source is not None:
-            path.executed(older.target, newer.source)
 
 
 def _pt_streams(

@@ -13,7 +13,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_write
-from compiler_opt_perf.pmu.binary import llvm_tool
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT, exclusive
 from compiler_opt_perf.traces.errors import TraceError
 
@@ -52,7 +52,7 @@ def library(name: str) -> Path:
             try:
                 with atomic_write(output) as temporary:
                     run_command(
-                        [llvm_tool("clang"), *_FLAGS, source, "-lzstd", "-o", temporary],
+                        [stock_tool("clang"), *_FLAGS, source, "-lzstd", "-o", temporary],
                         timeout_s=120,
                     )
             except CommandError as error:
