@@ -14,7 +14,8 @@ from compiler_opt_perf.traces.errors import TraceError
 
 
 def test_llvm_reads_the_same(program: Path) -> None:
-    command = [stock_tool("llvm-readobj"), "--bb-addr-map", "--elf-output-style=JSON", str(program)]
+    options = ("--bb-addr-map", "--elf-output-style=JSON")
+    command = [str(stock_tool("llvm-readobj")), *options, str(program)]
     (shown,) = json.loads(run_command(command, timeout_s=60).stdout)
     expected = {
         (
@@ -72,7 +73,11 @@ def test_blocks_without_code() -> None:
 
 def test_stripped_program_keeps_its_blocks(program: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "program"
-    command = [stock_tool("llvm-objcopy"), "--strip-all-gnu", "--keep-section=.llvm_bb_addr_map"]
+    command = [
+        str(stock_tool("llvm-objcopy")),
+        "--strip-all-gnu",
+        "--keep-section=.llvm_bb_addr_map",
+    ]
     run_command([*command, program, stripped], timeout_s=60)
     table, original = read_block_table(stripped), read_block_table(program)
     assert np.array_equal(table.address, original.address)
@@ -98,14 +103,14 @@ def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
         read_block_table(tmp_path / "text")
     source = tmp_path / "unit.c"
     source.write_text("int f(void) { return 1; }")
-    subprocess.run([stock_tool("clang"), "-c", source, "-o", tmp_path / "unit.o"], check=True)
+    subprocess.run([str(stock_tool("clang")), "-c", source, "-o", tmp_path / "unit.o"], check=True)
     with pytest.raises(TraceError, match="not a linked x86-64 program"):
         read_block_table(tmp_path / "unit.o")
 
 
 def test_damaged_map(program: Path, tmp_path: Path) -> None:
     section = tmp_path / "map"
-    objcopy = stock_tool("llvm-objcopy")
+    objcopy = str(stock_tool("llvm-objcopy"))
     dump = f"--dump-section=.llvm_bb_addr_map={section}"
     run_command([objcopy, dump, program, tmp_path / "out"], timeout_s=60)
     whole = section.read_bytes()

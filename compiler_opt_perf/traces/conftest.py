@@ -24,7 +24,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         *flags: str, name: str = "program", map_flag: str = "-fbasic-block-address-map"
     ) -> Path:
         binary = tmp_path_factory.mktemp("build") / name
-        command = [stock_tool("clang"), "-O2", "-fuse-ld=lld", "-Wl,--build-id", *flags]
+        command = [str(stock_tool("clang")), "-O2", "-fuse-ld=lld", "-Wl,--build-id", *flags]
         options = [option for option in (map_flag,) if option]
         run_command([*command, *options, SOURCE, "-ldl", "-lpthread", "-o", binary], timeout_s=120)
         return binary

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.traces.errors import TraceError
+from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.statistics import Statistics, listing
+from compiler_opt_perf.traces.trace_file import Trace
+
+
+def test_hot_functions(trace: Trace) -> None:
+    statistics = Statistics.of(trace)
+    assert statistics.total == trace.total
+    hot = statistics.functions[0]
+    assert hot.name == "turn"
+    assert hot.share > 0.99
+    assert hot.blocks <= hot.of
+    assert statistics.hottest(1.0) == int((statistics.counts > 0).sum())
+    assert 1 <= statistics.hottest(0.5) <= 4
+    text = statistics.text(3)
+    assert "cop" not in text
+    assert f"executed   {trace.total:,} blocks in 1 streams" in text
+    assert "turn" in text
+    assert "ended" in text
+
+
+def test_a_killed_run_says_so(program: Path, tmp_path: Path) -> None:
+    trace = record(program, ["abort", "10"], tmp_path / "t.bbtrace")
+    assert "killed: its last blocks are missing" in Statistics.of(trace).text(3)
+
+
+def test_page(trace: Trace, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    Statistics.of(trace).write_page(page, 5)
+    text = page.read_text()
+    assert text.count("<svg") == 2
+    assert "turn" in text
+    assert "<td>1 of" not in text.split("turn</td>")[1].split("</tr>")[0]
+    Statistics.of(trace).write_page(tmp_path / "again.html", 5)
+    assert (tmp_path / "again.html").read_text() == text
+
+
+def test_listing(trace: Trace) -> None:
+    first, *rest = listing(trace, 0, 65530, 10).splitlines()[1:]
+    assert first.split()[0] == "65,530"
+    assert len(rest) == 9
+    assert all(" turn." in line for line in (first, *rest))
+    with pytest.raises(TraceError, match="has no stream 3; there are 0"):
+        listing(trace, 3, 0, 10)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from absl import logging
+
+from compiler_opt_perf.traces.errors import TraceError
+from compiler_opt_perf.traces.trace_file import Trace, write_blocks, write_end, write_start
+from compiler_opt_perf.traces.windows import Windows, write_windows
+
+
+def counted(streams: list[list[int]], length: int, gap: int) -> Counter[tuple[int, ...]]:
+    """The definition, word by word."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for stream in streams:
+        before = [gap] * (length - 1)
+        for number in stream:
+            before = [*before, number]
+            if number == gap:
+                before = [gap] * (length - 1)
+                continue
+            found[tuple(before)] += 1
+            before = before[1:]
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 8])
+def test_windows_are_counted(trace: Trace, tmp_path: Path, length: int) -> None:
+    seed = 11
+    logging.info("seed %d", seed)
+    generator = np.random.default_rng(seed)
+    gap = len(trace.table)
+    # Few distinct blocks, so that windows return, and gaps among them.
+    streams = [
+        generator.choice([0, 1, 5, gap - 1, gap], size, p=[0.4, 0.3, 0.2, 0.05, 0.05])
+        for size in (70_000, 3, 1)
+    ]
+    path = tmp_path / "t.bbtrace"
+    with path.open("wb") as out:
+        write_start(out, trace.description, trace.table)
+        for number, stream in enumerate(streams):
+            write_blocks(out, [stream.astype(np.uint32)], number=number, ends=True)
+    write_end(path)
+    expected = counted([stream.tolist() for stream in streams], length, gap)
+    output = tmp_path / "t.bbwindows"
+    written = write_windows(Trace.load(path), length, output)
+    for windows in (written, Windows.load(output)):
+        rows = [tuple(row) for row in windows.blocks.tolist()]
+        assert dict(zip(rows, windows.counts.tolist(), strict=True)) == expected
+        assert rows == sorted(rows, key=lambda row: (-expected[row], row))
+
+
+def test_of_a_real_trace(trace: Trace, tmp_path: Path) -> None:
+    windows = Windows.count(trace, 4)
+    assert int(windows.counts.sum()) == trace.total
+    # The loop has two ways a turn: four blocks hold some of the possible histories, not more.
+    assert len(windows.counts) < 200
+    assert windows.counts[0] > trace.total / 20
+
+
+def test_bad_use(trace: Trace, tmp_path: Path) -> None:
+    for length in (0, 65):
+        with pytest.raises(TraceError, match="expected 1 to 64"):
+            Windows.count(trace, length)
+    with pytest.raises(TraceError, match="must end with .bbwindows"):
+        write_windows(trace, 4, tmp_path / "t.bbtrace")
+    with pytest.raises(TraceError, match="expected compiler-opt-perf/block-windows"):
+        Windows.load(trace.path)
+    output = tmp_path / "t.bbwindows"
+    write_windows(trace, 4, output)
+    with pytest.raises(TraceError, match="of format compiler-opt-perf/block-windows, expected"):
+        Trace.load(output)
