@@ -39,6 +39,7 @@ config.available_features.add("x86_64-linux")  # noqa: F821
 if (tools / "clang").is_file():
     config.available_features.add("clang")  # noqa: F821
 config.substitutions += [  # noqa: F821
+    ("%seal", f"{sys.executable} {Path(__file__).parent / 'Inputs' / 'seal.py'}"),
     ("%python", sys.executable),
     ("%litert", str(litert)),
 ]

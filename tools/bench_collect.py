@@ -278,7 +278,7 @@ def measure(name: str, output: Path) -> dict[str, Any]:
         "outside": manifest.event("instructions").outside,
         "undescribed": log.number(r"^.*: ([\d.]+)% of the executions are in functions without"),
         "conversion_s": sum(stages),
-        "profile_kb": sum(event.bytes or 0 for event in manifest.events) / 1e3,
+        "profile_kb": sum(record.bytes for _, record in manifest.files()) / 1e3,
         "located": {event.name: event.located / max(1, event.total) for event in manifest.events},
         "addresses": addresses,
         "addresses_per_minute": addresses / stages[2] * 60,

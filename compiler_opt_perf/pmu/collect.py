@@ -272,7 +272,6 @@ def _write(
     entries = [
         EventFile(
             name=event.name,
-            file="",
             unit=event.unit,
             period=period,
             kind=event.kind,

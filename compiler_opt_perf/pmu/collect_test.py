@@ -223,7 +223,7 @@ def test_text_holds_the_same(
     first = manifest.file(manifest.event("executions"))
     assert b"chase:" in first.read_bytes()
     assert show(first) == show(profile.file(profile.event("executions")))
-    assert len(list(path.parent.iterdir())) == 2 + len(manifest.events)
+    assert len(list(path.parent.iterdir())) == 2 + 2 * len(manifest.events)
 
 
 def test_failed_run_leaves_the_old_profile(
@@ -235,7 +235,7 @@ def test_failed_run_leaves_the_old_profile(
     with pytest.raises(PmuError, match="exit status 3"):
         collect(workload, ["fail", "x"], path, timeout_s=60)
     assert Manifest.load(path) == profile
-    assert len(list(tmp_path.iterdir())) == 2 + len(profile.events)
+    assert len(list(tmp_path.iterdir())) == 2 + 2 * len(profile.events)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compiler_opt_perf.execution.files import sha256, write_text
+import xxhash
+
+from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import KINDS, Kind, Rate
 
 FORMAT = "compiler-opt-perf/pmu-profile"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".pmu.json"
 
 _COLLECT_AGAIN = "collect the profile again"
@@ -54,12 +56,36 @@ class Collector:
 
 
 @dataclass(frozen=True)
+class FileRecord:
+    """A file of the profile as it was written.
+
+    Attributes:
+      file: its path, relative to the manifest.
+      bytes: its size.
+      xxh3: its checksum, XXH3 of 64 bits, as 16 lower-case hexadecimal digits. It finds damage, and
+        costs the compiler a tenth of what SHA-256 would.
+    """
+
+    file: str
+    bytes: int
+    xxh3: str
+
+    @classmethod
+    def of(cls, path: Path, name: str | None = None) -> "FileRecord":
+        """The record of the file at `path`, under the name that it will have. Raises OSError."""
+        data = path.read_bytes()
+        return cls(name or path.name, len(data), xxhash.xxh3_64_hexdigest(data))
+
+
+UNWRITTEN = FileRecord("", 0, "")
+
+
+@dataclass(frozen=True)
 class EventFile:
     """One event's sample profile.
 
     Attributes:
       name: of the event.
-      file: path of the sample profile, relative to the manifest.
       unit: what one count stands for.
       period: events that one sample stands for; counts in the file are multiplied already.
       kind: "sum" or "max" over the instructions of a line.
@@ -67,12 +93,12 @@ class EventFile:
       total: counts in the program's own code.
       located: those of them that have a source location and are therefore in the file.
       outside: counts in other objects (shared libraries, the loader), which are in no file.
-      bytes: the file's size; None skips the check.
-      sha256: the file's checksum; None skips the check.
+      profile: the sample profile, each count in its inlining context; `UNWRITTEN` before there is
+        one.
+      flattened: the same counts, summed over the contexts; None when only `profile` is there.
     """
 
     name: str
-    file: str
     unit: str
     period: int
     kind: Kind
@@ -80,23 +106,8 @@ class EventFile:
     total: int
     located: int
     outside: int = 0
-    bytes: int | None = None
-    sha256: str | None = None
-
-
-@dataclass(frozen=True)
-class SourcesFile:
-    """The table of where the profile's functions are: JSON, linkage name -> [file, first line].
-
-    Attributes:
-      file: its path, relative to the manifest.
-      bytes: its size.
-      sha256: its checksum.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
+    profile: FileRecord = UNWRITTEN
+    flattened: FileRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,8 @@ class Manifest:
       collector: how.
       events: the sample profiles.
       rates: ratios of two events that a compiler can ask for.
-      sources: the table that reports find source lines by; None when there is none.
+      sources: the table that reports find source lines by, JSON: linkage name ->
+        [file, first line]; None when there is none.
     """
 
     path: Path = field(compare=False)
@@ -117,7 +129,7 @@ class Manifest:
     collector: Collector
     events: tuple[EventFile, ...]
     rates: tuple[Rate, ...]
-    sources: SourcesFile | None = None
+    sources: FileRecord | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
@@ -146,6 +158,9 @@ class Manifest:
         """The manifest as it stands in its file."""
         document = dataclasses.asdict(self)
         del document["path"]
+        # The fields of an event's file stand among its own.
+        for event in document["events"]:
+            event.update(event.pop("profile"))
         document = {"format": FORMAT, "version": VERSION, **document}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
@@ -159,29 +174,38 @@ class Manifest:
 
     def file(self, event: EventFile) -> Path:
         """The path of `event`'s sample profile."""
-        return self.path.parent / event.file
+        return self.path.parent / event.profile.file
+
+    def files(self) -> list[tuple[str, FileRecord]]:
+        """What each file is, for messages, and its record."""
+        files = []
+        for event in self.events:
+            files.append((f"event {event.name!r}", event.profile))
+            if event.flattened is not None:
+                files.append((f"event {event.name!r}, flattened", event.flattened))
+        if self.sources is not None:
+            files.append(("sources", self.sources))
+        return files
 
     def verify_files(self) -> None:
         """Checks presence, size and checksum of each file. Raises PmuError."""
-        for event in self.events:
-            self._verify_file(f"event {event.name!r}", event)
-        if self.sources is not None:
-            self._verify_file("sources", self.sources)
+        for what, record in self.files():
+            self._verify_file(what, record)
 
-    def _verify_file(self, what: str, record: EventFile | SourcesFile) -> None:
+    def _verify_file(self, what: str, record: FileRecord) -> None:
         file = self.path.parent / record.file
         where = f"{self.path}: {what}: {file}"
         try:
-            size = file.stat().st_size
-            if record.bytes is not None and size != record.bytes:
+            found = FileRecord.of(file)
+            if found.bytes != record.bytes:
                 raise PmuError(
-                    f"{where}: has {size} bytes, expected {record.bytes} (truncated, or of "
+                    f"{where}: has {found.bytes} bytes, expected {record.bytes} (truncated, or of "
                     f"another run); copy it again, or {_COLLECT_AGAIN}"
                 )
-            if record.sha256 is not None and sha256(file) != record.sha256:
+            if found.xxh3 != record.xxh3.lower():
                 raise PmuError(
-                    f"{where}: its SHA-256 differs from the manifest's (damaged, or of another "
-                    f"run); copy it again, or {_COLLECT_AGAIN}"
+                    f"{where}: its checksum (xxh3) differs from the manifest's (damaged, or of "
+                    f"another run); copy it again, or {_COLLECT_AGAIN}"
                 )
         except OSError as error:
             raise PmuError(
@@ -294,7 +318,7 @@ class _Fields:
             ),
             tuple(events.values()),
             tuple(rates.values()),
-            self.object("sources").sources_file() if self._value.get("sources") else None,
+            self.object("sources").file() if self._value.get("sources") else None,
         )
 
     def event(self) -> EventFile:
@@ -309,7 +333,6 @@ class _Fields:
             raise self._error("period", "expected 1 or more, found 0")
         return EventFile(
             name=self.get("name", str),
-            file=self.get("file", str),
             unit=self.get("unit", str),
             period=period,
             kind=kind,
@@ -317,12 +340,12 @@ class _Fields:
             total=total,
             located=located,
             outside=self.count("outside") if "outside" in self else 0,
-            bytes=self.count("bytes") if self._value.get("bytes") is not None else None,
-            sha256=self.get("sha256", str) if self._value.get("sha256") is not None else None,
+            profile=self.file(),
+            flattened=self.object("flattened").file() if self._value.get("flattened") else None,
         )
 
-    def sources_file(self) -> SourcesFile:
-        return SourcesFile(self.get("file", str), self.count("bytes"), self.get("sha256", str))
+    def file(self) -> FileRecord:
+        return FileRecord(self.get("file", str), self.count("bytes"), self.get("xxh3", str))
 
     def rate(self, events: Mapping[str, EventFile]) -> Rate:
         rate = Rate(

@@ -50,11 +50,11 @@ def test_binary_is_the_profiled_one(
 def test_optional_fields(copy: Path) -> None:
     document = json.loads(copy.read_text())
     for event in document["events"]:
-        for name in ("bytes", "sha256", "outside"):
+        for name in ("flattened", "outside"):
             del event[name]
     copy.write_text(json.dumps(document))
     event = Manifest.load(copy).event("loads")
-    assert (event.bytes, event.sha256, event.outside) == (None, None, 0)
+    assert (event.flattened, event.outside) == (None, 0)
 
 
 def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -80,7 +80,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
             r"format: expected 'compiler-opt-perf/pmu-profile', found 'som",
         ),
         (at("format", ...), "format: is missing"),
-        (at("version", 2), "version: expected 1, found 2; it was written by another version"),
+        (at("version", 1), "version: expected 2, found 1; it was written by another version"),
         (at("version", "1"), 'version: expected an integer, found "1"'),
         (at("version", True), "version: expected an integer, found true"),
         (at("program", ...), "program: is missing"),
@@ -100,7 +100,11 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("events.2.name", "executions"), r"events\[2\]\.name: .*'executions' is there twice"),
         (at("events.2.file", "gone.afdo"), r"gone\.afdo: cannot be read: No such file"),
         (at("events.2.bytes", 7), r"event 'loads': .*has \d+ bytes, expected 7 \(truncated"),
-        (at("events.2.sha256", "0" * 64), r"event 'loads': .*SHA-256 differs"),
+        (at("events.2.bytes", ...), r"events\[2\]\.bytes: is missing"),
+        (at("events.2.xxh3", "0" * 16), r"event 'loads': .*checksum \(xxh3\) differs"),
+        (at("events.2.xxh3", ...), r"events\[2\]\.xxh3: is missing"),
+        (at("events.2.flattened.bytes", 7), r"event 'loads', flattened: .*expected 7 \(trunc"),
+        (at("events.2.flattened.xxh3", ...), r"events\[2\]\.flattened\.xxh3: is missing"),
         (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is there twice"),
         (at("rates.0.numerator", "cycles"), r"rates\[0\]\.numerator: expected one of.*'cycles'"),
         (at("rates.0.denominator", "executions"), r"rates\[0\]\.denominator: .*of kind 'max'"),
@@ -145,7 +149,7 @@ def test_damaged_manifest(copy: Path, damage: Callable[[bytes], bytes], message:
         (lambda data: data[:-1], r"has \d+ bytes, expected \d+ \(truncated"),
         (lambda data: b"", "has 0 bytes"),
         (lambda data: data + b"\n", r"has \d+ bytes"),
-        (lambda data: bytes([data[0] ^ 1]) + data[1:], "its SHA-256 differs"),
+        (lambda data: bytes([data[0] ^ 1]) + data[1:], r"its checksum \(xxh3\) differs"),
     ],
     ids=["short", "empty", "long", "flipped"],
 )

@@ -76,7 +76,7 @@ def test_merging_one_profile_copies_it(
         assert show(merged.file(event)) == show(runs[2].file(runs[2].event(event.name)))
     assert merged.rates == runs[2].rates
     assert merged.sources is not None and runs[2].sources is not None
-    assert merged.sources.sha256 == runs[2].sources.sha256
+    assert merged.sources.xxh3 == runs[2].sources.xxh3
 
 
 def test_other_binaries_and_caches_are_refused_unless_told(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Counts by source location, written as LLVM sample profiles, one file an event."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.events import Event
+from compiler_opt_perf.pmu.events import Event, Kind
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
 
@@ -160,6 +161,55 @@ class SampleProfile:
                 for name in sorted(self.functions):
                     stream.write(f"{name}:0:0\n")
 
+    def flattened(self) -> "SampleProfile":
+        """The same counts by source function, whichever function it was inlined into.
+
+        In a profile of kind "max", the line of an inlined call gets as many executions as the
+        callee was entered there, for no instruction of the call is left.
+        """
+        flat = SampleProfile(self.events)
+        for name, samples in self.functions.items():
+            self._flatten_into(flat, name, samples, self.entries[name])
+        return flat
+
+    def _flatten_into(
+        self, flat: "SampleProfile", name: str, samples: FunctionSamples, calls: int
+    ) -> None:
+        """Adds a copy of the function `name` that was called `calls` times (0: unknown)."""
+        lines = {line: list(counts) for line, counts in samples.lines.items()}
+        maxima = [index for index, event in enumerate(self.events) if event.kind == "max"]
+        if maxima:
+            flat.entries[name] += calls or _entries(samples, maxima[0])
+        entered: dict[Line, list[int]] = {}
+        for site, inlined in samples.callees.items():
+            into = entered.setdefault(site.line, [0] * len(self.events))
+            for index in maxima:
+                into[index] += _entries(inlined, index)
+            self._flatten_into(flat, site.callee, inlined, 0)
+        for line, counts in entered.items():
+            own = lines.setdefault(line, [0] * len(self.events))
+            for index in maxima:
+                own[index] = max(own[index], counts[index])
+        target = flat.functions.setdefault(name, FunctionSamples())
+        for line, counts in lines.items():
+            known = target.lines.setdefault(line, [0] * len(self.events))
+            for index, count in enumerate(counts):
+                known[index] += count
+
+
+def _entries(samples: FunctionSamples, index: int) -> int:
+    """How often an inlined copy was entered: as often as the first of its lines that ran.
+
+    `index` is that of an event of kind "max". An inlined call ran as often as its callees were
+    entered.
+    """
+    ran = {line: counts[index] for line, counts in samples.lines.items() if counts[index]}
+    calls: Counter[Line] = Counter()
+    for site, inlined in samples.callees.items():
+        calls[site.line] += _entries(inlined, index)
+    ran |= {line: count for line, count in calls.items() if count}
+    return ran[min(ran)] if ran else 0
+
 
 def _render(
     samples: FunctionSamples, index: int, with_calls: bool, depth: int
@@ -212,6 +262,26 @@ def convert_to_text(profile: Path, output: Path) -> None:
         [stock_tool("llvm-profdata"), "merge", "--sample", "--text", profile, "-o", output],
         timeout_s=600,
     )
+
+
+def flatten_profile(kind: Kind, profile: Path, output: Path) -> None:
+    """Writes the flattened counts of a profile of either format (see `SampleProfile.flattened`).
+
+    Args:
+      kind: of the event, "sum" or "max".
+
+    Raises:
+      MissingToolError: llvm-profdata is not installed.
+      CommandError: it refused the profile.
+    """
+    event = Event("", kind, "")
+    samples = SampleProfile([event])
+    with tempfile.TemporaryDirectory(prefix="flatten-") as folder:
+        text = Path(folder) / "text"
+        convert_to_text(profile, text)
+        samples.read_text(event, text)
+        samples.flattened().write_text(event, text)
+        convert_to_binary(text, output)
 
 
 def merge_profiles(profiles: Sequence[Path], output: Path) -> None:

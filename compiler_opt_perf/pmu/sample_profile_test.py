@@ -15,6 +15,7 @@ from compiler_opt_perf.pmu.sample_profile import (
     SampleProfile,
     convert_to_binary,
     convert_to_text,
+    flatten_profile,
 )
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
@@ -72,6 +73,32 @@ def test_event_that_never_occurred_is_a_profile(
     assert show(tmp_path / "m")["f"]["total"] == 0
     convert_to_binary(tmp_path / "m", tmp_path / "m.bin")
     assert show(tmp_path / "m.bin")["f"]["total"] == 0
+
+
+def test_flattened_by_source_function(small: SampleProfile, tmp_path: Path) -> None:
+    flat = small.flattened()
+    # The line of the inlined call was executed as often as the callee's first line, which is itself
+    # an inlined call; f was called twice, its copies in others are not there.
+    assert text(flat, EXECUTIONS, tmp_path / "e") == (
+        "f:150:2\n 3: 10\n 4.2: 40\n 5.1: 100\ng:103:100\n 1: 100\n 6: 3\nh:100:100\n 2: 100\n"
+    )
+    assert text(flat, LOADS, tmp_path / "l") == "f:22:0\n 3: 17\n 4.2: 5\nh:40:0\n 2: 40\n"
+    assert text(flat, MISSES, tmp_path / "m") == "f:0:0\ng:0:0\nh:0:0\n"
+
+
+def test_flattened_copies_add_up(tmp_path: Path) -> None:
+    profile = SampleProfile((EXECUTIONS,))
+    site = CallSite(Line(2, 0), "g")
+    for function, count in {"f": 5, "k": 7}.items():
+        profile.add(location(function, 1, 0, site), [count])
+    profile.add(location("g", 1), [100])
+    profile.add_call(None, "g", 90)
+    # A line that calls and computes, too, was executed as often as the busier of the two.
+    profile.add(location("k", 2), [9])
+    profile.write_text(EXECUTIONS, tmp_path / "text")
+    flatten_profile("max", tmp_path / "text", tmp_path / "flat")
+    convert_to_text(tmp_path / "flat", tmp_path / "text")
+    assert (tmp_path / "text").read_text() == ("g:112:102\n 1: 112\nk:9:7\n 2: 9\nf:5:5\n 2: 5\n")
 
 
 def test_order_of_instructions_does_not_matter(tmp_path: Path) -> None:

@@ -9,17 +9,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiler_opt_perf.execution.files import FileWriteError, atomic_write, sha256
+from compiler_opt_perf.execution.files import FileWriteError, atomic_write
 from compiler_opt_perf.pmu.events import RATES, Rate
 from compiler_opt_perf.pmu.manifest import (
     SUFFIX,
     Collector,
     EventFile,
+    FileRecord,
     Manifest,
     Program,
-    SourcesFile,
 )
 from compiler_opt_perf.pmu.rates import trial_size
+from compiler_opt_perf.pmu.sample_profile import flatten_profile
 from compiler_opt_perf.pmu.symbolize import Source
 
 
@@ -31,16 +32,18 @@ def save_profile(
     sources: Mapping[str, Source],
     write: Callable[[int, Path], None],
 ) -> Manifest:
-    """Writes a manifest, its sample profiles and its table of sources beside it.
+    """Writes a manifest and beside it its sample profiles, flattened ones too, and its sources.
 
     Args:
       path: NAME.pmu.json.
-      events: as they shall stand in the manifest, but for file name, size and checksum.
+      events: as they shall stand in the manifest, but for the records of their files.
       sources: where functions are, by linkage name.
       write: writes the sample profile of the event of the given number to the given path.
 
     Raises:
       FileWriteError: disk full, or the folder cannot be written.
+      MissingToolError: llvm-profdata is not installed.
+      CommandError: it failed.
     """
     stem = path.name.removesuffix(SUFFIX)
     entries = []
@@ -51,14 +54,22 @@ def save_profile(
             name = f"{stem}.{event.name}.afdo"
             temporary = files.enter_context(atomic_write(path.with_name(name)))
             write(number, temporary)
-            size, checksum = temporary.stat().st_size, sha256(temporary)
-            entries.append(dataclasses.replace(event, file=name, bytes=size, sha256=checksum))
+            flat_name = f"{stem}.{event.name}.flat.afdo"
+            flat = files.enter_context(atomic_write(path.with_name(flat_name)))
+            flatten_profile(event.kind, temporary, flat)
+            entries.append(
+                dataclasses.replace(
+                    event,
+                    profile=FileRecord.of(temporary, name),
+                    flattened=FileRecord.of(flat, flat_name),
+                )
+            )
         name = f"{stem}.sources.json"
         temporary = files.enter_context(atomic_write(path.with_name(name)))
         temporary.write_text(
             json.dumps(dict(sorted(sources.items())), indent=0) + "\n", encoding="utf-8"
         )
-        table = SourcesFile(name, temporary.stat().st_size, sha256(temporary))
+        table = FileRecord.of(temporary, name)
         manifest = Manifest(path, program, collector, tuple(entries), rates_of(entries), table)
         manifest_file.write_text(manifest.to_json(), encoding="utf-8")
     return manifest

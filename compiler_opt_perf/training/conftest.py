@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A small corpus for each problem, compiled from C with calls to inline and registers to evict."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.pmu.manifest import FORMAT, VERSION, FileRecord
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import LLVM_PREFIX
@@ -87,14 +89,15 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = "".join(f"{function}:{count}:{count}\n{lines}" for function in functions)
         (folder / f"{name}.txt").write_text(text)
         kind = "max" if name == "executions" else "sum"
-        events.append({"name": name, "file": f"{name}.txt", "kind": kind, "bytes": len(text)})
+        record = FileRecord.of(folder / f"{name}.txt")
+        events.append({"name": name, "kind": kind, **dataclasses.asdict(record)})
     rate = {
         "name": "llc-miss-probability",
         "numerator": "llc-load-misses",
         "denominator": "loads",
         "prior_strength": 16.0,
     }
-    manifest = {"format": "compiler-opt-perf/pmu-profile", "version": 1}
+    manifest = {"format": FORMAT, "version": VERSION}
     path = folder / "program.pmu.json"
     path.write_text(json.dumps({**manifest, "events": events, "rates": [rate]}))
     return path
