@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,9 +20,11 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.coverage import coverage
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.events import EVENTS, Event
+from compiler_opt_perf.pmu.events import EVENTS, RATES, Event, Rate
 from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.report import show as show_profile
 from compiler_opt_perf.pmu.sample_profile import SampleProfile
@@ -186,6 +189,14 @@ def test_merge_doubles_each_profile(profile: Manifest, show: Show, tmp_path: Pat
         }
 
 
+def test_overlap_of_a_profile_with_itself(profile: Manifest) -> None:
+    for event in profile.events:
+        file = profile.file(event)
+        command = [str(stock_tool("llvm-profdata")), "overlap", "--sample"]
+        text = run_command([*command, file, file], timeout_s=60).stdout
+        assert "Whole program profile similarity: 100.000%" in text
+
+
 def test_clang_uses_the_executions(profile: Manifest, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "workload.ll"
     file = profile.file(profile.event("executions"))
@@ -348,6 +359,25 @@ def test_code_without_locations_is_warned_of(
     assert "of the executions have a source location; was all of the program" in caplog.text
 
 
+def test_what_has_no_location_is_reported_with_the_reason(
+    build: Callable[..., Path], workload: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pattern = r"([\d.]+)% of the executions are in functions without debug info, ([\d.]+)% in ins"
+    shares = []
+    for binary in (workload, build("-static")):
+        caplog.clear()
+        with caplog.at_level("INFO", logger="absl"):
+            manifest = collect(binary, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
+        (found,) = re.findall(pattern, caplog.text)
+        event = manifest.event("executions")
+        located = 100 * event.located / event.total
+        assert located + sum(map(float, found)) == pytest.approx(100, abs=0.2)
+        shares.append(float(found[0]))
+    # The start-up code alone; the C library's qsort.
+    assert shares[0] < 0.1
+    assert shares[1] > 50
+
+
 def test_generated_code_is_reported(
     workload: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -366,14 +396,29 @@ def test_libraries_are_reported(
     assert "libc.so.6, which is not profiled" in caplog.text
 
 
-def test_an_event_is_one_row(
+def test_an_event_is_one_row_and_so_is_a_rate(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Event("l1-store-misses", "sum", "misses", callgrind="D1mw")
-    monkeypatch.setattr("compiler_opt_perf.pmu.callgrind.EVENTS", (*EVENTS, row))
+    """Both are then in the profile and in all reports; their cost counts."""
+    event = Event("l1-store-misses", "sum", "misses", callgrind="D1mw", penalty_cycles=7)
+    rate = Rate("store-miss-rate", "l1-store-misses", "stores", 16.0, "misses per store")
+    for module in ("callgrind", "profile"):
+        monkeypatch.setattr(f"compiler_opt_perf.pmu.{module}.EVENTS", (*EVENTS, event))
+    monkeypatch.setattr("compiler_opt_perf.pmu.store.RATES", (*RATES, rate))
     manifest = collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
     assert manifest.event("l1-store-misses").located > 0
-    assert "\nl1-store-misses  " in show_profile(Profile.load(manifest.path), 1)
+    assert manifest.rates[-1] == rate
+    profile = Profile.load(manifest.path)
+    text = show_profile(profile, 50)
+    assert "\nl1-store-misses  " in text
+    assert "\nstore-miss-rate  " in text
+    assert "l1-store-misses 7" in text
+    # One of the columns of functions and lines.
+    assert text.count("store-miss-rate") == 3
+    write_page(profile, tmp_path / "w.html", 5)
+    assert "<th>store-miss-rate</th>" in (tmp_path / "w.html").read_text()
+    found = {event.name: lookups.exact for event, lookups in coverage(profile, workload).counts}
+    assert found["l1-store-misses"] == manifest.event("l1-store-misses").located
 
 
 # Programs in several parts

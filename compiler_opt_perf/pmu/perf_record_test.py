@@ -10,7 +10,7 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.pmu import perf_record
 from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.events import EVENTS
+from compiler_opt_perf.pmu.events import EVENTS, Event
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.perf_record import Recipe, find_recipe, opens, read_recording, version
@@ -139,6 +139,23 @@ def test_recording_becomes_a_profile(
         functions[name]["total"] for name in ("outer", "choose", "often") if name in functions
     )
     assert hot > 0.5 * event.located
+
+
+def test_a_perf_event_is_one_row(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page faults, which any machine can count: recorded for real."""
+    row = Event("page-faults", "sum", "faults", perf={"generic": "page-faults"}, period=1)
+    for module in ("perf_record", "perf_script"):
+        monkeypatch.setattr(f"compiler_opt_perf.pmu.{module}.EVENTS", (*EVENTS, row))
+    recipe = find_recipe("generic", lambda event: event.startswith("page-faults"))
+    assert recipe.events == ("page-faults/period=1/u",)
+    monkeypatch.setattr(perf_record, "host_recipe", lambda: recipe)
+    path = tmp_path / "w.pmu.json"
+    manifest = collect(workload, ["measure"], path, backend="perf", timeout_s=60)
+    # The ring's 8 MiB are written first by the function that makes it.
+    assert manifest.event("page-faults").located > 1000
+    assert "\npage-faults  " in show_profile(Profile.load(path), 3)
 
 
 def test_text_is_read_as_the_recording_is(recording: Path, workload: Path, tmp_path: Path) -> None:

@@ -185,6 +185,11 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
     script = Script()
     number = 0
     for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            raise PmuError(
+                f"{origin}:{number}: the last line is not complete: it is truncated (disk full?); "
+                "make the text again with perf script"
+            )
         found = _SAMPLE.match(line)
         if found is None:
             read_event(line, mappings, script, f"{origin}:{number}")

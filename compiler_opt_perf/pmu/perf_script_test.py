@@ -185,7 +185,7 @@ def test_branch_stacks(mapping: str, fixed: Path, code: Disassembly) -> None:
     stack = " ".join([f"{back}/M/-/-/4", *[f"{back}/P/-/-/3"] * 30, f"{back}/P/-/-/0/COND/-"])
     event = "cpu/br_inst_retired.near_taken,period=3100,branch_type=any/ppu"
     text = mapping + f"  100       3100 {event}: {first:16x}  {stack} \n"
-    counts = count(read_script(text.splitlines(), fixed, "script"), code)
+    counts = count(read_script(text.splitlines(keepends=True), fixed, "script"), code)
     found = by_event(counts)
     body = [a for a in code.addresses if first <= a <= last]
     # 31 ranges stand for 3100 taken branches.
@@ -276,7 +276,7 @@ def test_branches_to_and_from_other_code(mapping: str, fixed: Path, code: Disass
         f"{last:#x}/0x7f0000000000/P/-/-/1 0x7f0000000099/{entry:#x}/P/-/-/1"
     )
     text = mapping + f"  100       30 br_inst_retired.near_taken:uppp: {first:16x} {stack}\n"
-    counts = count(read_script(text.splitlines(), fixed, "script"), code)
+    counts = count(read_script(text.splitlines(keepends=True), fixed, "script"), code)
     assert by_event(counts)["executions"][last] >= 10
     assert (None, entry) in counts.calls
     assert counts.outside[0] > 0
@@ -294,7 +294,7 @@ def test_events_with_skid_are_spread_over_their_block(
     able = [m for m in members if code.kinds[m] & Kind.LOAD]
     text = mapping + f"  100   1009 LLC-load-misses/period=1009/u: {late:x} \n"
     text += f"  100   {1000 * len(members)} instructions:u: {late:x} \n"
-    counts = count(read_script(text.splitlines(), fixed, "script"), code)
+    counts = count(read_script(text.splitlines(keepends=True), fixed, "script"), code)
     found = by_event(counts)
     assert found["llc-load-misses"] == {code.addresses[m]: round(1009 / len(able)) for m in able}
     assert found["executions"] == {code.addresses[m]: 1000 for m in members}
