@@ -30,6 +30,11 @@ class Toolchain:
     llc: Path
     litert_library: Path
 
+    @property
+    def trace_cost(self) -> Path:
+        """llvm-trace-cost, which predicts what code costs (docs/cost.md)."""
+        return self.directory / "bin" / "llvm-trace-cost"
+
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Finds the tools in `directory`.

@@ -19,6 +19,7 @@ from compiler_opt_perf.toolchain.layout import ToolchainError
 # Folders whose code is linked into the tools, and the include paths it is compiled with.
 _CODE = (
     "llvm/include", "llvm/lib", "llvm/tools/llc", "llvm/tools/opt",
+    "llvm/tools/llvm-trace-cost",
     "clang/include", "clang/lib", "clang/tools/driver", "polly/include", "polly/lib",
 )  # fmt: skip
 _INCLUDE_PATHS = ("llvm/include", "clang/include", "polly/include")
@@ -28,8 +29,13 @@ _UNITS = (".cpp", ".c", ".cc")
 _INERT = re.compile(
     r"(^|/)CMakeLists\.txt$|\.(cmake|md|rst|txt|py)$|^(llvm|clang)/(docs|test|unittests|utils)/"
 )
-# The mains of the three tools are compiled always: no archive holds them.
-TOOLS = {"clang": "clang/tools/driver", "llc": "llvm/tools/llc", "opt": "llvm/tools/opt"}
+# The mains of the tools are compiled always: no archive holds them.
+TOOLS = {
+    "clang": "clang/tools/driver",
+    "llc": "llvm/tools/llc",
+    "opt": "llvm/tools/opt",
+    "llvm-trace-cost": "llvm/tools/llvm-trace-cost",
+}
 
 # Macros by which the build differs from the archives'.
 _DEVELOPMENT_MODE = "LLVM_HAVE_TFLITE"
