@@ -5,7 +5,7 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check bench-collect bench-inference bench-series bench-upstream \
+.PHONY: help bootstrap build demo check bench-collect bench-inference bench-trace bench-series bench-upstream \
   lint clean
 
 help: ## list the targets
@@ -37,6 +37,9 @@ bench-series: bootstrap ## build and test every prefix of the patch series, abou
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --set=mock
 	@tools/upstream-lit --wide
+
+bench-trace: bootstrap ## measure block traces of three real programs, about 15 minutes
+	@$(PYTHON) tools/bench_trace.py
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

@@ -50,6 +50,9 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract --problem=inline-size --output=x --held_out=2 a=b", "between 0 and 1"),
         ("interact --problem=inline-size", "expected arguments of clang after --"),
         ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
+        ("trace stats", "expected one trace"),
+        ("trace cut a.bbtrace --output=b.bbtrace --number=0", "positive integer"),
+        ("collect --trace --binary=a --output=b.bbtrace --cpu=zen3", "--cpu is for PMU profiles"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
     ],
 )
@@ -64,6 +67,9 @@ def test_wrong_usage_is_explained(
     ("line", "message"),
     [
         ("profile show missing.pmu.json", "missing.pmu.json"),
+        ("trace stats missing.bbtrace", "missing.bbtrace: cannot be read"),
+        ("collect --trace --binary=a --output=b.pmu.json", "must end with .bbtrace"),
+        ("collect --trace --binary=/dev/null --output=b.bbtrace", "not an ELF file"),
         ("report missing.json --output=page.html", "missing.json: not a comparison"),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
         ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),

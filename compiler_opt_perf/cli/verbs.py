@@ -179,6 +179,9 @@ def _collect_trace(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.traces.qemu import record
     from compiler_opt_perf.traces.statistics import Statistics
 
+    for name in ("backend", "cpu", "I1", "D1", "LL"):
+        if values[name].present:
+            raise UsageError(f"--{name} is for PMU profiles; a block trace has no use for it")
     binary, output = _required_path(values, "binary"), _required_path(values, "output")
     recording = _path(values, "recording")
     if recording is not None:

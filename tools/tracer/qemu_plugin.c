@@ -345,6 +345,13 @@ static bool is_repeated_string(const struct qemu_plugin_insn *instruction) {
   return false;
 }
 
+static bool is_repeat_end(uint64_t address) {
+  for (size_t i = 0; i < repeat_count; ++i)
+    if (repeat_ends[i] == address)
+      return true;
+  return false;
+}
+
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
   (void)id;
   size_t count = qemu_plugin_tb_n_insns(piece);
@@ -362,16 +369,17 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
     uint64_t begin = lower_bound(start), end = lower_bound(start + bytes);
     void *data = (void *)(uintptr_t)(begin | (end - begin) << 32);
     executed_t callback = end == begin ? NULL : end == begin + 1 ? one_block : several_blocks;
-    for (size_t i = 0; i < repeat_count; ++i)
-      if (repeat_ends[i] == start)
-        callback = after_repetition;
+    if (is_repeat_end(start))
+      callback = after_repetition;
     // Such an instruction ends the piece.
     uint64_t last_start = start + bytes - qemu_plugin_insn_size(last);
     if (end != begin && plan.addresses[end - 1] == last_start && is_repeated_string(last)) {
       callback = last_start == start ? repeated_block : blocks_up_to_repetition;
-      if (repeat_count == MAX_REPEATS)
-        fail("too many blocks begin with a repeated string instruction", E2BIG);
-      repeat_ends[repeat_count++] = start + bytes;
+      if (!is_repeat_end(start + bytes)) {
+        if (repeat_count == MAX_REPEATS)
+          fail("too many blocks begin with a repeated string instruction", E2BIG);
+        repeat_ends[repeat_count++] = start + bytes;
+      }
     }
     if (callback != NULL)
       qemu_plugin_register_vcpu_tb_exec_cb(piece, callback, NO_REGISTERS, data);

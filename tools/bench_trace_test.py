@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import importlib.util
+from pathlib import Path
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+
+REPO_ROOT = Path(__file__).parents[1]
+
+
+def test_a_program_is_measured(tmp_path: Path) -> None:
+    path = Path(__file__).with_name("bench_trace.py")
+    spec = importlib.util.spec_from_file_location("bench_trace", path)
+    assert spec is not None and spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+
+    def build(folder: Path) -> object:
+        source = REPO_ROOT / "compiler_opt_perf/traces/testdata/program.c"
+        binary = folder / "program"
+        options = ["-fbasic-block-address-map", "-fuse-ld=lld", "-Wl,--build-id", "-O2"]
+        run_command([stock_tool("clang"), *options, source, "-lpthread", "-o", binary])
+        return bench.Case(binary, ["turn", "20000"])
+
+    bench.CASES["turn"] = build
+    result = bench.measure("turn", tmp_path)
+    assert result["blocks"] > 40_000
+    assert result["differing_executions"] == 0
+    assert result["ratios"]["native"] == 1.0
+    table = bench.tables({"turn": result})
+    assert table.count("| turn |") == 2
