@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -73,7 +74,9 @@ def atomic_directory(path: Path) -> Iterator[Path]:
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
             os.replace(path, old)
             os.replace(temporary, path)
-            shutil.rmtree(old)
+            # This one, and what a run left that was killed at this place.
+            for old in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
+                shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(temporary, path)
     except OSError as error:

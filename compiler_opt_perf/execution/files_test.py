@@ -59,6 +59,17 @@ def test_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["model"]
 
 
+def test_what_a_killed_run_left_goes_with_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    (tmp_path / ".model.killed.old").mkdir()
+    (tmp_path / ".model.killed.old" / "first").touch()
+    (tmp_path / ".other.killed.old").mkdir()
+    for _ in range(2):
+        with atomic_directory(target) as temporary:
+            (temporary / "second").touch()
+    assert sorted(os.listdir(tmp_path)) == [".other.killed.old", "model"]
+
+
 def test_sha256_is_the_standard_one(tmp_path: Path) -> None:
     (tmp_path / "abc").write_text("abc")
     assert sha256(tmp_path / "abc").startswith("ba7816bf8f01cfea")
