@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks every prefix of the patch series: that it applies, compiles and passes its tests.
 
-    build/venv/bin/python tools/bench_series.py [--first=1] [--last=N] [--output=build/bench-series]
+    build/venv/bin/python tools/bench_series.py [--output=build/bench-series]
 
 A prefix is built as an overlay with upstream's mock models, in a tree of its own. Its tests are
 those that the messages of its patches name, `Test: lit_tests/DevMode/{inline,library}.test`, and
-upstream's of the ML advisors. Needs `cop toolchain build --set=mock`, which compiles the models.
+upstream's of the ML advisors. Needs `cop toolchain build --set=mock`, which compiles the models. A
+run that was stopped goes on where it was: what passed with the same patches and tests is not done
+again, until the folder is removed.
 """
 
 import glob
+import hashlib
+import json
 import re
 import shutil
 import sys
@@ -19,7 +23,7 @@ from pathlib import Path
 from absl import flags, logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay
@@ -100,33 +104,42 @@ def check_prefix(tree: PatchedTree, tests: Sequence[str], build: Path) -> str:
 def main(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string("output", str(BUILD / "bench-series"), "folder", flag_values=values)
-    flags.DEFINE_integer("first", 1, "number of patches in the first prefix", flag_values=values)
-    flags.DEFINE_integer("last", None, "number of patches in the last one", flag_values=values)
     values(list(argv))
     logging.set_verbosity(logging.INFO)
     build = Path(values.output).absolute()
     # The mock models do not depend on the patches.
     models = Toolchain.load(BUILD / "toolchain" / MOCK_SET).directory / "models"
     shutil.copytree(models, build / "toolchain" / MOCK_SET / "models", dirs_exist_ok=True)
-    tree = PatchedTree(Series(PATCHES), llvm_source(), build / f"llvm-{LLVM_VERSION}")
+    series = Series(PATCHES)
+    tree = PatchedTree(series, llvm_source(), build / f"llvm-{LLVM_VERSION}")
     tree.apply()
-    commits = tree.commits()
+    passed = build / "passed.json"
+    results: dict[str, str] = json.loads(passed.read_text()) if passed.is_file() else {}
     patterns: list[str] = []
-    rows = []
-    for number, (commit, message) in enumerate(commits, start=1):
+    rows = ""
+    patches = hashlib.sha256()
+    for number, ((commit, message), patch) in enumerate(
+        zip(tree.commits(), series.patches(), strict=True), start=1
+    ):
+        patches.update(patch.read_bytes())
         patterns += named_tests(message)
-        if number < values.first or number > (values.last or len(commits)):
-            continue
         subject = message.partition("\n")[0]
-        logging.info("Prefix of %d patches: %s", number, subject)
-        tree.check_out(commit)
-        try:
-            cells = check_prefix(tree, find_tests(patterns), build)
-        except ToolchainError as error:
-            sys.exit(f"error: patches 1 to {number}, '{subject}': {error}")
-        rows.append(f"| {number} | {subject} | {tree.size(commit)} | {cells} |\n")
-        write_text(build / "report.md", _HEADER + "".join(rows))
-    print(_HEADER + "".join(rows), end="")
+        tests = find_tests(patterns)
+        digest = patches.copy()
+        for test in tests:
+            digest.update((REPO_ROOT / test).read_bytes())
+        key = digest.hexdigest()
+        if key not in results:
+            logging.info("Prefix of %d patches: %s", number, subject)
+            tree.check_out(commit)
+            try:
+                results[key] = check_prefix(tree, tests, build)
+            except ToolchainError as error:
+                sys.exit(f"error: patches 1 to {number}, '{subject}': {error}")
+            write_json(passed, results)
+        rows += f"| {number} | {subject} | {tree.size(commit)} | {results[key]} |\n"
+        write_text(build / "report.md", _HEADER + rows)
+    print(_HEADER + rows, end="")
 
 
 if __name__ == "__main__":
