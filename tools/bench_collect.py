@@ -2,6 +2,7 @@
 """Measures PMU collection on real programs: how slow, how large, how much is found again.
 
     build/venv/bin/python tools/bench_collect.py [--only=zstd,lua] [--output=build/bench-collect]
+        [--nocollect] [--nolookups]
 
 Prints tables in Markdown, of all results in the folder. Programs are built from Debian's sources;
 the compiler is the patched one of `cop toolchain build --set=dev`.
@@ -224,14 +225,19 @@ def compile_all(commands: Sequence[Sequence[str]], cwd: Path, folder: Path) -> l
         return list(pool.map(compile_one, range(len(commands))))
 
 
+def processor_seconds() -> float:
+    """User and system time so far, of this process and of all that it started."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
 def native_seconds(argv: Sequence[str | Path]) -> float:
-    """Median user and system time of a few runs."""
+    """Median processor time of a few runs."""
     seconds = []
     for _ in range(_NATIVE_RUNS):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = processor_seconds()
         subprocess.run([str(word) for word in argv], stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        seconds.append(processor_seconds() - before)
     return statistics.median(seconds)
 
 
@@ -251,24 +257,16 @@ class _Log(python_logging.Handler):
         return float(found)
 
 
-def measure(name: str, output: Path) -> dict[str, Any]:
-    """Everything about one program."""
-    folder = output / name
-    folder.mkdir(parents=True, exist_ok=True)
-    case = CASES[name](folder)
+def measure(case: Case, path: Path) -> dict[str, Any]:
+    """Collects the profile `path`, and says what that took and what came of it."""
     native = native_seconds([case.binary, *case.arguments])
-    path = output / f"{name}.pmu.json"
     log = _Log()
     logging.get_absl_logger().addHandler(log)
+    before = processor_seconds()
     manifest = collect(case.binary, case.arguments, path)
+    seconds = processor_seconds() - before
     logging.get_absl_logger().removeHandler(log)
     simulated = log.number(r"simulated in .* \(([\d.]+) s of processor time")
-    stages = [
-        log.number(rf"^{stage}.*: ([\d.]+) s$")
-        for stage in ("reading", "looking", "symbolising", "writing")
-    ]
-
-    addresses = log.number(r"^symbolising (\d+) instructions")
     return {
         "native_s": native,
         "simulated_s": simulated,
@@ -277,14 +275,11 @@ def measure(name: str, output: Path) -> dict[str, Any]:
         "instructions": manifest.event("instructions").total,
         "outside": manifest.event("instructions").outside,
         "undescribed": log.number(r"^.*: ([\d.]+)% of the executions are in functions without"),
-        "conversion_s": sum(stages),
-        "profile_kb": sum(record.bytes for _, record in manifest.files()) / 1e3,
+        "conversion_s": seconds - simulated,
+        "addresses": log.number(r"^symbolising (\d+) instructions"),
+        "symbolising_s": log.number(r"^symbolising .*: ([\d.]+) s$"),
+        "profile_kb": sum(event.bytes or 0 for event in manifest.events) / 1e3,
         "located": {event.name: event.located / max(1, event.total) for event in manifest.events},
-        "addresses": addresses,
-        "addresses_per_minute": addresses / stages[2] * 60,
-        "lookups": {
-            level: lookups(case, path, level, folder / f"lookups{level}") for level in case.levels
-        },
     }
 
 
@@ -330,8 +325,8 @@ def _shares(looked_up: Lookups) -> list[float]:
     return [part / total for part in (looked_up.exact, looked_up.flattened, looked_up.missing)]
 
 
-def tables(results: dict[str, dict[str, Any]]) -> str:
-    """The results in Markdown."""
+def tables(results: dict[str, dict[str, Any]], looked_up: dict[str, dict[str, Any]]) -> str:
+    """The results of collections and lookups, in Markdown."""
     rows = [
         "| program | native | simulated | slowdown | memory | instructions | of them in libraries "
         "| conversion | profile |",
@@ -357,12 +352,12 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     for name, result in results.items():
         cells = [f"{100 * result['located'][event]:.1f}%" for event in shown]
         cells.append(f"{result['undescribed']:.1f}%")
-        speed = f"{result['addresses_per_minute'] / 1e6:.1f} M/min"
-        rows.append(f"| {name} | " + " | ".join([*cells, speed]) + " |")
+        speed = result["addresses"] / result["symbolising_s"] * 60 / 1e6
+        rows.append(f"| {name} | " + " | ".join([*cells, f"{speed:.2f} M/min"]) + " |")
     rows += ["", "| exact + flattened | level | " + " | ".join(shown) + " | inlining | eviction |"]
     rows.append("|---" * (len(shown) + 4) + "|")
-    for name, result in results.items():
-        for level, found in result["lookups"].items():
+    for name, levels in looked_up.items():
+        for level, found in levels.items():
             cells = [_pair(*found["counts"][event][:2]) for event in shown]
             for kind in ("inline-ml", "regalloc-ml"):
                 data = found.get("decisions", {}).get(kind, {})
@@ -382,13 +377,29 @@ def main(argv: Sequence[str]) -> None:
         "output", str(BUILD / "bench-collect"), "folder for results", flag_values=values
     )
     flags.DEFINE_list("only", list(CASES), "programs to measure", flag_values=values)
+    flags.DEFINE_bool("collect", True, "collect anew", flag_values=values)
+    flags.DEFINE_bool("lookups", True, "look up anew, which takes longest", flag_values=values)
     values(list(argv))
     logging.set_verbosity(logging.INFO)
     output = Path(values.output)
     for name in values.only:
-        write_json(output / f"{name}.json", measure(name, output))
-    measured = [name for name in CASES if (output / f"{name}.json").exists()]
-    print(tables({name: json.loads((output / f"{name}.json").read_text()) for name in measured}))
+        folder, path = output / name, output / f"{name}.pmu.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        case = CASES[name](folder)
+        if values.collect:
+            write_json(output / f"{name}.collection.json", measure(case, path))
+        if values.lookups:
+            found = {
+                level: lookups(case, path, level, folder / f"lookups{level}")
+                for level in case.levels
+            }
+            write_json(output / f"{name}.lookups.json", found)
+
+    def results(kind: str) -> dict[str, dict[str, Any]]:
+        files = {name: output / f"{name}.{kind}.json" for name in CASES}
+        return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+
+    print(tables(results("collection"), results("lookups")))
 
 
 if __name__ == "__main__":

@@ -226,6 +226,14 @@ def _read(recording: Path, binary: Path) -> Counts:
         script = perf_record.read_recording(recording, binary)
     if script.lost:
         logging.warning("%s: perf lost %d samples; use longer periods", recording, script.lost)
+    for event, outside in sorted(script.outside.items()):
+        everything = outside + sum(script.samples[event].values())
+        logging.info(
+            "%s: %.1f%% of its %d counts are in other code (libraries, the kernel)",
+            event,
+            100 * outside / everything,
+            everything,
+        )
     with _stage(f"disassembling {binary.name}"):
         code = disassemble(binary)
     return count(script, code)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,9 +123,15 @@ def test_software_clock_is_not_taken_for_hardware() -> None:
 
 
 def test_recording_becomes_a_profile(
-    recording: Path, workload: Path, show: Show, tmp_path: Path
+    recording: Path, workload: Path, show: Show, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manifest = import_recording(recording, workload, tmp_path / "w.pmu.json")
+    with caplog.at_level("INFO", logger="absl"):
+        manifest = import_recording(recording, workload, tmp_path / "w.pmu.json")
+    # The loader's samples, at least.
+    (share,) = re.findall(r"cpu-clock: ([\d.]+)% of its \d+ counts are in other", caplog.text)
+    event = manifest.events[0]
+    counts = event.total + event.outside
+    assert float(share) == pytest.approx(100 * event.outside / counts, abs=0.06)
     assert Manifest.load(manifest.path) == manifest
     (event,) = manifest.events
     assert (event.name, event.period, event.precise) == ("cpu-time", 1_000_000, False)
