@@ -74,18 +74,13 @@ def tensorflow_ops() -> SimpleNamespace:
     """The operations of `network.NUMPY_OPS` in TensorFlow."""
     tf = import_tensorflow()
     return SimpleNamespace(
-        abs=tf.abs,
         bits=lambda values: tf.bitcast(values, tf.int32),
         concat=tf.concat,
         matmul=tf.matmul,
-        maximum=tf.maximum,
-        minimum=tf.minimum,
         reshape=tf.reshape,
         stack=tf.stack,
         to_float=lambda values: tf.cast(values, tf.float32),
         transpose=tf.transpose,
-        # Conversions are vector instructions on every x86-64; tf.floor is a function call there.
-        truncate=lambda values: tf.cast(tf.cast(values, tf.int32), tf.float32),
         where=tf.where,
         zeros_like=tf.zeros_like,
     )

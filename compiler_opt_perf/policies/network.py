@@ -14,12 +14,17 @@ and the four agree bit for bit.
   - a layer has at most 62 inputs, so that sums stay below 2**8 = 2**24 * 2**-16, the point up to
     which a float32 holds every multiple of 2**-16;
   - the logarithm that compresses the features is read off the float's bits (piecewise linear
-    between powers of two), because library logarithms differ in the last bit.
+    between powers of two), because library logarithms differ in the last bit;
+  - factors are powers of two, so that a multiplication and an addition may be fused.
+
+What runs in the compiler's release mode is made of operations that are a vector instruction each on
+every x86-64: numbers are rounded to the grid by adding and subtracting a large one, and limited by
+selections, because maximum, minimum and conversions to integers mind NaN.
 """
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -43,24 +48,23 @@ MAX_LAYER_INPUTS = 62
 
 _LARGEST_MAGNITUDE = 65535.0
 _BITS_OF_ONE = 0x3F800000
-# Anything finite passes this; NaN does not.
 _LOWEST_FLOAT = float(np.finfo(np.float32).min)
+# Added to a missing value's 1, this makes a power of two below those of all known values.
+_MISSING_MAGNITUDE = -0.75
+# float32 numbers around this one are GRID apart.
+_ROUNDING = 1.5 * 2**23 * GRID
 # Below any score that the limits above permit.
 MASKED_SCORE = -512.0
 
 #: The forward pass's operations; `export.tensorflow_ops` has the same ones of TensorFlow.
 NUMPY_OPS = SimpleNamespace(
-    abs=np.abs,
     bits=lambda values: np.ascontiguousarray(values).view(np.int32),
     concat=np.concatenate,
     matmul=np.matmul,
-    maximum=np.maximum,
-    minimum=np.minimum,
     reshape=np.reshape,
     stack=np.stack,
     to_float=lambda values: np.asarray(values, dtype=np.float32),
     transpose=np.transpose,
-    truncate=np.trunc,
     where=lambda condition, a, b: np.where(condition, np.float32(a), np.float32(b)),
     zeros_like=np.zeros_like,
 )
@@ -127,7 +131,6 @@ class Network:
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the input, the hidden layers and the output."""
         inputs = len(scored_features(self.problem, self.with_pmu))
-        inputs += len(self.problem.pmu_features) if self.with_pmu else 0
         if self.problem.mask is None:
             return (inputs, *self.hidden, self.problem.decisions)
         return (inputs + 1, *self.hidden, 1)
@@ -170,28 +173,17 @@ class Network:
           candidates. Columns come last, so that every feature is a row of contiguous numbers,
           which XLA turns into vector instructions without branches.
         """
+        features = scored_features(self.problem, self.with_pmu)
         values = stack_features(inputs, self.problem, self.with_pmu, ops)
-        compressed = compress(values, unit_scales(self.problem, self.with_pmu)[:, None], ops)
-        center = self.normalisation.center[:, None]
+        compressed = compress(values, features, ops)
         inverse_scale = self.normalisation.inverse_scale[:, None]
-        encoded = ops.truncate((compressed - center) * (inverse_scale / GRID)) * GRID
-        encoded = ops.maximum(ops.minimum(encoded, ACTIVATION_LIMIT), -ACTIVATION_LIMIT)
-        parts = [encoded]
-        if self.with_pmu:
-            lowest = np.array(
-                [
-                    0.0 if feature.may_be_missing else _LOWEST_FLOAT
-                    for feature in scored_features(self.problem, self.with_pmu)
-                ],
-                np.float32,
-            )
-            present = ops.where(values >= lowest[:, None], 1.0, 0.0)
-            parts = [encoded * present, present[:, -len(self.problem.pmu_features) :]]
+        offset = _ROUNDING - self.normalisation.center[:, None] * inverse_scale
+        encoded = _limited_to_grid(compressed * inverse_scale + offset, -ACTIVATION_LIMIT, ops)
         if self.problem.mask is not None:
             is_idle = np.zeros(self.problem.decisions, np.float32)
             is_idle[self.problem.idle_decision] = 1.0
-            parts.append(ops.zeros_like(encoded[:, :1]) + is_idle)
-        return ops.concat(parts, 1)
+            encoded = ops.concat([encoded, ops.zeros_like(encoded[:, :1]) + is_idle], 1)
+        return encoded
 
     def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:
         """Scores of the decisions, float32 [rows, decisions], as if every one were admissible."""
@@ -202,9 +194,7 @@ class Network:
         activation = ops.reshape(activation, (self.layer_widths[0], -1))
         for matrix, bias in layers[:-1]:
             sums = ops.matmul(ops.transpose(activation), matrix) + bias
-            activation = ops.maximum(ops.transpose(sums), 0.0)
-            activation = ops.truncate(activation * (1.0 / GRID)) * GRID
-            activation = ops.minimum(activation, ACTIVATION_LIMIT)
+            activation = _limited_to_grid(ops.transpose(sums) + _ROUNDING, 0.0, ops)
         matrix, bias = layers[-1]
         scores = ops.matmul(ops.transpose(activation), matrix) + bias
         return ops.reshape(scores, (-1, self.problem.decisions))
@@ -229,19 +219,12 @@ def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
     return tuple(f for f in problem.all_features(with_pmu) if f.name != problem.mask)
 
 
-def unit_scales(problem: Problem, with_pmu: bool) -> FloatArray:
-    """The scored features' unit scales, float32 [features]."""
-    return np.array([f.unit_scale for f in scored_features(problem, with_pmu)], np.float32)
-
-
 def stack_features(
     inputs: Mapping[str, Tensor], problem: Problem, with_pmu: bool, ops: Any = NUMPY_OPS
 ) -> Tensor:
     """The scored features as float32 [rows, features, columns]; one column if there is no mask.
 
-    A scalar is repeated for every column. NaN becomes 1: the compiler normalises by the largest
-    column, and the weight of a live range that cannot spill is infinite, so that NaN (infinity by
-    infinity) stands for the largest.
+    A scalar is repeated for every column.
     """
     features = scored_features(problem, with_pmu)
     values = [
@@ -254,38 +237,66 @@ def stack_features(
             value + columns if feature.shape == (1,) else value
             for feature, value in zip(features, values, strict=True)
         ]
-    stacked = ops.stack(values, 1)
-    return ops.where(stacked >= _LOWEST_FLOAT, stacked, 1.0)
+    return ops.stack(values, 1)
 
 
-def compress(values: Tensor, scales: FloatArray, ops: Any = NUMPY_OPS) -> Tensor:
-    """Signed logarithm: sign(x) * log2(1 + scale * |x|), on the grid, at most 16 in magnitude.
+def compress(values: Tensor, features: Sequence[Feature], ops: Any = NUMPY_OPS) -> Tensor:
+    """Signed logarithm of each feature: sign(x) * log2(1 + unit_scale * |x|), at most 16.
 
     The logarithm is linear between powers of two: exponent and mantissa of the float's own bits.
+    A missing value has -2, a known zero 0.
+
+    Args:
+      values: float32 [..., features, columns].
     """
-    magnitude = ops.minimum(ops.abs(values) * scales, _LARGEST_MAGNITUDE) + 1.0
-    bits = ops.to_float(ops.bits(magnitude) - _BITS_OF_ONE)
-    logarithm = ops.truncate(bits * (2.0**-23 / GRID)) * GRID
-    return ops.where(values < 0.0, -logarithm, logarithm)
+
+    def column(numbers: Iterable[float]) -> FloatArray:
+        return np.array(list(numbers), np.float32)[:, None]
+
+    magnitude = values * column(f.unit_scale for f in features)
+    is_signed = any(f.signed for f in features)
+    if is_signed:
+        negative = values < column(0.0 if f.signed else _LOWEST_FLOAT for f in features)
+        magnitude = ops.where(negative, -magnitude, magnitude)
+    magnitude = _at_most(
+        magnitude,
+        column(min(f.unit_scale * f.largest, _LARGEST_MAGNITUDE) for f in features),
+        ops,
+    )
+    magnitude = _at_least(magnitude, _MISSING_MAGNITUDE, ops)
+    logarithm = ops.to_float(ops.bits(magnitude + 1.0) - _BITS_OF_ONE) * 2.0**-23
+    return ops.where(negative, -logarithm, logarithm) if is_signed else logarithm
+
+
+def _at_most(values: Tensor, limit: Any, ops: Any) -> Tensor:
+    # NaN becomes the limit.
+    return ops.where(values < limit, values, limit)
+
+
+def _at_least(values: Tensor, limit: Any, ops: Any) -> Tensor:
+    return ops.where(values > limit, values, limit)
+
+
+def _limited_to_grid(raised: Tensor, lowest: float, ops: Any) -> Tensor:
+    """What was raised by _ROUNDING, and so rounded to the grid: limited, and lowered again."""
+    raised = _at_most(raised, _ROUNDING + ACTIVATION_LIMIT, ops)
+    return _at_least(raised, _ROUNDING + lowest, ops) - _ROUNDING
 
 
 def fit_normalisation(
     inputs: Mapping[str, npt.NDArray[Any]], problem: Problem, with_pmu: bool
 ) -> Normalisation:
-    """Statistics over the rows of `inputs`: admissible columns only, missing values left out."""
-    values = stack_features(inputs, problem, with_pmu)
-    admissible = np.ones((len(values), 1), bool)
+    """Statistics over the rows of `inputs`, admissible columns only."""
+    features = scored_features(problem, with_pmu)
+    compressed = compress(stack_features(inputs, problem, with_pmu), features)
+    admissible = np.ones((len(compressed), 1), bool)
     if problem.mask is not None:
         admissible = inputs[problem.mask] > 0
-    values = np.moveaxis(values, 1, -1)[admissible]
-    compressed = compress(values, unit_scales(problem, with_pmu))
-    features = scored_features(problem, with_pmu)
+    compressed = np.moveaxis(compressed, 1, -1)[admissible]
     center = np.zeros(len(features), np.float32)
     inverse_scale = np.ones(len(features), np.float32)
     for index, feature in enumerate(features):
         column = compressed[:, index]
-        if feature.may_be_missing:
-            column = column[values[:, index] >= 0]
         if column.size == 0:
             continue
         center[index] = np.rint(column.mean(dtype=np.float64) / GRID) * GRID
@@ -293,4 +304,8 @@ def fit_normalisation(
         # A feature that hardly varies keeps its scale: magnified, its rare values would dominate.
         exponent = np.clip(np.rint(np.log2(max(deviation, 0.25))), -2, 3)
         inverse_scale[index] = 2.0**-exponent
+        if feature.may_be_missing:
+            # -2 and 0 stay within the limits, and so a missing value apart from a zero.
+            inverse_scale[index] = 2.0**-2
+            center[index] = min(center[index], ACTIVATION_LIMIT * 2.0**2 - 2.0)
     return Normalisation(center, inverse_scale)

@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from compiler_opt_perf.policies import network as network_lib
-from compiler_opt_perf.policies.network import Network, fit_normalisation, to_grid
-from compiler_opt_perf.policies.problem import PROBLEMS, Problem
+from compiler_opt_perf.policies.network import FloatArray, Network, fit_normalisation, to_grid
+from compiler_opt_perf.policies.problem import PROBLEMS, Feature, Problem
 from compiler_opt_perf.policies.testing import random_inputs, random_network
+
+
+def exact_matmul(a: FloatArray, b: FloatArray) -> FloatArray:
+    """The product, after checking that the same sums in double precision are equal."""
+    product: FloatArray = np.matmul(a, b)
+    assert product.dtype == np.float32
+    np.testing.assert_array_equal(product, np.matmul(a.astype(np.float64), b.astype(np.float64)))
+    return product
+
+
+EXACT_OPS = SimpleNamespace(**{**vars(network_lib.NUMPY_OPS), "matmul": exact_matmul})
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
 def test_decisions_do_not_depend_on_the_order_of_additions(problem: Problem) -> None:
     network = random_network(problem)
-    inputs = random_inputs(problem, rows=500)
-    weights = network.initial_weights(seed=3)
-    encoded = network.encode(inputs)
-    scores = network.scores(network.layers(weights), encoded)
-    # The same sums in double precision are exact without any doubt.
-    exact = network.scores(
-        [(m.astype(np.float64), b.astype(np.float64)) for m, b in network.layers(weights)],
-        encoded.astype(np.float64),
-    )
-    assert scores.dtype == np.float32
-    np.testing.assert_array_equal(scores, exact)
+    encoded = network.encode(random_inputs(problem, rows=500))
+    np.testing.assert_array_equal(encoded, np.rint(encoded / network_lib.GRID) * network_lib.GRID)
+    assert np.abs(encoded).max() <= network_lib.ACTIVATION_LIMIT
+    scores = network.scores(network.layers(network.initial_weights(seed=3)), encoded, EXACT_OPS)
+    assert scores.std() > 0
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
@@ -34,12 +41,7 @@ def test_sums_stay_exact_at_the_limits(problem: Problem) -> None:
         network_lib.ACTIVATION_LIMIT - network_lib.GRID,
         np.float32,
     )
-    scores = network.scores(network.layers(largest), encoded)
-    exact = network.scores(
-        [(m.astype(np.float64), b.astype(np.float64)) for m, b in network.layers(largest)],
-        encoded.astype(np.float64),
-    )
-    np.testing.assert_array_equal(scores, exact)
+    network.scores(network.layers(largest), encoded, EXACT_OPS)
 
 
 def test_too_wide_a_layer_is_refused() -> None:
@@ -71,34 +73,33 @@ def test_only_admissible_columns_are_evicted_and_ties_take_the_first() -> None:
     assert (np.take_along_axis(inputs["mask"], decisions[:, None], axis=1) == 1).all()
 
 
-def test_missing_is_not_zero() -> None:
-    problem = PROBLEMS["inline-size"]
-    network = random_network(problem)
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
+def test_missing_is_not_zero(problem: Problem) -> None:
     inputs = random_inputs(problem, rows=2)
-    name = problem.pmu_features[1].name
-    inputs[name] = np.array([-1, 0])
-    position = problem.all_features(True).index(problem.pmu_features[1])
-    present = network.layer_widths[0] - len(problem.pmu_features) + 1
-    encoded = network.encode(inputs)[:, :, 0]
-    assert encoded[0, present] == 0.0
-    assert encoded[1, present] == 1.0
-    assert encoded[0, position] == 0.0
-    assert encoded[1, position] != 0.0
+    features = network_lib.scored_features(problem, with_pmu=True)
+    for feature in problem.pmu_features:
+        # Also where nearly all values are large, so that zero is far from their mean.
+        inputs[feature.name][:] = 64
+        network = Network(problem, True, (4,), fit_normalisation(inputs, problem, with_pmu=True))
+        inputs[feature.name][:] = [[-1], [0]] if problem.mask else [-1, 0]
+        missing, zero = network.encode(inputs)[:, features.index(feature), 0]
+        assert missing < zero
 
 
 def test_compress_is_the_piecewise_linear_logarithm() -> None:
     values = np.array([0, 1, 2, 3, 7, -7, 1023, 1e12, -np.inf], np.float32)
-    compressed = network_lib.compress(values, np.ones(1, np.float32))
-    np.testing.assert_array_equal(compressed, [0, 1, 1.5, 2, 3, -3, 10, 16, -16])
+    compressed = network_lib.compress(values, [Feature("cost", "int64", (1,), signed=True)])
+    np.testing.assert_array_equal(compressed, [[0, 1, 1.5, 2, 3, -3, 10, 16, -16]])
+    values = np.array([-1, 0, 0.5, 1], np.float32)
+    feature = Feature("rate", "float32", (1,), unit_scale=2.0, may_be_missing=True)
+    np.testing.assert_array_equal(network_lib.compress(values, [feature]), [[-2, 0, 1, 1.5]])
 
 
 def test_an_infinite_spill_weight_counts_as_the_largest() -> None:
-    problem = PROBLEMS["regalloc-evict"]
-    inputs = random_inputs(problem, rows=1)
-    inputs["use_def_density"][0, :2] = [np.nan, 1.0]
-    stacked = network_lib.stack_features(inputs, problem, with_pmu=True)
-    names = [f.name for f in network_lib.scored_features(problem, True)]
-    assert stacked[0, names.index("use_def_density"), 0] == 1.0
+    values = np.array([np.nan, 1.0, 0.5], np.float32)
+    (feature,) = (f for f in PROBLEMS["regalloc-evict"].features if f.name == "use_def_density")
+    ((infinite, largest, half),) = network_lib.compress(values, [feature])
+    assert infinite == largest > half
 
 
 def test_normalisation_brings_features_to_unit_spread() -> None:

@@ -7,6 +7,7 @@ by the PMU features that the patched compiler appends when it is given a profile
 in the package reads these tables; adding a problem means adding a row to PROBLEMS.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ class Feature:
       shape: (1,) for a scalar, (1, columns) for one value a candidate.
       unit_scale: a power of two that makes the smallest difference that matters about 1; the
         networks see a logarithm of `1 + unit_scale * |value|`.
+      largest: what larger values, and NaN, count as: the compiler normalises by the largest column,
+        and the weight of a live range that cannot spill is infinite, so that NaN (infinity by
+        infinity) stands for the largest.
+      signed: the value may be negative.
       may_be_missing: the value is -1 where the profile has no data.
     """
 
@@ -35,6 +40,8 @@ class Feature:
     dtype: str
     shape: tuple[int, ...]
     unit_scale: float = 1.0
+    largest: float = math.inf
+    signed: bool = False
     may_be_missing: bool = False
 
 
@@ -122,7 +129,7 @@ def for_clang(options: Iterable[str]) -> list[str]:
 
 
 def _inline(*names: str) -> tuple[Feature, ...]:
-    return tuple(Feature(name, "int64", (1,)) for name in names)
+    return tuple(Feature(name, "int64", (1,), signed=True) for name in names)
 
 
 def _pmu_inline(*names: str) -> tuple[Feature, ...]:
@@ -136,7 +143,7 @@ def _count(name: str) -> Feature:
 def _share(name: str) -> Feature:
     # Normalised by the largest column; small shares differ by orders of magnitude (block
     # frequencies, spill weights), so that 1/4096 is told apart from 0.
-    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=4096.0)
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=4096.0, largest=1.0)
 
 
 def _pmu_share(name: str) -> Feature:

@@ -2,7 +2,7 @@
 """Warm start: a network that imitates the compiler's own decisions.
 
 Cross-entropy between the network's scores and the logged decisions, minimised by Adam. The forward
-pass is the one that runs in the compiler, rounded to its grid; gradients pass through the rounding
+pass is the one that runs in the compiler, rounded to its grid by additions, which gradients pass
 unchanged (straight-through estimator, Bengio et al. 2013): what was trained is what is used.
 """
 
@@ -94,8 +94,6 @@ def train(
     # The same seed gives the same weights, whatever the number of threads.
     tf.config.experimental.enable_op_determinism()
     ops = tensorflow_ops()
-    truncate = ops.truncate
-    ops.truncate = lambda x: x + tf.stop_gradient(truncate(x) - x)
     random = np.random.default_rng(settings.seed)
 
     encoded = network.encode(inputs)

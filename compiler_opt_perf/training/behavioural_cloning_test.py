@@ -11,8 +11,8 @@ from compiler_opt_perf.policies.testing import random_inputs, random_network
 from compiler_opt_perf.training import behavioural_cloning
 from compiler_opt_perf.training.behavioural_cloning import Settings, class_weights
 
-SETTINGS = Settings(steps=600, batch_size=128, learning_rate=0.01, label_smoothing=0.1, seed=1)
-ROWS = 3000
+SETTINGS = Settings(steps=400, batch_size=128, learning_rate=0.02, label_smoothing=0.1, seed=1)
+ROWS = 10000
 
 
 def teach(problem: Problem, inputs: dict[str, npt.NDArray[Any]]) -> IntArray:
