@@ -121,7 +121,8 @@ def main(argv: Sequence[str]) -> None:
     for number, ((commit, message), patch) in enumerate(
         zip(tree.commits(), series.patches(), strict=True), start=1
     ):
-        patches.update(patch.read_bytes())
+        # What it changes, not its message.
+        patches.update(patch.read_bytes().partition(b"\n---\n")[2])
         patterns += named_tests(message)
         subject = message.partition("\n")[0]
         tests = find_tests(patterns)
