@@ -132,8 +132,14 @@ def _inline(*names: str) -> tuple[Feature, ...]:
     return tuple(Feature(name, "int64", (1,), signed=True) for name in names)
 
 
-def _pmu_inline(*names: str) -> tuple[Feature, ...]:
-    return tuple(Feature(name, "int64", (1,), may_be_missing=True) for name in names)
+def _pmu_inline(name: str) -> Feature:
+    return Feature(name, "int64", (1,), may_be_missing=True)
+
+
+def _pmu_ppm(name: str) -> Feature:
+    # 16 of a million instructions is as little as matters: at 200 cycles each, 0.003 cycles per
+    # instruction. So a million, the largest value, stays below the networks' limit.
+    return Feature(name, "int64", (1,), unit_scale=1 / 16, may_be_missing=True)
 
 
 def _count(name: str) -> Feature:
@@ -199,12 +205,16 @@ PROBLEMS: dict[str, Problem] = {
                 "is_callee_avail_external",
                 "is_caller_avail_external",
             ),
-            pmu_features=_pmu_inline(
-                "pmu_callsite_samples_log2",
-                "pmu_callee_llc_miss_ppm",
-                "pmu_callee_mispredict_ppm",
-                "pmu_callee_icache_miss_ppm",
-                "pmu_coverage",
+            pmu_features=(
+                _pmu_inline("pmu_callsite_samples_log2"),
+                _pmu_inline("pmu_callsite_share_bp"),
+                _pmu_ppm("pmu_callee_llc_misses_ppm"),
+                _pmu_ppm("pmu_callee_mispredicts_ppm"),
+                _pmu_ppm("pmu_callee_icache_misses_ppm"),
+                _pmu_ppm("pmu_caller_icache_misses_ppm"),
+                _pmu_inline("pmu_callee_hot_lines"),
+                _pmu_inline("pmu_caller_hot_lines"),
+                _pmu_inline("pmu_coverage"),
             ),
             mask=None,
             decision="inlining_decision",

@@ -6,15 +6,29 @@ from make_models import make
 
 
 def main() -> None:
-    # Inlines callees that are known to miss the last-level cache in less than 5% of their loads.
-    miss = tf.TensorSpec([1], tf.int64, "pmu_callee_llc_miss_ppm")
+    # Inlines callees that are known to miss the last-level cache in less than 5% of their
+    # instructions.
+    misses = tf.TensorSpec([1], tf.int64, "pmu_callee_llc_misses_ppm")
     make(
         "inline-pmu",
         "inlining_decision",
-        lambda pmu_callee_llc_miss_ppm: tf.cast(
-            (pmu_callee_llc_miss_ppm >= 0) & (pmu_callee_llc_miss_ppm < 50000), tf.int64
+        lambda pmu_callee_llc_misses_ppm: tf.cast(
+            (pmu_callee_llc_misses_ppm >= 0) & (pmu_callee_llc_misses_ppm < 50000), tf.int64
         ),
-        pmu_callee_llc_miss_ppm=miss,
+        pmu_callee_llc_misses_ppm=misses,
+    )
+
+    # Inlines callees that are known to take less than two cycles an instruction.
+    cycles = tf.TensorSpec([1], tf.int64, "pmu_callee_cycles_per_instruction")
+    make(
+        "inline-extra",
+        "inlining_decision",
+        lambda pmu_callee_cycles_per_instruction: tf.cast(
+            (pmu_callee_cycles_per_instruction >= 0)
+            & (pmu_callee_cycles_per_instruction < 2_000_000),
+            tf.int64,
+        ),
+        pmu_callee_cycles_per_instruction=cycles,
     )
 
     # Evicts the live range, of those it may, that the profile knows best.
