@@ -57,6 +57,9 @@ class ReleaseModel:
       option: of `cop toolchain build`, which names the model.
       decision: the model's output, int64.
       feature_lists: what the compiler feeds without further options.
+      extra_prefixes: what the names of features begin with that -pmu-extra-features adds; the rest
+        is a rate of the profile, which only the compiler's user knows.
+      extra_tensor: what each of them is.
     """
 
     name: str
@@ -66,6 +69,12 @@ class ReleaseModel:
     option: str
     decision: str
     feature_lists: tuple[FeatureList, ...]
+    extra_prefixes: tuple[str, ...]
+    extra_tensor: Tensor
+
+    def is_extra(self, name: str) -> bool:
+        """Whether -pmu-extra-features may add a feature of this name."""
+        return any(re.fullmatch(rf"{prefix}[a-z0-9_]+", name) for prefix in self.extra_prefixes)
 
 
 _GENERATORS = "llvm/lib/Analysis/models"
@@ -87,6 +96,8 @@ INLINE_MODEL = ReleaseModel(
             Tensor("int64_t", _ELEMENTS["{1}"]),
         ),
     ),
+    extra_prefixes=("pmu_callsite_", "pmu_callee_"),
+    extra_tensor=Tensor("int64_t", _ELEMENTS["{1}"]),
 )
 EVICT_MODEL = ReleaseModel(
     name="RegAllocEvictModel",
@@ -103,6 +114,8 @@ EVICT_MODEL = ReleaseModel(
             Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
         ),
     ),
+    extra_prefixes=("pmu_",),
+    extra_tensor=Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
 )
 MODELS = (INLINE_MODEL, EVICT_MODEL)
 
@@ -150,7 +163,8 @@ def check_inputs(
     """Checks that a compiled model takes nothing but what the compiler feeds, and decides.
 
     TensorFlow drops inputs that the decision does not depend on, so that a SavedModel may have
-    others besides, for example those of a trainer.
+    others besides, for example those of a trainer. Which features -pmu-extra-features adds is known
+    when the compiler is called only; it reports then if one that the model takes is not among them.
 
     Args:
       header: text of the header that TensorFlow has generated.
@@ -170,17 +184,20 @@ def check_inputs(
             "tools/bootstrap"
         )
     for name, tensor in sorted(inputs.items()):
-        if name not in features:
+        expected = features.get(name)
+        if expected is None and model.is_extra(name):
+            expected = model.extra_tensor
+        if expected is None:
             raise ToolchainError(
                 f"{saved_model}: decides on the input '{name}', which is no feature that the "
                 f"compiler feeds to {model.name}; give {model.option} a policy trained for "
                 f"{model.problem}, or add the feature to the compiler (docs/add-a-feature.md). The "
                 f"features are: {', '.join(features)}"
             )
-        if tensor != features[name]:
+        if tensor != expected:
             raise ToolchainError(
                 f"{saved_model}: takes the input '{name}' as {tensor}, but the compiler feeds "
-                f"{features[name]} to {model.name}; give {model.option} a policy trained for "
+                f"{expected} to {model.name}; give {model.option} a policy trained for "
                 f"{model.problem} with this version of the features"
             )
     outputs = _accessors(header, "result_fetch")

@@ -98,6 +98,17 @@ def test_what_does_not_fit_is_named(
         check_inputs(header.replace(old, new), EVICT_MODEL, features, _SAVED_MODEL)
 
 
+def test_features_of_any_rate_are_known_by_their_form(headers: dict[ReleaseModel, str]) -> None:
+    header = headers[EVICT_MODEL].replace("feed_mask", "feed_pmu_tlb_miss_rate")
+    features = fed_features(_TREE, EVICT_MODEL)
+    as_float = header.replace("int64_t* arg_feed", "float* arg_feed")
+    check_inputs(as_float, EVICT_MODEL, features, _SAVED_MODEL)
+    with pytest.raises(ToolchainError, match=r"as int64_t\[33\], but .* feeds float\[33\]"):
+        check_inputs(header, EVICT_MODEL, features, _SAVED_MODEL)
+    assert INLINE_MODEL.is_extra("pmu_callsite_tlb_miss_rate")
+    assert not INLINE_MODEL.is_extra("pmu_tlb_miss_rate")
+
+
 def test_a_policy_says_what_it_is_for(tmp_path: Path) -> None:
     check_problem(tmp_path, INLINE_MODEL)
     description = tmp_path / "model.json"
