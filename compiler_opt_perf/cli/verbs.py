@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli import trace_verbs
+from compiler_opt_perf.cli import cost_verbs, trace_verbs
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -574,6 +574,7 @@ VERBS: tuple[Verb, ...] = (
         _profile_check,
     ),
     *trace_verbs.VERBS,
+    *cost_verbs.VERBS,
     Verb(
         "corpus extract",
         "Extract IR modules with their command lines, split into training and held-out ones.",

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What machine code costs, by several evaluators behind one interface.
+
+An evaluator measures or predicts a cost of object files: lower is better. Only `size` needs nothing
+else; the others replay a recorded run (docs/cost.md).
+"""
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import sha256, write_json
+
+FORMAT = "compiler-opt-perf/trace-cost"
+VERSION = 1
+
+
+class CostError(Exception):
+    """A cost that cannot be had; the message says what is missing or wrong."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What evaluators know besides the object files.
+
+    Attributes:
+      tool: llvm-trace-cost (Toolchain.trace_cost).
+      trace: block trace or window histogram of the run.
+      cpu: CPU file; the models of cycles need it.
+      profile: PMU profile manifest of the run, for `mca-pmu`.
+      threads: of the simulation; 0 for one a core.
+      cache: folder for results, which are found again by content; None to keep none.
+    """
+
+    tool: Path | None = None
+    trace: Path | None = None
+    cpu: Path | None = None
+    profile: Path | None = None
+    threads: int = 0
+    cache: Path | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some object files cost.
+
+    Attributes:
+      total: in the evaluator's unit.
+      parts: by part of the code, so that two candidates can be compared part by part: "text" for
+        the size, else functions (those of one name together).
+      report: all that llvm-trace-cost says (docs/formats.md); empty for `size`.
+    """
+
+    total: float
+    parts: Mapping[str, float]
+    report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Evaluator(Protocol):
+    """One way to tell what code costs."""
+
+    @property
+    def name(self) -> str:
+        """As in EVALUATORS."""
+
+    @property
+    def unit(self) -> str:
+        """What a cost counts."""
+
+    def cost(self, objects: Sequence[Path], context: Context) -> Cost:
+        """The cost of a candidate: object files, or one binary.
+
+        Raises:
+          CostError: the context lacks something.
+          CommandError: llvm-trace-cost refused its input; the message names the file.
+          ObjectFileError: an object file cannot be read.
+        """
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes of machine code."""
+
+    name: str = "size"
+    unit: str = "bytes"
+
+    def cost(self, objects: Sequence[Path], context: Context) -> Cost:
+        """The bytes of all executable sections; needs no context."""
+        total = float(sum(text_bytes(path) for path in objects))
+        return Cost(total, {"text": total})
+
+
+@dataclass(frozen=True)
+class TraceReplay:
+    """A model of llvm-trace-cost, which replays a recorded run with the candidate's code.
+
+    Attributes:
+      uses_cpu: the model counts cycles.
+      uses_profile: the model uses the PMU profile, where there is one.
+    """
+
+    name: str
+    unit: str
+    uses_cpu: bool = True
+    uses_profile: bool = False
+
+    def cost(self, objects: Sequence[Path], context: Context) -> Cost:
+        """Replays the run; a result that is in the cache is not computed again."""
+        command = self._command(objects, context)
+        if context.cache is None:
+            return self._read(self._run(command))
+        path = context.cache / f"{self._key(objects, context)}.json"
+        if path.is_file():
+            return self._read(json.loads(path.read_text()))
+        report = self._run(command)
+        write_json(path, report)
+        return self._read(report)
+
+    def _command(self, objects: Sequence[Path], context: Context) -> list[str | Path]:
+        if context.tool is None or context.trace is None:
+            raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
+        command: list[str | Path] = [context.tool, f"-model={self.name}", f"-trace={context.trace}"]
+        if self.uses_cpu:
+            if context.cpu is None:
+                raise CostError(f"the evaluator {self.name} needs a CPU file (cop cost calibrate)")
+            command.append(f"-cpu={context.cpu}")
+        if self.uses_profile and context.profile is not None:
+            command.append(f"-pmu-profile={context.profile}")
+        return [*command, f"-threads={context.threads}", *objects]
+
+    def _run(self, command: Sequence[str | Path]) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="cost-") as folder:
+            output = Path(folder) / "cost.json"
+            run_command([*command, "-o", output])
+            report: dict[str, Any] = json.loads(output.read_text())
+        if report.get("format") != FORMAT or report.get("version") != VERSION:
+            raise CostError(f"{command[0]}: writes another version; build the toolchain again")
+        return report
+
+    def _read(self, report: dict[str, Any]) -> Cost:
+        def of(entry: Mapping[str, Any]) -> float:
+            return float(entry["cycles"]["total"] if self.uses_cpu else entry["instructions"])
+
+        parts: dict[str, float] = {}
+        for function in report["functions"]:
+            parts[function["name"]] = parts.get(function["name"], 0.0) + of(function)
+        return Cost(of(report), parts, report)
+
+    def _key(self, objects: Sequence[Path], context: Context) -> str:
+        assert context.tool is not None
+        # The tool is large, and is replaced as a whole when it is built anew.
+        tool = context.tool.stat()
+        parts = [self.name, str(VERSION), f"{tool.st_size} {tool.st_mtime_ns}"]
+        # A profile's manifest holds the checksums of its files.
+        inputs = [context.trace]
+        inputs += [context.cpu] if self.uses_cpu else []
+        inputs += [context.profile] if self.uses_profile else []
+        parts += [sha256(path) if path else "none" for path in (*inputs, *objects)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+EVALUATORS: dict[str, Evaluator] = {
+    evaluator.name: evaluator
+    for evaluator in (
+        Size(),
+        TraceReplay("count", "instructions", uses_cpu=False),
+        TraceReplay("mca", "cycles"),
+        TraceReplay("mca-pmu", "cycles", uses_profile=True),
+    )
+}
+
+
+def describe(evaluator: Evaluator, cost: Cost, top: int) -> str:
+    """A few lines on a cost: the total, what it consists of, the costliest parts."""
+    lines = [f"{evaluator.name}: {cost.total:,.0f} {evaluator.unit}"]
+    report = cost.report
+    if report:
+        own = report["executions"]
+        lines.append(
+            f"executions of its blocks: {own:,}; instructions {report['instructions']:,.0f}"
+        )
+        for what, text in (
+            ("foreign", "of functions that the code does not have"),
+            ("unmapped", "of blocks that its functions do not have"),
+            ("changed", "of functions with other block ids than the traced ones"),
+            ("unsupported", "of instructions that the CPU's model does not know"),
+        ):
+            if executions := report.get(what, {}).get("executions", 0):
+                lines.append(f"executions {text}: {executions:,}")
+        if report["trace"]["truncated"]:
+            lines.append("the recording was cut off")
+    if "cycles" in report:
+        cycles = report["cycles"]
+        lines += [
+            f"  {part.replace('_', ' ')}: {cycles[part] / cost.total:.1%}"
+            for part in ("execution", "llc_miss", "mispredict", "front_end")
+            if cost.total
+        ]
+    costliest = sorted(cost.parts.items(), key=lambda item: (-item[1], item[0]))[:top]
+    lines += [f"{value:16,.0f}  {name}" for name, value in costliest]
+    return "\n".join(lines) + "\n"
