@@ -129,6 +129,57 @@ def _windows(values: Any, arguments: list[str]) -> None:
     )
 
 
+# cop trace synthesise, cop trace overlap
+
+
+def _define_synthesise(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "binary",
+        None,
+        "program with branch probabilities in its address map, and debug info (docs/trace.md)",
+        flag_values=values,
+        required=True,
+    )
+    flags.DEFINE_string(
+        "profile", None, "PMU profile of another build of it", flag_values=values, required=True
+    )
+    _define_output(values, "the trace, NAME.bbtrace")
+    flags.DEFINE_integer("blocks", 1_000_000, "how long", 1, flag_values=values)
+    flags.DEFINE_integer("seed", 1, "of the random choices", flag_values=values)
+
+
+def _synthesise(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.traces.statistics import Statistics
+    from compiler_opt_perf.traces.synthesis import synthesise
+
+    if arguments:
+        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
+    trace = synthesise(
+        Path(values.binary),
+        Profile.load(Path(values.profile)),
+        Path(values.output),
+        blocks=values.blocks,
+        seed=values.seed,
+    )
+    print(Statistics.of(trace).summary(), end="")
+
+
+def _define_overlap(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("length", 4, "blocks in a window", 1, flag_values=values)
+
+
+def _overlap(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.synthesis import overlap
+    from compiler_opt_perf.traces.trace_file import Trace
+    from compiler_opt_perf.traces.windows import Windows
+
+    if len(arguments) != 2:
+        raise UsageError("expected two traces of one binary")
+    windows = [Windows.count(Trace.load(Path(path)), values.length) for path in arguments]
+    print(f"{overlap(*windows):.1%} of the windows of {values.length} blocks are common")
+
+
 VERBS: tuple[Verb, ...] = (
     Verb(
         "trace show",
@@ -164,5 +215,20 @@ VERBS: tuple[Verb, ...] = (
         "trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows",
         _define_windows,
         _windows,
+    ),
+    Verb(
+        "trace synthesise",
+        "Draw a plausible trace of a program that was not traced, from a PMU profile.",
+        "trace synthesise --binary=candidate --profile=build/demo/zstd.pmu.json"
+        " --output=candidate.bbtrace --blocks=1000000",
+        _define_synthesise,
+        _synthesise,
+    ),
+    Verb(
+        "trace overlap",
+        "Tell how alike two traces of one binary are, by their windows of blocks.",
+        "trace overlap real.bbtrace drawn.bbtrace --length=4",
+        _define_overlap,
+        _overlap,
     ),
 )

@@ -71,7 +71,7 @@ def coverage(profile: Profile, code: Path) -> Coverage:
     known = {
         (stack, line)
         for name, samples in profile.samples.functions.items()
-        for stack, line, _ in _walk(name, (), samples)
+        for stack, line, _ in walk(name, (), samples)
     }
     hot = set(profile.functions)
     exact = flattened = missing = 0
@@ -97,7 +97,7 @@ def coverage(profile: Profile, code: Path) -> Coverage:
     events = profile.samples.events
     found = [[0, 0, 0] for _ in events]
     for name, samples in profile.samples.functions.items():
-        for stack, line, counts in _walk(name, (), samples):
+        for stack, line, counts in walk(name, (), samples):
             innermost = stack[1][-1].callee if stack[1] else name
             if innermost not in functions:
                 continue
@@ -111,14 +111,14 @@ def coverage(profile: Profile, code: Path) -> Coverage:
     )
 
 
-def _walk(
+def walk(
     function: str, sites: tuple[CallSite, ...], samples: FunctionSamples
 ) -> Iterator[tuple[Stack, Line, list[int]]]:
     """All lines in `samples`, with their inline stacks."""
     for line, counts in samples.lines.items():
         yield (function, sites), line, counts
     for site, inlined in samples.callees.items():
-        yield from _walk(function, (*sites, site), inlined)
+        yield from walk(function, (*sites, site), inlined)
 
 
 def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]]:

@@ -3,6 +3,7 @@
 
 import itertools
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -139,8 +140,25 @@ class _Cursor:
             shift += 7
 
 
-def read_block_table(binary: Path) -> BlockTable:
-    """Reads the address map of a linked binary.
+@dataclass(frozen=True)
+class MappedFunction:
+    """What the address map says of one function.
+
+    Attributes:
+      name: linkage name.
+      entry: link-time address.
+      blocks: address, size and id of each, in the order of the map.
+      successors: of each block, id and probability; None without -pgo-analysis-map=br-prob.
+    """
+
+    name: str
+    entry: int
+    blocks: list[tuple[int, int, int]]
+    successors: list[list[tuple[int, float]]] | None
+
+
+def read_address_map(binary: Path) -> list[MappedFunction]:
+    """The functions of a linked binary's address map; those that the linker dropped are left out.
 
     Raises:
       TraceError: it cannot be read, is not an x86-64 ELF file, or has no address map of a version
@@ -160,8 +178,8 @@ def read_block_table(binary: Path) -> BlockTable:
             for section in elf.iter_sections():
                 if isinstance(section, SymbolTableSection):
                     for symbol in section.iter_symbols():
-                        # A later, global name of the same function wins.
                         if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"]:
+                            # Of several names a global one is the function's own.
                             if symbol["st_info"]["bind"] != "STB_LOCAL":
                                 names[symbol["st_value"]] = symbol.name
                             else:
@@ -175,10 +193,15 @@ def read_block_table(binary: Path) -> BlockTable:
             f"{binary}: has no basic-block address map, which names the blocks of its code; "
             f"{_HOW_TO_BUILD}"
         )
-    rows: list[tuple[int, int, int, int]] = []
-    entries: list[int] = []
-    for data in maps:
-        _read_map(data, binary, rows, entries)
+    return [function for data in maps for function in _read_map(data, binary, names)]
+
+
+def read_block_table(binary: Path) -> BlockTable:
+    """The machine blocks of a linked binary. Raises TraceError as read_address_map."""
+    functions = read_address_map(binary)
+    rows = [
+        (*block, number) for number, function in enumerate(functions) for block in function.blocks
+    ]
     if not rows:
         raise TraceError(f"{binary}: its basic-block address map is empty; {_HOW_TO_BUILD}")
     # Stable: a block without code stays before its successor.
@@ -189,18 +212,13 @@ def read_block_table(binary: Path) -> BlockTable:
         np.array(size, np.uint32),
         np.array(block_id, np.uint32),
         np.array(function, np.uint32),
-        np.array(entries, np.uint64),
-        tuple(names.get(entry, f"0x{entry:x}") for entry in entries),
+        np.array([function.entry for function in functions], np.uint64),
+        tuple(function.name for function in functions),
     )
 
 
-def _read_map(
-    data: bytes, binary: Path, rows: list[tuple[int, int, int, int]], entries: list[int]
-) -> None:
-    """Appends (address, size, id, function) of each block, and each function's address.
-
-    Format: docs/Extensions.rst of LLVM, "SHT_LLVM_BB_ADDR_MAP Section".
-    """
+def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[MappedFunction]:
+    """Reads one section. Format: docs/Extensions.rst of LLVM, "SHT_LLVM_BB_ADDR_MAP Section"."""
     cursor = _Cursor(data)
     try:
         while not cursor.done():
@@ -210,32 +228,37 @@ def _read_map(
                     f"{binary}: basic-block address map of version {version} (features "
                     f"{feature:#x}); version {_VERSION} is known here: compile it with clang 19"
                 )
-            ids: list[int] = []
-            base = 0
-            for part in range(cursor.leb128() if feature & _RANGES else 1):
-                base = cursor.word()
-                # The linker sets the address of a function that it has dropped to 0.
-                dropped = base == 0
-                if part == 0 and not dropped:
-                    entries.append(base)
-                place = base
+            blocks: list[tuple[int, int, int]] = []
+            bases: list[int] = []
+            for _ in range(cursor.leb128() if feature & _RANGES else 1):
+                place = cursor.word()
+                bases.append(place)
                 for _ in range(cursor.leb128()):
                     block_id = cursor.leb128()
                     place += cursor.leb128()
                     size = cursor.leb128()
                     cursor.leb128()  # what kind of block it is
-                    ids.append(block_id)
-                    if not dropped:
-                        rows.append((place, size, block_id, len(entries) - 1))
+                    blocks.append((place, size, block_id))
                     place += size
             if feature & _ENTRY_COUNT:
                 cursor.leb128()
-            for _ in ids if feature & (_FREQUENCY | _PROBABILITY) else ():
+            successors = []
+            for _ in blocks if feature & (_FREQUENCY | _PROBABILITY) else ():
                 if feature & _FREQUENCY:
                     cursor.leb128()
                 if feature & _PROBABILITY:
-                    for _ in range(2 * cursor.leb128()):
-                        cursor.leb128()
+                    number = cursor.leb128()
+                    pairs = [(cursor.leb128(), cursor.leb128()) for _ in range(number)]
+                    # BranchProbability has a fixed denominator.
+                    successors.append([(target, part / 2**31) for target, part in pairs])
+            # The linker sets the address of a function that it has dropped to 0.
+            if 0 not in bases:
+                yield MappedFunction(
+                    names.get(bases[0], f"0x{bases[0]:x}"),
+                    bases[0],
+                    blocks,
+                    successors if feature & _PROBABILITY else None,
+                )
     except (IndexError, struct.error) as error:
         raise TraceError(
             f"{binary}: its basic-block address map ends in the middle of a function; build it anew"
