@@ -461,34 +461,40 @@ def _compare(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.report.comparison import compare
+    from compiler_opt_perf.report.modes import Modes
     from compiler_opt_perf.report.page import print_comparison
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     _no_arguments(arguments)
     model = _required_path(values, "model")
+    policy = None
     # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
     if (model / "model.json").exists():
-        problem = load(model).network.problem.name
+        policy = load(model)
+        problem = policy.network.problem.name
         if problem != values.problem:
             raise UsageError(f"--model={model}: a policy for {problem}, not {values.problem}")
     development = Toolchain.load(_required_path(values, "development"))
-    comparison = compare(
+    modes = Modes(
         PROBLEMS[values.problem],
-        Corpus.load(_required_path(values, "corpus")),
         release_clang=Toolchain.load(_required_path(values, "release")).clang,
         development_clang=development.clang,
         litert_library=development.litert_library,
         model=model,
+        policy=policy,
         profile=_path(values, "profile"),
-        repetitions=values.repetitions,
+    )
+    comparison = compare(
+        modes, Corpus.load(_required_path(values, "corpus")), repetitions=values.repetitions
     )
     output = _required_path(values, "output")
     write_json(output, comparison.to_json())
     print_comparison(comparison)
     total = comparison.total()
     print(
-        f"Release and development mode agree on all {total.decisions} decisions and on every "
-        f"object file. Written: {output}"
+        f"{'Release and development' if policy is None else 'Release, development and interactive'}"
+        f" mode agree on all {total.decisions} decisions and on every object file. "
+        f"Written: {output}"
     )
 
 
@@ -518,7 +524,7 @@ def _report(values: Any, arguments: list[str]) -> None:
 VERBS: tuple[Verb, ...] = (
     Verb(
         "toolchain build",
-        "Fetch LLVM's source, apply the patches, build clang, opt and llc with a set of models.",
+        "Fetch LLVM's source, apply the patches, build clang and the tools with a set of models.",
         "toolchain build --set=mine --inline_model=build/demo/inline-size/policy",
         _define_toolchain_build,
         _toolchain_build,

@@ -8,6 +8,7 @@ builds in seconds, the same way for each, and yields compile_commands.json as a 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from absl import logging
 
@@ -234,6 +235,39 @@ def program_sources(program: Program, tree: Path) -> list[Path]:
     return sources
 
 
+def compile_commands(
+    program: Program,
+    tree: Path,
+    output: Path,
+    *,
+    clang: Path,
+    flags: Sequence[str] = ("-O2", *PROFILING_FLAGS.split()),
+) -> list[dict[str, Any]]:
+    """The compilations of a program, as compile_commands.json has them; nothing is compiled.
+
+    Args:
+      tree: the unpacked source package; never written to.
+      output: receives the headers that the package's own build system would write; the commands'
+        object files lie in it.
+
+    Raises:
+      ProgramError: the tree is not this program's.
+    """
+    tree = tree.resolve()
+    objects = output.resolve() / "objects"
+    headers = output.resolve() / "generated"
+    for name, text in program.generated:
+        write_text(headers / name, text)
+    includes = [f"-I{headers}"] if program.generated else []
+    commands = []
+    for source in program_sources(program, tree):
+        target = objects / source.with_suffix(".o")
+        argv = [str(clang), *flags, *program.flags, *includes, "-w"]
+        argv += ["-c", str(source), "-o", str(target)]
+        commands.append({"directory": str(tree), "file": str(source), "arguments": argv})
+    return commands
+
+
 def build_program(
     program: Program,
     tree: Path,
@@ -253,21 +287,10 @@ def build_program(
       ProgramError: the tree is not this program's.
       CommandError: the compiler's own error.
     """
-    tree = tree.resolve()
-    objects = output.resolve() / "objects"
-    headers = output.resolve() / "generated"
-    for name, text in program.generated:
-        write_text(headers / name, text)
-    commands = []
-    jobs = []
-    for source in program_sources(program, tree):
-        target = objects / source.with_suffix(".o")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        includes = [f"-I{headers}"] if program.generated else []
-        argv = [str(clang), *flags, *program.flags, *includes, "-w"]
-        argv += ["-c", str(source), "-o", str(target)]
-        commands.append({"directory": str(tree), "file": str(source), "arguments": argv})
-        jobs.append(_Compilation(tuple(argv), tree))
+    commands = compile_commands(program, tree, output, clang=clang, flags=flags)
+    jobs = [_Compilation(tuple(c["arguments"]), Path(c["directory"])) for c in commands]
+    for job in jobs:
+        Path(job.argv[-1]).parent.mkdir(parents=True, exist_ok=True)
     with Pool(workers) as pool:
         for outcome in pool.map(_compile, jobs, label=f"building {program.name}"):
             outcome.get()

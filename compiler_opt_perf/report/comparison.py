@@ -2,9 +2,8 @@
 """Compares a policy with the compiler's default on modules that it was not trained on.
 
 Each module is compiled by the release-mode compiler with and without the policy, and once more in
-development mode with the same policy as a `.tflite` file. Release and development mode must take
-the same decisions and give the same object file, bit by bit: a difference is an error, because
-training judges policies in one mode and users run them in the other.
+development and in interactive mode with the same policy: that these agree is checked by the way
+(see `modes`).
 """
 
 import statistics
@@ -18,18 +17,17 @@ from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.policies.problem import Problem, for_clang
-from compiler_opt_perf.report.remarks import Decision, count_pmu, read_decisions, remark_options
+from compiler_opt_perf.policies.problem import for_clang
+from compiler_opt_perf.report.modes import TIMEOUT_S, Modes
+from compiler_opt_perf.report.remarks import count_pmu
 from compiler_opt_perf.training.log import read_log
 
 FORMAT = "compiler-opt-perf/comparison"
 VERSION = 1
 
-_TIMEOUT_S = 300.0
-
 
 class ComparisonError(Exception):
-    """Release and development mode disagree, or a compilation is not deterministic."""
+    """A compilation is not deterministic."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,7 @@ class ModuleComparison:
 @dataclass(frozen=True)
 class _Job:
     module: Module
-    problem: Problem
-    release_clang: Path
-    development_clang: Path
-    litert_library: Path
-    model: Path
-    profile: Path | None
+    modes: Modes
 
 
 @dataclass(frozen=True)
@@ -89,19 +82,10 @@ def ratio(policy: float | None, default: float | None) -> float | None:
     return policy / default
 
 
-def first_difference(release: Sequence[Decision], development: Sequence[Decision]) -> str | None:
-    """Says where two lists of decisions part; None when they are equal."""
-    for index, (left, right) in enumerate(zip(release, development, strict=False)):
-        if left != right:
-            return f"decision {index}: release {left}, development {right}"
-    if len(release) != len(development):
-        return f"{len(release)} decisions in release mode, {len(development)} in development mode"
-    return None
-
-
 def _compare_module(job: _Job) -> ModuleComparison:
-    problem, module = job.problem, job.module
-    release = for_clang(problem.release_options(profile=job.profile))
+    modes, module = job.modes, job.module
+    problem = modes.problem
+    release = for_clang(problem.release_options(profile=modes.profile))
     with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
         scratch = Path(folder)
 
@@ -109,41 +93,22 @@ def _compare_module(job: _Job) -> ModuleComparison:
             target = scratch / name
             run_command(
                 module.compile_command(clang, target, options),
-                timeout_s=_TIMEOUT_S,
-                env={"LLVM_LITERT_LIBRARY": str(job.litert_library)},
+                timeout_s=TIMEOUT_S,
+                env={"LLVM_LITERT_LIBRARY": str(modes.litert_library)},
             )
             return target
 
         def score(options: Sequence[str], log: Path) -> float | None:
             if not problem.score_in_log:
                 return None
-            compile_to("log.o", job.development_clang, options)
+            compile_to("log.o", modes.development_clang, options)
             return sum(read_log(log).last_rewards().values())
 
-        release_remarks, development_remarks = (
-            scratch / "release.yaml",
-            scratch / "development.yaml",
-        )
         policy_log, default_log = scratch / "policy.log", scratch / "default.log"
-        in_release = compile_to(
-            "release.o", job.release_clang, [*release, *remark_options(problem, release_remarks)]
-        )
-        development = for_clang(problem.development_options(model=job.model, profile=job.profile))
-        in_development = compile_to(
-            "development.o",
-            job.development_clang,
-            [*development, *remark_options(problem, development_remarks)],
-        )
-        decisions = read_decisions(release_remarks, problem)
-        difference = first_difference(decisions, read_decisions(development_remarks, problem))
-        if difference:
-            raise ComparisonError(f"{module.name}: {difference}")
-        image = in_release.read_bytes()
-        if image != in_development.read_bytes():
-            raise ComparisonError(f"{module.name}: release and development mode objects differ")
+        image, decisions = modes.compile(module, scratch)
 
-        default_object = compile_to("default.o", job.release_clang, [])
-        policy_object = compile_to("policy.o", job.release_clang, release)
+        default_object = compile_to("default.o", modes.release_clang, [])
+        policy_object = compile_to("policy.o", modes.release_clang, release)
         if policy_object.read_bytes() != image:
             raise ComparisonError(f"{module.name}: compiling it again gave another object")
 
@@ -158,7 +123,7 @@ def _compare_module(job: _Job) -> ModuleComparison:
             score_policy=score(
                 for_clang(
                     problem.development_options(
-                        model=job.model, log=policy_log, profile=job.profile
+                        model=modes.model, log=policy_log, profile=modes.profile
                     )
                 ),
                 policy_log,
@@ -179,7 +144,7 @@ def _time_module(job: _TimingJob) -> tuple[float, float]:
         for _ in range(job.repetitions):
             for options, times in zip(((), job.options), seconds, strict=True):
                 command = job.module.compile_command(job.clang, Path(folder) / "a.o", options)
-                times.append(run_command(command, timeout_s=_TIMEOUT_S).seconds)
+                times.append(run_command(command, timeout_s=TIMEOUT_S).seconds)
     return statistics.median(seconds[0]), statistics.median(seconds[1])
 
 
@@ -231,37 +196,25 @@ class Comparison:
 
 
 def compare(
-    problem: Problem,
-    corpus: Corpus,
-    *,
-    release_clang: Path,
-    development_clang: Path,
-    litert_library: Path,
-    model: Path,
-    profile: Path | None,
-    repetitions: int = 3,
-    workers: int | None = None,
+    modes: Modes, corpus: Corpus, *, repetitions: int = 3, workers: int | None = None
 ) -> Comparison:
     """Compiles every module of `corpus` in all modes.
 
     Args:
-      release_clang: the clang into which the policy is compiled.
-      development_clang: a patched clang; may be the same.
-      litert_library: development mode's evaluator.
-      model: directory of the same policy as `.tflite`.
-      profile: PMU profile manifest given to both modes; None for a policy without PMU features.
+      modes: the policy and the compilers.
       repetitions: timed compilations for each policy, interleaved.
 
     Raises:
-      ComparisonError: the modes disagree.
+      ModesError: the modes disagree.
+      ComparisonError: a compilation is not deterministic.
       CommandError: a compilation failed; it says how to reproduce it.
     """
-    jobs = [
-        _Job(module, problem, release_clang, development_clang, litert_library, model, profile)
-        for module in corpus.modules
+    problem = modes.problem
+    jobs = [_Job(module, modes) for module in corpus.modules]
+    options = tuple(for_clang(problem.release_options(profile=modes.profile)))
+    timings = [
+        _TimingJob(module, modes.release_clang, options, repetitions) for module in corpus.modules
     ]
-    options = tuple(for_clang(problem.release_options(profile=profile)))
-    timings = [_TimingJob(module, release_clang, options, repetitions) for module in corpus.modules]
     with Pool(workers) as pool:
         outcomes = pool.map(_compare_module, jobs, label=f"comparing on {len(jobs)} modules")
         rows = [outcome.get() for outcome in outcomes]

@@ -13,7 +13,8 @@ from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.policies.export import convert_to_tflite
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.report.comparison import Comparison, ComparisonError, compare, ratio
+from compiler_opt_perf.report.comparison import Comparison, compare, ratio
+from compiler_opt_perf.report.modes import Modes, ModesError
 from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -47,17 +48,16 @@ def model(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pat
 
 
 def _compare(corpus: Corpus, toolchain: Toolchain, model: Path) -> Comparison:
-    return compare(
+    modes = Modes(
         EVICT,
-        corpus,
         release_clang=toolchain.clang,
         development_clang=toolchain.clang,
         litert_library=toolchain.litert_library,
         model=model,
+        policy=None,
         profile=None,
-        repetitions=1,
-        workers=2,
     )
+    return compare(modes, corpus, repetitions=1, workers=2)
 
 
 def test_both_modes_agree_and_every_column_is_filled(
@@ -82,7 +82,7 @@ def test_another_policy_in_development_mode_is_an_error(
     corpus: Corpus, toolchain: Toolchain, repo_root: Path
 ) -> None:
     other = repo_root / "lit_tests" / "Inputs" / "evict-last"
-    with pytest.raises(ComparisonError, match=r"lua/\w+: .*release"):
+    with pytest.raises(ModesError, match=r"lua/\w+: .*release"):
         _compare(corpus, toolchain, other)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.report.comparison import first_difference
+from compiler_opt_perf.report.modes import first_difference
 from compiler_opt_perf.report.remarks import Decision, RemarksError, count_pmu, read_decisions
 
 INLINE = PROBLEMS["inline-size"]
@@ -73,6 +73,8 @@ def test_damage_is_named(tmp_path: Path, old: str, new: str, message: str) -> No
 def test_first_difference_says_where() -> None:
     one = Decision("f", "g", 1, 0, "exact")
     other = Decision("f", "g", 0, 0, "exact")
-    assert first_difference([one], [one]) is None
-    assert "decision 1: release" in str(first_difference([one, one], [one, other]))
-    assert "2 decisions in release mode, 1 in" in str(first_difference([one, one], [one]))
+    assert first_difference([one], [one], "other") is None
+    assert "decision 1: release" in str(first_difference([one, one], [one, other], "other"))
+    assert "2 decisions in release mode, 1 in other" in str(
+        first_difference([one, one], [one], "other")
+    )

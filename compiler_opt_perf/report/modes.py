@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiles a module with one policy in each of the compiler's three modes, which must not matter.
+
+Training judges a policy in development mode, users run it in release mode, and interactive mode has
+it in Python. They must take the same decisions and give the same object file, bit by bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.policies.export import Policy
+from compiler_opt_perf.policies.interactive import InteractiveHost, policy_decisions
+from compiler_opt_perf.policies.problem import Problem, for_clang
+from compiler_opt_perf.report.remarks import Decision, read_decisions, remark_options
+
+TIMEOUT_S = 300.0
+
+
+class ModesError(Exception):
+    """Two modes decide otherwise, or write different object files."""
+
+
+@dataclass(frozen=True)
+class Modes:
+    """A policy in the forms that the modes need, and the compilers that take them.
+
+    Attributes:
+      problem: what it decides.
+      release_clang: the clang into which the policy is compiled.
+      development_clang: a patched clang; may be the same.
+      litert_library: development mode's evaluator.
+      model: directory of the policy as `.tflite`.
+      policy: the same to be evaluated in Python; None leaves interactive mode out.
+      profile: PMU profile manifest given in all modes, or None.
+    """
+
+    problem: Problem
+    release_clang: Path
+    development_clang: Path
+    litert_library: Path
+    model: Path
+    policy: Policy | None
+    profile: Path | None
+
+    def compile(self, module: Module, folder: Path) -> tuple[bytes, list[Decision]]:
+        """Compiles in each mode; leaves `<mode>.o` and `<mode>.yaml` (remarks) in `folder`.
+
+        Returns:
+          The object file's bytes and the decisions, which are the same in all modes.
+
+        Raises:
+          ModesError: they are not; names the module and the first difference.
+          CommandError: a compilation failed.
+        """
+        self._release(module, folder)
+        self._development(module, folder)
+        others = ["development"]
+        if self.policy is not None:
+            self._interactive(module, folder, self.policy)
+            others.append("interactive")
+        decisions = read_decisions(folder / "release.yaml", self.problem)
+        image = (folder / "release.o").read_bytes()
+        for mode in others:
+            if not _same(folder / "release.yaml", folder / f"{mode}.yaml"):
+                read = read_decisions(folder / f"{mode}.yaml", self.problem)
+                difference = first_difference(decisions, read, mode)
+                if difference:
+                    raise ModesError(f"{module.name}: {difference}")
+            if (folder / f"{mode}.o").read_bytes() != image:
+                raise ModesError(f"{module.name}: release and {mode} mode objects differ")
+        return image, decisions
+
+    def _command(self, mode: str, module: Module, folder: Path, options: list[str]) -> list[str]:
+        clang = self.release_clang if mode == "release" else self.development_clang
+        remarks = remark_options(self.problem, folder / f"{mode}.yaml")
+        return module.compile_command(clang, folder / f"{mode}.o", [*for_clang(options), *remarks])
+
+    def _release(self, module: Module, folder: Path) -> None:
+        options = self.problem.release_options(profile=self.profile)
+        run_command(self._command("release", module, folder, options), timeout_s=TIMEOUT_S)
+
+    def _development(self, module: Module, folder: Path) -> None:
+        options = self.problem.development_options(model=self.model, profile=self.profile)
+        run_command(
+            self._command("development", module, folder, options),
+            timeout_s=TIMEOUT_S,
+            env={"LLVM_LITERT_LIBRARY": str(self.litert_library)},
+        )
+
+    def _interactive(self, module: Module, folder: Path, policy: Policy) -> None:
+        with InteractiveHost(self.problem, policy_decisions(policy)) as host:
+            options = self.problem.interactive_options(host.channel, profile=self.profile)
+            command = self._command("interactive", module, folder, options)
+            host.run(command, timeout_s=TIMEOUT_S)
+
+
+def first_difference(
+    release: Sequence[Decision], other: Sequence[Decision], mode: str
+) -> str | None:
+    """Says where the decisions of release mode and of `mode` part; None when they are equal."""
+    for index, (left, right) in enumerate(zip(release, other, strict=False)):
+        if left != right:
+            return f"decision {index}: release {left}, {mode} {right}"
+    if len(release) != len(other):
+        return f"{len(release)} decisions in release mode, {len(other)} in {mode} mode"
+    return None
+
+
+def _same(left: Path, right: Path) -> bool:
+    return left.read_bytes() == right.read_bytes()
