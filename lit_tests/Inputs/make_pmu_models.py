@@ -43,6 +43,18 @@ def main() -> None:
         pmu_coverage=tf.TensorSpec([1, 33], tf.float32, "pmu_coverage"),
     )
 
+    # Evicts the live range of those it may that misses the TLB most, in a profile that counts that.
+    def worst_rate(mask: tf.Tensor, pmu_tlb_miss_rate: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(tf.cast(mask[0], tf.float32) * (2.0 + pmu_tlb_miss_rate[0]))
+
+    make(
+        "evict-extra",
+        "index_to_evict",
+        worst_rate,
+        mask=tf.TensorSpec([1, 33], tf.int64, "mask"),
+        pmu_tlb_miss_rate=tf.TensorSpec([1, 33], tf.float32, "pmu_tlb_miss_rate"),
+    )
+
 
 if __name__ == "__main__":
     main()
