@@ -255,11 +255,20 @@ def _finish(
             "with an RPATH loads a library from there.)"
         )
     with _stage("looking at the executed functions"):
-        sizes = executed_functions(binary, counts.at.keys())
-        add_hot_code(counts, sizes)
-        counts.add_unexecuted(sizes)
+        functions = executed_functions(binary, counts.at.keys())
+        add_hot_code(counts, {a: size for sizes in functions for a, size in sizes.items()})
     with _stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
+        # The rest of each function, where it has debug info.
+        rest = [
+            address
+            for sizes in functions
+            if not symbols.locations.keys().isdisjoint(sizes)
+            for address in sizes
+            if address not in counts.at
+        ]
+        if counts.add_unexecuted(rest):
+            symbolize(binary, rest, symbols)
     with _stage(f"writing {len(counts.events)} sample profiles"):
         manifest = _write(output_manifest, program, collector, counts, symbols, text, directory)
     _log_figures(manifest, sum(counts.at[address][0] for address in symbols.undescribed))

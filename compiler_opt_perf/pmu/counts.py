@@ -36,15 +36,18 @@ class Counts:
         self.periods = self.periods or [1] * len(self.events)
         self.precise = self.precise or [True] * len(self.events)
 
-    def add_unexecuted(self, addresses: Iterable[int]) -> None:
-        """Gives zeros to those of `addresses` that have no counts, if each execution was counted.
+    def add_unexecuted(self, addresses: Iterable[int]) -> bool:
+        """Gives zeros to `addresses`, which have no counts, if each execution was counted.
 
         The profile then says of their lines that they were not executed; about other lines it says
-        nothing. Where samples were taken, nothing is known of an instruction without one.
+        nothing. Where samples were taken, nothing is known of an instruction without one: nothing
+        is added then, and False returned.
         """
-        if set(self.periods) == {1}:
+        counted = set(self.periods) == {1}
+        if counted:
             for address in addresses:
-                self.at.setdefault(address, [0] * len(self.events))
+                self.at[address] = [0] * len(self.events)
+        return counted
 
     def totals(self) -> list[int]:
         """For each event, the counts in the binary."""

@@ -123,18 +123,21 @@ def disassemble(binary: Path) -> Disassembly:
     addresses: list[int] = []
     kinds: list[Kind] = []
     leaders: set[int] = set()
-    after_branch = False
-    for address, text, after_label in _listing(binary):
-        kind = kind_of(text)
-        if after_label or after_branch:
-            leaders.add(address)
-        addresses.append(address)
-        kinds.append(kind)
-        after_branch = bool(kind & Kind.BRANCH)
-        if after_branch and not kind & Kind.INDIRECT:
-            target = _TARGET.search(text)
-            if target is not None:
-                leaders.add(int(target[1], 16))
+    for function in _functions(binary):
+        leaders.add(_address(function[0]))
+        after_branch = False
+        for line in function:
+            address, text = _address(line), line.partition(":")[2].strip()
+            kind = kind_of(text)
+            if after_branch:
+                leaders.add(address)
+            addresses.append(address)
+            kinds.append(kind)
+            after_branch = bool(kind & Kind.BRANCH)
+            if after_branch and not kind & Kind.INDIRECT:
+                target = _TARGET.search(text)
+                if target is not None:
+                    leaders.add(int(target[1], 16))
     order = sorted(range(len(addresses)), key=addresses.__getitem__)
     addresses = [addresses[i] for i in order]
     kinds = [kinds[i] for i in order]
@@ -142,57 +145,64 @@ def disassemble(binary: Path) -> Disassembly:
     return Disassembly(addresses, kinds, blocks)
 
 
-def executed_functions(binary: Path, executed: Set[int]) -> dict[int, int]:
-    """The instructions of all functions that hold one of the addresses `executed`.
+def executed_functions(binary: Path, executed: Set[int]) -> list[dict[int, int]]:
+    """The functions of `binary` that hold one of the addresses `executed`.
 
     Returns:
-      By address, ascending within a function, the size of each in bytes.
+      For each function, by address the size of each of its instructions in bytes.
 
     Raises as `disassemble`.
     """
-    sizes: dict[int, int] = {}
-    function: list[int] = []
+    found: list[dict[int, int]] = []
+    wanted = sorted(executed)
+    last = -1
+    for function in _functions(binary):
+        begin = _address(function[0])
+        if found and last in found[-1] and begin > last:
+            found[-1][last] = min(begin - last, _LONGEST_INSTRUCTION)
+        last = _address(function[-1])
+        # Most functions of a large program do not run: they are not looked into.
+        place = bisect.bisect_left(wanted, begin)
+        if place < len(wanted) and wanted[place] <= last:
+            addresses = [_address(line) for line in function]
+            sizes = {here: after - here for here, after in itertools.pairwise(addresses)}
+            # Until it is known what follows; at the end of a section nothing does.
+            sizes[last] = _LONGEST_INSTRUCTION
+            found.append(sizes)
+    return found
 
-    def close(end: int | None) -> None:
-        """Keeps `function` if it was executed; it ends at `end`, unknown for a section's last."""
-        if executed.isdisjoint(function):
-            return
-        following = [*function[1:], function[-1] + _LONGEST_INSTRUCTION if end is None else end]
-        for address, after in zip(function, following, strict=True):
-            sizes[address] = min(after - address, _LONGEST_INSTRUCTION)
 
-    for address, _, begins in _listing(binary):
-        if begins:
-            close(address if function and address > function[-1] else None)
-            function.clear()
-        function.append(address)
-    close(None)
-    return sizes
-
-
-def _listing(binary: Path) -> Iterator[tuple[int, str, bool]]:
-    """Each instruction's address and text, and whether a function or section begins with it."""
+def _functions(binary: Path) -> Iterator[list[str]]:
+    """The disassembler's lines, one an instruction, of each function or other labelled part."""
     found_any = False
+    function: list[str] = []
     with tempfile.TemporaryFile("w+") as messages:
         command = [str(stock_tool("llvm-objdump")), "-d", "--no-show-raw-insn", str(binary)]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=messages, text=True, errors="replace"
         ) as process:
             assert process.stdout is not None
-            after_label = True
             for line in process.stdout:
-                found = _INSTRUCTION.match(line)
-                if found is not None:
-                    found_any = True
-                    yield int(found[1], 16), found[2], after_label
-                    after_label = False
-                elif line.startswith("Disassembly") or line.endswith(">:\n"):
-                    after_label = True
+                # Not all that is indented is an instruction: long comments have lines of their own.
+                if (line[0] == " " and ":" in line[:18]) or _INSTRUCTION.match(line):
+                    function.append(line)
+                elif line.endswith(">:\n") or line.startswith("Disassembly"):
+                    if function:
+                        found_any = True
+                        yield function
+                        function = []
                 elif "file format" in line and "elf64-x86-64" not in line:
                     process.kill()
                     raise PmuError(f"{binary}: not an x86-64 binary: {line.strip()}")
+        if function:
+            found_any = True
+            yield function
         if process.returncode or not found_any:
             messages.seek(0)
             raise PmuError(
                 f"{binary}: llvm-objdump found no instructions: {messages.read().strip()[-300:]}"
             )
+
+
+def _address(line: str) -> int:
+    return int(line.partition(":")[0], 16)

@@ -46,7 +46,8 @@ def test_fewest_instructions(executions: dict[int, int], hot: set[int]) -> None:
 def test_sizes_are_those_of_the_encoding(
     workload: Path, encoded: dict[int, tuple[int, str]]
 ) -> None:
-    sizes = executed_functions(workload, set(encoded))
+    functions = executed_functions(workload, set(encoded))
+    sizes = {address: size for function in functions for address, size in function.items()}
     assert sizes.keys() == encoded.keys()
     differing = {address for address, size in sizes.items() if size != encoded[address][0]}
     # The last instruction of a section ends where nothing tells: .init, .plt, .text, .fini ...
@@ -58,10 +59,10 @@ def test_only_functions_that_were_executed(
 ) -> None:
     locations = symbolize(workload, encoded).locations
     mine = [a for a in encoded if a in locations and locations[a].function == "chase"]
-    found = executed_functions(workload, {mine[3]})
+    (found,) = executed_functions(workload, {mine[3]})
     assert set(mine) <= found.keys()
     assert {locations[a].function for a in found if a in locations} == {"chase"}
-    assert executed_functions(workload, {0}) == {}
+    assert executed_functions(workload, {0}) == []
 
 
 def test_hot_loop_has_the_bytes_of_its_instructions(

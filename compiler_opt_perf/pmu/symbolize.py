@@ -141,16 +141,19 @@ def _location(frames: list[dict[str, Any]]) -> Location | None:
     return Location(names[-1], call_sites, *places[0])
 
 
-def symbolize(binary: Path, addresses: Iterable[int]) -> Symbols:
+def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = None) -> Symbols:
     """Finds the source location of each of `addresses`, link-time addresses in `binary`.
 
     Each address is resolved once, all by one llvm-symbolizer.
+
+    Args:
+      known: symbols of other addresses, which these are added to; there may be none then.
 
     Raises:
       PmuError: llvm-symbolizer failed, or none of the addresses has a location.
     """
     wanted = sorted(set(addresses))
-    symbols = Symbols({}, {})
+    symbols = known or Symbols({}, {})
     # Equal locations share one object: there are many more instructions than lines.
     shared: dict[Any, Any] = {}
     command = [
