@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.training.log import read_log
 
@@ -46,6 +47,24 @@ REWARDS: dict[str, Reward] = {
         Reward("RegAllocScore", adds_up=False, measure=_regalloc_score),
     )
 }
+
+
+def evaluator_reward(evaluator: str, context: Context) -> Reward:
+    """An evaluator's cost of the object file, function by function (docs/cost.md).
+
+    Instructions, cycles and bytes add up over the modules of one program. A function that only one
+    of two compilations has is compared with nothing, as for every reward.
+
+    Args:
+      evaluator: name, one of EVALUATORS.
+      context: the recorded run of the program that the modules belong to.
+    """
+    chosen = EVALUATORS[evaluator]
+
+    def measure(object_file: Path) -> Costs:
+        return chosen.cost([object_file], context).parts
+
+    return Reward(f"{chosen.name} {chosen.unit}", adds_up=True, measure=measure)
 
 
 def gain(default: Costs, policy: Costs) -> float:
