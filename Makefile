@@ -5,7 +5,8 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check bench-collect bench-inference bench-trace bench-series bench-upstream \
+.PHONY: help bootstrap build demo check bench-collect bench-compile bench-inference \
+  bench-trace bench-series bench-upstream \
   lint clean
 
 help: ## list the targets
@@ -29,6 +30,10 @@ bench-inference: bootstrap ## time and instructions of one decision: POLICY=fold
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
 	@$(PYTHON) tools/bench_collect.py
+
+bench-compile: bootstrap ## what a 10 MB profile costs a compilation, after bench-collect; hours
+	@$(COP) toolchain build --set=mock
+	@$(PYTHON) tools/bench_compile.py
 
 bench-series: bootstrap ## build and test every prefix of the patch series, about an hour
 	@$(COP) toolchain build --set=mock

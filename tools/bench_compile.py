@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Measures what a large PMU profile costs a compilation at -O2.
+
+    build/venv/bin/python tools/bench_compile.py [--output=build/bench-compile] [--only=lvm]
+
+Each module is compiled with both policies in release mode: without a profile, with a profile of 10
+MB, and, where --reference names a clang of the series without its PMU patches, with that one.
+Instructions are counted by QEMU's user mode, times are processor times; both are given as ratios to
+the compilation without a profile. Instructions do not depend on the machine's load.
+
+The profile holds those of real programs, as tools/bench_collect.py leaves them, and copies of them
+under other names, as many as the size needs. So the modules of those programs find their data, and
+the rest is what else a program of that size has.
+"""
+
+import dataclasses
+import json
+import re
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags, logging
+
+from compiler_opt_perf.corpus.programs import PROGRAMS, Program
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import write_json, write_text
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.pmu.manifest import SUFFIX, Manifest
+from compiler_opt_perf.pmu.sample_profile import convert_to_binary, convert_to_text
+from compiler_opt_perf.pmu.store import save_profile
+from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.source import debian_source
+
+_PROFILE_BYTES = 10_000_000
+_TIMED_RUNS = 3
+_TIMEOUT_S = 3600.0
+
+# Sources by program; LLVM's own are those of the patched tree, relative to llvm/lib.
+_SOURCES = {
+    "zstd": (
+        "lib/compress/zstd_compress.c",
+        "lib/compress/zstd_lazy.c",
+        "lib/compress/zstd_opt.c",
+        "lib/decompress/huf_decompress.c",
+    ),
+    "lua": ("src/lvm.c", "src/lparser.c"),
+    "bzip2": ("compress.c",),
+    "tcc": ("tccgen.c",),
+    "minisat": ("minisat/core/Solver.cc",),
+    "mujs": ("jsrun.c",),
+}
+_LLVM_SOURCES = ("CodeGen/MLRegAllocEvictAdvisor.cpp", "IR/AsmWriter.cpp")
+
+_PROFILES = flags.DEFINE_string(
+    "profiles",
+    str(BUILD / "bench-collect"),
+    "folder of profiles, of bench_collect.py",
+    short_name="p",
+)
+_OUTPUT = flags.DEFINE_string("output", str(BUILD / "bench-compile"), "folder for the results")
+_ONLY = flags.DEFINE_list("only", [], "names of modules; all by default")
+_SET = flags.DEFINE_string("set", "mock", "model set of the compiler to measure")
+_REFERENCE = flags.DEFINE_string("reference", None, "clang built without the PMU patches")
+
+_RELEASE_MODE = (
+    *("-mllvm", "-enable-ml-inliner=release"),
+    *("-mllvm", "-regalloc-enable-advisor=release"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A preprocessed source file, and the flags that its code depends on."""
+
+    name: str
+    source: Path
+    flags: tuple[str, ...]
+
+
+def large_profile(folder: Path, output: Path) -> Path:
+    """Merges the profiles in `folder`, with copies under other names, to 10 MB of files."""
+    manifests = [Manifest.load(path) for path in sorted(folder.glob("*" + SUFFIX))]
+    if not manifests:
+        raise app.UsageError(
+            f"{folder}: no profiles; run make bench-collect first, or give --profiles"
+        )
+    size = sum(record.bytes for one in manifests for _, record in one.files())
+    first = manifests[0]
+    copies = -(-_PROFILE_BYTES // size)
+
+    with tempfile.TemporaryDirectory(prefix="bench-compile-") as scratch:
+        text, copied = Path(scratch) / "text", Path(scratch) / "copied"
+
+        def write(number: int, path: Path) -> None:
+            name = first.events[number].name
+            with copied.open("w") as stream:
+                for manifest in manifests:
+                    convert_to_text(manifest.file(manifest.event(name)), text)
+                    lines = text.read_text()
+                    for copy in range(copies):
+                        stream.write(renamed(lines, f"copy{copy}_") if copy else lines)
+            convert_to_binary(copied, path)
+
+        manifest = save_profile(
+            output / f"large{SUFFIX}", first.program, first.collector, first.events, {}, write
+        )
+    logging.info(
+        "%s: %d bytes, %d times the profiles of %s",
+        manifest.path,
+        sum(record.bytes for _, record in manifest.files()),
+        copies,
+        ", ".join(one.program.path for one in manifests),
+    )
+    return manifest.path
+
+
+def renamed(text: str, prefix: str) -> str:
+    """A sample profile in text form with `prefix` before each function's name."""
+    nested = re.sub(r"^( +[\d.]+: )(?=\D.*:\d+$)", rf"\g<1>{prefix}", text, flags=re.MULTILINE)
+    return re.sub(r"^(?=[^\s#!])", prefix, nested, flags=re.MULTILINE)
+
+
+def modules(folder: Path) -> list[Module]:
+    """Preprocesses all sources."""
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs: list[tuple[str, Path, list[str]]] = []
+    for name, sources in _SOURCES.items():
+        program: Program = PROGRAMS[name]
+        for header, text in program.generated:
+            write_text(folder / name / header, text)
+        tree = debian_source(program.source_package)
+        own = [f"-I{(folder / name).resolve()}", *program.flags]
+        jobs += [(Path(source).stem, tree / source, own) for source in sources]
+    llvm = BUILD / "llvm-19.1.7"
+    database = json.loads(run_command(["ninja", "-C", BUILD / "overlay", "-t", "compdb"]).stdout)
+    words = next(
+        shlex.split(entry["command"]) for entry in database if "-MD" in entry["command"].split()
+    )
+    start = next(index for index, word in enumerate(words) if word.startswith("-"))
+    shared = words[start : words.index("-MD")]
+    jobs += [(Path(s).stem, llvm / "llvm" / "lib" / s, shared) for s in _LLVM_SOURCES]
+
+    result = []
+    for name, source, options in jobs:
+        if _ONLY.value and name not in _ONLY.value:
+            continue
+        cxx = source.suffix != ".c"
+        output = folder / f"{name}{'.ii' if cxx else '.i'}"
+        clang = stock_tool("clang++" if cxx else "clang")
+        tree = source
+        while tree.parent not in (BUILD / "sources", BUILD) and tree != tree.parent:
+            tree = tree.parent
+        run_command([clang, "-E", *options, source, "-o", output], cwd=tree, timeout_s=300)
+        kept = [word for word in options if word.startswith(("-std=", "-f"))]
+        result.append(Module(name, output, tuple(kept)))
+    return result
+
+
+def compile_once(
+    clang: Path, module: Module, extra: Sequence[str], plugin: Path, folder: Path
+) -> tuple[int, float]:
+    """Instructions, and the median processor time in seconds, of one compilation."""
+    argv: list[str | Path] = [
+        clang,
+        "-O2",
+        "-w",
+        *module.flags,
+        *PROFILING_FLAGS.split(),
+        *_RELEASE_MODE,
+        *extra,
+    ]
+    argv += ["-c", module.source, "-o", folder / "out.o"]
+    count = folder / "count"
+    run_command(["qemu-x86_64", "-plugin", f"{plugin},output={count}", *argv], timeout_s=_TIMEOUT_S)
+    seconds = []
+    for _ in range(_TIMED_RUNS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([str(word) for word in argv], check=True, timeout=_TIMEOUT_S)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return int(count.read_text()), statistics.median(seconds)
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) > 1:
+        raise app.UsageError(f"unknown arguments: {argv[1:]}")
+    output = Path(_OUTPUT.value)
+    output.mkdir(parents=True, exist_ok=True)
+    plugin = output / "count.so"
+    run_command(
+        [
+            stock_tool("clang"),
+            "-O2",
+            "-fPIC",
+            "-shared",
+            Path(__file__).with_suffix(".c"),
+            "-o",
+            plugin,
+        ]
+    )
+    profile = large_profile(Path(_PROFILES.value), output)
+    clang = BUILD / "toolchain" / _SET.value / "bin" / "clang"
+    configurations = {
+        "none": (clang, ()),
+        "profile": (clang, ("-mllvm", f"-pmu-profile={profile}")),
+    }
+    if _REFERENCE.value:
+        configurations["reference"] = (Path(_REFERENCE.value), ())
+    others = [name for name in configurations if name != "none"]
+
+    results: dict[str, dict[str, tuple[int, float]]] = {}
+    columns = " | ".join(f"{name}: instructions | time" for name in others)
+    print(f"| module | G instructions | s | {columns} |")
+    print("|---" * (3 + 2 * len(others)) + "|")
+    for module in modules(output / "modules"):
+        results[module.name] = {
+            name: compile_once(compiler, module, extra, plugin, output)
+            for name, (compiler, extra) in configurations.items()
+        }
+        counted, seconds = results[module.name]["none"]
+        cells = [module.name, f"{counted / 1e9:.2f}", f"{seconds:.1f}"]
+        for name in others:
+            other = results[module.name][name]
+            cells += [f"{other[0] / counted:.4f}", f"{other[1] / seconds:.3f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+        write_json(output / "results.json", results)
+    for name in others:
+        ratios = [[row[name][i] / row["none"][i] for row in results.values()] for i in (0, 1)]
+        print(
+            f"{name}: median {statistics.median(ratios[0]):.4f} instructions, "
+            f"{statistics.median(ratios[1]):.3f} time; largest {max(ratios[0]):.4f} instructions"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(app.run(main))
