@@ -194,7 +194,10 @@ class Network:
         activation = ops.reshape(activation, (self.layer_widths[0], -1))
         for matrix, bias in layers[:-1]:
             sums = ops.matmul(ops.transpose(activation), matrix) + bias
-            activation = _limited_to_grid(ops.transpose(sums) + _ROUNDING, 0.0, ops)
+            # Limited before it is raised: where there is one column, TensorFlow's converter would
+            # add _ROUNDING to the bias, which rounds the bias and not the sums.
+            positive = _at_least(ops.transpose(sums), 0.0, ops)
+            activation = _limited_to_grid(positive + _ROUNDING, 0.0, ops)
         matrix, bias = layers[-1]
         scores = ops.matmul(ops.transpose(activation), matrix) + bias
         return ops.reshape(scores, (-1, self.problem.decisions))
