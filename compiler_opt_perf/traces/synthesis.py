@@ -134,10 +134,15 @@ class Flow:
                 f"{binary}: {profile.manifest.path} has no executions of its lines; is it a "
                 "profile of this program?"
             )
+        # A block runs no more often than what it calls is entered: the cases of a switch that a
+        # macro writes on one line are told apart by that.
         for entry in entries.values():
             name = canonical_name(table.names[table.function[entry]])
-            if name in profile.samples.functions:
-                known[entry] = profile.samples.entries.get(name, 0)
+            known[entry] = profile.samples.entries.get(name, 0)
+        for number, targets in enumerate(calls):
+            for target in targets:
+                if target is not None:
+                    known[number] = np.fmin(known[number], known[target])
         counts, draws = _fit(known, successors, set(entries.values()))
         sites: dict[int, list[int]] = defaultdict(list)
         inflow: dict[int, float] = defaultdict(float)
