@@ -78,8 +78,8 @@ def compressor(output: Path) -> Case:
 def interpreter(output: Path) -> Case:
     """Lua with trees, sorting and pattern matching."""
     tree = debian_source("lua5.4")
-    # Lua hashes with the time as a seed, so that no two runs are alike.
-    options = (*_FLAGS, "-Dluai_makeseed(L)=1u")
+    # Lua hashes and chooses pivots of large sorts by the time, so that no two runs are alike.
+    options = (*_FLAGS, "-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
     built = build_program(PROGRAMS["lua"], tree, output, clang=stock_tool("clang"), flags=options)
     (output / "script.lua").write_text(_LUA)
     return Case(built.binary, [str(output / "script.lua")])
