@@ -289,8 +289,8 @@ def measure(case: Case, path: Path) -> dict[str, Any]:
         "undescribed": log.number(r"^.*: ([\d.]+)% of the executions are in functions without"),
         "conversion_s": seconds - simulated,
         "addresses": log.number(r"^symbolising (\d+) instructions"),
-        "symbolising_s": log.number(r"^symbolising .*: ([\d.]+) s$"),
-        "profile_kb": sum(event.bytes or 0 for event in manifest.events) / 1e3,
+        "symbolising_s": log.number(r"^symbolising .* \(([\d.]+) s of processor"),
+        "profile_kb": sum(event.profile.bytes for event in manifest.events) / 1e3,
         "located": {event.name: event.located / max(1, event.total) for event in manifest.events},
     }
 

@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -407,6 +408,17 @@ def _scratch() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _stage(what: str) -> Iterator[None]:
-    start = time.monotonic()
+    start, processor_start = time.monotonic(), _processor_seconds()
     yield
-    logging.info("%s: %.1f s", what, time.monotonic() - start)
+    logging.info(
+        "%s: %.1f s (%.1f s of processor time)",
+        what,
+        time.monotonic() - start,
+        _processor_seconds() - processor_start,
+    )
+
+
+def _processor_seconds() -> float:
+    """User and system time so far, of this process and of all that it ran."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
