@@ -156,15 +156,20 @@ def compressor(output: Path) -> Case:
 def database(output: Path) -> Case:
     """40,000 random records, in the text form of Berkeley DB's and LMDB's dumps."""
     built, units, tree = _program(LMDB, output)
-    generator = random.Random(_SEED)
     records = output / "records"
-    with records.open("w") as stream:
+    write_records(records)
+    arguments = ["-n", "-f", str(records), str(output / "database")]
+    return Case(built.binary, arguments, units, tree)
+
+
+def write_records(path: Path) -> None:
+    """The database's input, the same each time."""
+    generator = random.Random(_SEED)
+    with path.open("w") as stream:
         stream.write("VERSION=3\nformat=bytevalue\ntype=btree\nmapsize=268435456\nHEADER=END\n")
         for _ in range(40_000):
             stream.write(f" {generator.randbytes(12).hex()}\n {generator.randbytes(100).hex()}\n")
         stream.write("DATA=END\n")
-    arguments = ["-n", "-f", str(records), str(output / "database")]
-    return Case(built.binary, arguments, units, tree)
 
 
 def interpreter(output: Path) -> Case:
