@@ -49,7 +49,7 @@ def build(
     evict_model: Path | None = None,
     build_directory: Path = BUILD,
 ) -> Toolchain:
-    """Builds clang, opt and llc with one set of models, in `build/toolchain/<set_name>`.
+    """Builds clang, opt, llc and llvm-lto2 with one set of models, in `build/toolchain/<set_name>`.
 
     Everything that does not depend on the models is compiled once for all sets. Two runs at once
     are safe: the second waits. An up-to-date build takes about a second.
@@ -222,7 +222,7 @@ def _configure(tree: PatchedTree, build_directory: Path) -> None:
 
 
 def _compile(set_name: str, directory: Path) -> None:
-    logging.info("Compiling and linking clang, opt and llc (model set %s)", set_name)
+    logging.info("Compiling and linking clang, opt, llc and llvm-lto2 (model set %s)", set_name)
     jobs = os.cpu_count() or 1
     try:
         run_command(

@@ -31,6 +31,11 @@ class Toolchain:
     litert_library: Path
 
     @property
+    def llvm_lto2(self) -> Path:
+        """llvm-lto2: link-time optimisation in one process, with a given number of threads."""
+        return self.directory / "bin" / "llvm-lto2"
+
+    @property
     def trace_cost(self) -> Path:
         """llvm-trace-cost, which predicts what code costs (docs/cost.md)."""
         return self.directory / "bin" / "llvm-trace-cost"

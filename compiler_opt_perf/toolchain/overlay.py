@@ -18,7 +18,7 @@ from compiler_opt_perf.toolchain.layout import ToolchainError
 
 # Folders whose code is linked into the tools, and the include paths it is compiled with.
 _CODE = (
-    "llvm/include", "llvm/lib", "llvm/tools/llc", "llvm/tools/opt",
+    "llvm/include", "llvm/lib", "llvm/tools/llc", "llvm/tools/llvm-lto2", "llvm/tools/opt",
     "llvm/tools/llvm-trace-cost",
     "clang/include", "clang/lib", "clang/tools/driver", "polly/include", "polly/lib",
 )  # fmt: skip
@@ -33,6 +33,7 @@ _INERT = re.compile(
 TOOLS = {
     "clang": "clang/tools/driver",
     "llc": "llvm/tools/llc",
+    "llvm-lto2": "llvm/tools/llvm-lto2",
     "opt": "llvm/tools/opt",
     "llvm-trace-cost": "llvm/tools/llvm-trace-cost",
 }

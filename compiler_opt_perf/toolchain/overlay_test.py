@@ -32,6 +32,7 @@ _FILES = {
     "clang/lib/CodeGen/Back.cpp": '  #  include "llvm/Small.h"\n',
     "clang/tools/driver/driver.cpp": "",
     "llvm/tools/llc/llc.cpp": "",
+    "llvm/tools/llvm-lto2/llvm-lto2.cpp": "",
     "llvm/tools/opt/opt.cpp": "",
 }
 

@@ -42,6 +42,7 @@ LLVM_PARTS = (
     "llvm/include",
     "llvm/lib",
     "llvm/tools/llc",
+    "llvm/tools/llvm-lto2",
     "llvm/tools/opt",
     "llvm/test/lit.cfg.py",
     "llvm/test/lit.site.cfg.py.in",

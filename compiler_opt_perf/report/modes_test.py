@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiles the programs of the corpus in every mode, with PMU-aware policies for both problems."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from absl import logging
+
+from compiler_opt_perf.corpus.corpus import Corpus, Module
+from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, compile_commands
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.merge import merge
+from compiler_opt_perf.policies.export import Policy, publish
+from compiler_opt_perf.policies.problem import PROBLEMS, Problem
+from compiler_opt_perf.policies.testing import random_network
+from compiler_opt_perf.report.modes import Modes, ModesError
+from compiler_opt_perf.report.remarks import count_pmu
+from compiler_opt_perf.toolchain.build import build
+from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.source import debian_source
+
+# One worker of pytest runs the file: the policies are compiled into a compiler once.
+pytestmark = [pytest.mark.xdist_group("modes"), pytest.mark.timeout(1800)]
+
+INLINE = PROBLEMS["inline-size"]
+EVICT = PROBLEMS["regalloc-evict"]
+# Each problem's policy decides with both answers, and otherwise than the default, often enough.
+SEED = 3
+MODULES = 200
+LUA_SCRIPT = """
+local seen = {}
+for i = 1, 3000 do
+  local key = ("%x"):format(i * 7919 % 1009)
+  seen[key] = (seen[key] or 0) + #key
+end
+local keys = {}
+for key in pairs(seen) do keys[#keys + 1] = key end
+table.sort(keys)
+print(#table.concat(keys), select(2, table.concat(keys):gsub("a(%d)", "%1")))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="modes-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def profile(folder: Path) -> Path:
+    """Of runs of a compressor and an interpreter."""
+    clang = stock_tool("clang")
+    manifests = []
+    for name in ("bzip2", "lua"):
+        program = PROGRAMS[name]
+        tree = debian_source(program.source_package)
+        built = build_program(program, tree, folder / "programs" / name, clang=clang)
+        given = folder / f"{name}.input"
+        if built.workload_input is not None:
+            given.write_bytes(built.workload_input.read_bytes()[:200_000])
+        else:
+            given.write_text(LUA_SCRIPT)
+        arguments = ["-k", "-f", str(given)] if name == "bzip2" else [str(given)]
+        manifests.append(folder / f"{name}.pmu.json")
+        collect(built.binary, arguments, manifests[-1])
+    merge(manifests, folder / "all.pmu.json", allow_different=True)
+    return folder / "all.pmu.json"
+
+
+@pytest.fixture(scope="module")
+def policies(folder: Path) -> dict[str, Policy]:
+    """By problem's name: published in `folder / name`."""
+    made = {}
+    for problem in PROBLEMS.values():
+        network = random_network(problem)
+        made[problem.name] = Policy(network, network.initial_weights(SEED), {})
+        publish(made[problem.name], folder / problem.name)
+    return made
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path, policies: dict[str, Policy]) -> Toolchain:
+    """The tools with both policies compiled in."""
+    return build("modes", folder / INLINE.name, folder / EVICT.name)
+
+
+def modes_of(
+    problem: Problem, tools: Toolchain, folder: Path, policy: Policy, profile: Path
+) -> Modes:
+    return Modes(
+        problem,
+        tools.clang,
+        tools.clang,
+        tools.litert_library,
+        folder / problem.name,
+        policy,
+        profile,
+    )
+
+
+def _extract(problem: Problem, corpus: Path, folder: Path) -> None:
+    commands = {}
+    for name, program in PROGRAMS.items():
+        tree = debian_source(program.source_package)
+        commands[name] = folder / "programs" / name / "commands.json"
+        entries = compile_commands(program, tree, commands[name].parent, clang=stock_tool("clang"))
+        write_json(commands[name], entries)
+    extract_corpus(
+        commands,
+        corpus,
+        clang=stock_tool("clang"),
+        opt_level=problem.optimization_level,
+        stage=problem.corpus_stage,
+        held_out_share=0.5,
+        seed=1,
+    )
+
+
+def corpus_of(problem: Problem, folder: Path) -> list[Module]:
+    """Modules of all programs as the problem wants them: all but the dozen with most code.
+
+    Those would take a third of the time.
+    """
+    corpus = folder / f"corpus-{problem.name}"
+    if not corpus.exists():
+        _extract(problem, corpus, folder)
+    modules = [m for side in ("train", "held_out") for m in Corpus.load(corpus / side).modules]
+    return sorted(modules, key=lambda module: module.bitcode.stat().st_size)[:MODULES]
+
+
+@dataclass(frozen=True)
+class _Job:
+    modes: Modes
+    module: Module
+
+
+def _compile(job: _Job) -> tuple[int, int, int]:
+    """Decisions, those that are not the default's, and those with PMU data."""
+    with tempfile.TemporaryDirectory(prefix="modes-") as name:
+        _, decisions = job.modes.compile(job.module, Path(name))
+    differing = sum(decision.chosen != decision.default for decision in decisions)
+    return len(decisions), differing, len(decisions) - count_pmu(decisions)["missing"]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=lambda problem: problem.name)
+def test_all_modes_agree_on_real_modules(
+    problem: Problem, both: Toolchain, folder: Path, policies: dict[str, Policy], profile: Path
+) -> None:
+    modules = corpus_of(problem, folder)
+    modes = modes_of(problem, both, folder, policies[problem.name], profile)
+    with Pool(2) as pool:
+        outcomes = pool.map(_compile, [_Job(modes, module) for module in modules])
+    counts = [outcome.get() for outcome in outcomes]
+    decisions, differing, with_pmu = (sum(column) for column in zip(*counts, strict=True))
+    logging.info(
+        "%s: %d modules, %d decisions (%d differ from the default, %d with PMU data): equal in "
+        "release, development and interactive mode, as are all object files",
+        *(problem.name, len(modules), decisions, differing, with_pmu),
+    )
+    assert len(counts) == MODULES
+    assert decisions > 10 * MODULES
+    assert 0.05 * decisions < differing < decisions
+    assert 0.02 * decisions < with_pmu
+
+
+def test_another_policy_in_interactive_mode_is_an_error(
+    both: Toolchain, folder: Path, policies: dict[str, Policy], profile: Path
+) -> None:
+    policy = policies[EVICT.name]
+    other = Policy(policy.network, -policy.weights, {})
+    modes = modes_of(EVICT, both, folder, other, profile)
+    modules = {module.name: module for module in corpus_of(EVICT, folder)}
+    with pytest.raises(ModesError, match=r"lua/lcode: decision 0: release .*, interactive "):
+        modes.compile(modules["lua/lcode"], folder)
+
+
+def _link_arguments(folder: Path) -> list[str]:
+    """`llvm-lto2 run` arguments: Lua's modules, compiled for ThinLTO, and who defines what."""
+    program = PROGRAMS["lua"]
+    tree = debian_source(program.source_package)
+    inputs, resolutions, defined = [], [], set()
+    for entry in compile_commands(program, tree, folder / "thinlto", clang=stock_tool("clang")):
+        bitcode = Path(entry["arguments"][-1]).with_suffix(".bc")
+        bitcode.parent.mkdir(parents=True, exist_ok=True)
+        compile_it = [*entry["arguments"][:-1], str(bitcode), "-flto=thin"]
+        run_command(compile_it, cwd=Path(entry["directory"]))
+        inputs.append(str(bitcode))
+        symbols = run_command([stock_tool("llvm-nm"), "-P", "--extern-only", bitcode]).stdout
+        for name, kind, *_ in (line.split() for line in symbols.splitlines()):
+            # Prevailing, and final in the program; main is seen from outside.
+            defines = "" if kind in "Uwv" or name in defined else "plx" if name == "main" else "pl"
+            resolutions.append(f"-r={bitcode},{name},{defines}")
+            if defines:
+                defined.add(name)
+    return [*inputs, *resolutions]
+
+
+def test_thinlto_gives_the_same_objects_with_one_and_with_two_threads(
+    both: Toolchain, folder: Path, policies: dict[str, Policy], profile: Path
+) -> None:
+    """Both advisors at once, in all modules of a program, in one process."""
+    modules = _link_arguments(folder)
+    release = [o for p in PROBLEMS.values() for o in p.release_options(profile=profile)]
+    development = [
+        option
+        for problem in PROBLEMS.values()
+        for option in problem.development_options(model=folder / problem.name, profile=profile)
+    ]
+    runs = {
+        "default": ([], 2),
+        "one": (release, 1),
+        "two": (release, 2),
+        "again": (release, 2),
+        "development": (development, 2),
+    }
+    objects = {}
+    for name, (options, threads) in runs.items():
+        output = folder / f"linked-{name}"
+        output.mkdir()
+        arguments = [*modules, f"-thinlto-threads={threads}", *dict.fromkeys(options)]
+        run_command(
+            [both.llvm_lto2, "run", *arguments, "-o", output / "lua"],
+            env={"LLVM_LITERT_LIBRARY": str(both.litert_library)},
+        )
+        objects[name] = [path.read_bytes() for path in sorted(output.iterdir())]
+    assert len(objects["one"]) >= 30
+    for name in ("two", "again", "development"):
+        assert objects[name] == objects["one"], name
+    differing = sum(a != b for a, b in zip(objects["one"], objects["default"], strict=True))
+    logging.info("ThinLTO: %d objects, %d not the default's", len(objects["one"]), differing)
+    assert differing > 20
