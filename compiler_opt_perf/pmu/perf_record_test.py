@@ -127,11 +127,11 @@ def test_recording_becomes_a_profile(
 ) -> None:
     with caplog.at_level("INFO", logger="absl"):
         manifest = import_recording(recording, workload, tmp_path / "w.pmu.json")
-    # The loader's samples, at least.
-    (share,) = re.findall(r"cpu-clock: ([\d.]+)% of its \d+ counts are in other", caplog.text)
+    # The loader's samples; in a fast run the clock may not meet it.
+    stated = re.findall(r"cpu-clock: ([\d.]+)% of its \d+ counts are in other", caplog.text)
     event = manifest.events[0]
-    counts = event.total + event.outside
-    assert float(share) == pytest.approx(100 * event.outside / counts, abs=0.06)
+    share = 100 * event.outside / (event.total + event.outside)
+    assert list(map(float, stated)) == ([pytest.approx(share, abs=0.06)] if share else [])
     assert Manifest.load(manifest.path) == manifest
     (event,) = manifest.events
     assert (event.name, event.period, event.precise) == ("cpu-time", 1_000_000, False)
