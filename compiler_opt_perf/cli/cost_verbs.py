@@ -44,6 +44,9 @@ def _define_predict(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_string("cpu", None, "CPU file, for cycles", flag_values=values)
     flags.DEFINE_string("profile", None, "PMU profile of the run, for mca-pmu", flag_values=values)
+    flags.DEFINE_list(
+        "without", [], "parts that mca-pmu leaves out: llvm-trace-cost --help", flag_values=values
+    )
     flags.DEFINE_integer("top", 20, "how many functions to show", 0, flag_values=values)
     flags.DEFINE_string(
         "toolchain", str(BUILD / "toolchain" / "dev"), "folder of the tools", flag_values=values
@@ -62,6 +65,7 @@ def _predict(values: Any, arguments: list[str]) -> None:
         trace=_path(values.trace),
         cpu=_path(values.cpu),
         profile=_path(values.profile),
+        without=tuple(values.without),
     )
     cost = evaluator.cost([Path(argument) for argument in arguments], context)
     print(describe(evaluator, cost, values.top), end="")

@@ -2,7 +2,8 @@
  *
  * Measures one x86-64 core in core cycles, without performance counters: the time-stamp counter runs
  * at a fixed rate, so each measurement stands between two chains of dependent additions, of which
- * each takes exactly one core cycle on every out-of-order x86 CPU.
+ * each takes exactly one core cycle on every out-of-order x86 CPU. Two registers are added: Golden
+ * Cove and later cores add small constants six at a time when they rename registers.
  *
  * usage: calibration REPETITIONS L1_BYTES L2_BYTES L3_BYTES MEMORY_BYTES
  * Prints "NAME CYCLES" for each measurement, in the order in which they were made.
@@ -41,10 +42,11 @@ static uint64_t memory[512] __attribute__((aligned(4096)));
   static void name(long n) {                                                                       \
     __asm__ volatile("1:\n" body "dec %0\n jnz 1b" : "+r"(n) : "r"(memory) : "cc", "memory", __VA_ARGS__); \
   }
-LOOP(additions, R100("add $1, %%rax\n"), "rax")
+LOOP(additions, R100("add %%rcx, %%rax\n"), "rax")
 LOOP(nops, R100("nop\n"), "rax")
-LOOP(alu, R10("add $1, %%rax\n add $1, %%rcx\n add $1, %%rdx\n add $1, %%rsi\n add $1, %%rdi\n"
-              "add $1, %%r8\n add $1, %%r9\n add $1, %%r10\n add $1, %%r11\n add $1, %%r12\n"),
+LOOP(alu, R10("add %%r13, %%rax\n add %%r13, %%rcx\n add %%r13, %%rdx\n add %%r13, %%rsi\n"
+              "add %%r13, %%rdi\n add %%r13, %%r8\n add %%r13, %%r9\n add %%r13, %%r10\n"
+              "add %%r13, %%r11\n add %%r13, %%r12\n"),
      "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12")
 LOOP(multiplications, R100("imul %%rax, %%rax\n"), "rax")
 LOOP(loads, R10("mov (%1), %%rax\n mov 8(%1), %%rcx\n mov 64(%1), %%rdx\n mov 72(%1), %%r8\n mov 128(%1), %%r9\n"
@@ -62,6 +64,24 @@ static void chase(long n) {
   for (long i = 0; i < n; ++i)
     __asm__ volatile(R100("mov (%0), %0\n") : "+r"(p));
   chase_next = p;
+}
+
+/* Loads of lines in the order of a list, that need nothing of one another. */
+static char *scatter_area;
+static uint32_t *scatter_lines;
+static size_t scatter_count, scatter_at;
+
+static void scatter(long n) {
+  const uint32_t *line = scatter_lines + scatter_at;
+  for (long i = 0; i < n * CHAIN; i += 4, line += 4)
+    __asm__ volatile("mov (%0), %%ecx\n shl $6, %%rcx\n mov (%1, %%rcx), %%rdx\n"
+                     "mov 4(%0), %%ecx\n shl $6, %%rcx\n mov (%1, %%rcx), %%rdx\n"
+                     "mov 8(%0), %%ecx\n shl $6, %%rcx\n mov (%1, %%rcx), %%rdx\n"
+                     "mov 12(%0), %%ecx\n shl $6, %%rcx\n mov (%1, %%rcx), %%rdx\n"
+                     : : "r"(line), "r"(scatter_area) : "rcx", "rdx", "cc", "memory");
+  scatter_at += (size_t)n * CHAIN;
+  if (scatter_at + (size_t)n * CHAIN > scatter_count)
+    scatter_at = 0;
 }
 
 static void jump(long n) {
@@ -203,6 +223,13 @@ int main(int argc, char **argv) {
     /* All of the lines once, then as many loads as take long enough. */
     chase((long)(bytes / LINE / CHAIN) + 1);
     measure(levels[level], repetitions, chase, 10, CHAIN);
+    if (level == 3) {
+      scatter_area = area;
+      scatter_count = bytes / LINE;
+      scatter_lines = random_cycle(scatter_count);
+      measure("memory_independent", repetitions, scatter, 20, CHAIN);
+      free(scatter_lines);
+    }
     munmap(area, bytes);
   }
 

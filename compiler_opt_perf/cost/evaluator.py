@@ -35,6 +35,7 @@ class Context:
       trace: block trace or window histogram of the run.
       cpu: CPU file; the models of cycles need it.
       profile: PMU profile manifest of the run, for `mca-pmu`.
+      without: parts of `mca-pmu` to leave out (docs/cost.md), to tell what each is for.
       threads: of the simulation; 0 for one a core.
       cache: folder for results, which are found again by content; None to keep none.
     """
@@ -43,6 +44,7 @@ class Context:
     trace: Path | None = None
     cpu: Path | None = None
     profile: Path | None = None
+    without: tuple[str, ...] = ()
     threads: int = 0
     cache: Path | None = None
 
@@ -104,12 +106,14 @@ class TraceReplay:
     Attributes:
       uses_cpu: the model counts cycles.
       uses_profile: the model uses the PMU profile, where there is one.
+      has_parts: parts of the model can be left out.
     """
 
     name: str
     unit: str
     uses_cpu: bool = True
     uses_profile: bool = False
+    has_parts: bool = False
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Replays the run; a result that is in the cache is not computed again."""
@@ -133,6 +137,8 @@ class TraceReplay:
             command.append(f"-cpu={context.cpu}")
         if self.uses_profile and context.profile is not None:
             command.append(f"-pmu-profile={context.profile}")
+        if self.has_parts and context.without:
+            command.append("-without=" + ",".join(context.without))
         return [*command, f"-threads={context.threads}", *objects]
 
     def _run(self, command: Sequence[str | Path]) -> dict[str, Any]:
@@ -162,6 +168,7 @@ class TraceReplay:
         inputs = [context.trace]
         inputs += [context.cpu] if self.uses_cpu else []
         inputs += [context.profile] if self.uses_profile else []
+        parts += sorted(context.without) if self.has_parts else []
         parts += [sha256(path) if path else "none" for path in (*inputs, *objects)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -172,7 +179,7 @@ EVALUATORS: dict[str, Evaluator] = {
         Size(),
         TraceReplay("count", "instructions", uses_cpu=False),
         TraceReplay("mca", "cycles"),
-        TraceReplay("mca-pmu", "cycles", uses_profile=True),
+        TraceReplay("mca-pmu", "cycles", uses_profile=True, has_parts=True),
     )
 }
 
