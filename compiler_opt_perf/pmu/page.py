@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A PMU profile as one self-contained HTML page."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
-import matplotlib
 import matplotlib.figure
 
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution import page
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
@@ -21,10 +18,6 @@ from compiler_opt_perf.pmu.hotspots import (
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.report import interval, penalties, place, summarize
 
-matplotlib.use("Agg")
-# Fixed ids and no date make the same profile the same bytes.
-matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
-
 
 def write_page(profile: Profile, output: Path, number: int) -> None:
     """Writes the summary, the `number` most costly functions and lines, and plots of both.
@@ -32,11 +25,6 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
     Raises:
       FileWriteError: the disk is full, or the folder cannot be written.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("compiler_opt_perf.pmu"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
     texts = SourceText()
     everything = max(1, sum(_penalty_parts(profile, profile.samples.located).values()))
     sections = []
@@ -57,14 +45,14 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
         ]
         plot = _bars(profile, spots, places) if spots else ""
         sections.append({"title": title, "rows": rows, "plot": plot})
-    page = environment.get_template("profile.html.j2").render(
-        title=profile.manifest.path.name,
-        summary=summarize(profile.manifest),
-        penalties=penalties(profile),
-        rates=[rate.name for rate in shown_rates(profile)],
-        sections=sections,
-    )
-    write_text(output, page)
+    values = {
+        "title": profile.manifest.path.name,
+        "summary": summarize(profile.manifest),
+        "penalties": penalties(profile),
+        "rates": [rate.name for rate in shown_rates(profile)],
+        "sections": sections,
+    }
+    page.write_page("compiler_opt_perf.pmu", "profile.html.j2", output, values)
 
 
 def _penalty_parts(profile: Profile, counts: Sequence[int]) -> dict[str, int]:
@@ -92,8 +80,4 @@ def _bars(profile: Profile, spots: Sequence[Hotspot], places: Sequence[str]) -> 
     axes.invert_yaxis()
     axes.set_xlabel("nominal cycles lost, millions")
     axes.legend(fontsize=7)
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    # The XML prolog has no place inside HTML.
-    _, start, rest = buffer.getvalue().partition("<svg")
-    return start + rest
+    return page.svg(figure)

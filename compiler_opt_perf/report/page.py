@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Shows comparisons to people: a table on the terminal and a self-contained HTML page."""
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
 import matplotlib.figure
 from rich.console import Console
 from rich.table import Table
 
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution import page
 from compiler_opt_perf.report.comparison import (
     FORMAT,
     VERSION,
@@ -22,10 +19,6 @@ from compiler_opt_perf.report.comparison import (
     ModuleComparison,
     ratio,
 )
-
-matplotlib.use("Agg")
-# Fixed ids and no date make the same figures the same bytes.
-matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
 
 _COLUMNS = (
     "module",
@@ -133,14 +126,6 @@ def print_comparison(comparison: Comparison) -> None:
     Console(width=None if Console().is_terminal else 160).print(table)
 
 
-def _svg(figure: Any) -> str:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    figure.clear()
-    # The XML prolog has no place inside HTML.
-    return buffer.getvalue().partition("<svg")[1] + buffer.getvalue().partition("<svg")[2]
-
-
 def _bars(comparison: Comparison) -> str:
     """Change per module: of the score where the problem has one, else of the text size."""
     scored = comparison.modules[0].score_default is not None
@@ -161,7 +146,7 @@ def _bars(comparison: Comparison) -> str:
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel(f"{'RegAllocScore' if scored else 'text size'} against the default, %")
     axes.tick_params(axis="y", labelsize=7)
-    return _svg(figure)
+    return page.svg(figure)
 
 
 def _curve(rows: Sequence[dict[str, Any]]) -> str:
@@ -176,7 +161,7 @@ def _curve(rows: Sequence[dict[str, Any]]) -> str:
     axes.set_xlabel("generation")
     axes.set_ylabel("gain over the default, %")
     axes.legend()
-    return _svg(figure)
+    return page.svg(figure)
 
 
 @dataclass(frozen=True)
@@ -199,11 +184,6 @@ def write_page(
     Raises:
       FileWriteError: the disk is full.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("compiler_opt_perf.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
     sections = []
     for comparison in comparisons:
         curve = curves.get(comparison.problem)
@@ -216,5 +196,5 @@ def write_page(
                 curve=_curve(curve) if curve else None,
             )
         )
-    template = environment.get_template("comparison.html.j2")
-    write_text(output, template.render(columns=_COLUMNS, sections=sections))
+    values = {"columns": _COLUMNS, "sections": sections}
+    page.write_page("compiler_opt_perf.report", "comparison.html.j2", output, values)

@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a trace holds, in numbers, as text and as a page with plots."""
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import jinja2
-import matplotlib
 import matplotlib.figure
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution import page
 from compiler_opt_perf.execution.progress import Progress
 from compiler_opt_perf.traces.edit import part
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.trace_file import Stream, Trace
-
-matplotlib.use("Agg")
-# Fixed ids and no date make the same trace the same bytes.
-matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
 
 
 def block_counts(trace: Trace) -> npt.NDArray[np.int64]:
@@ -148,19 +141,14 @@ class Statistics:
         Raises:
           FileWriteError: the disk is full, or the folder cannot be written.
         """
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("compiler_opt_perf.traces"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-        )
-        page = environment.get_template("trace.html.j2").render(
-            title=self.trace.path.name,
-            summary=self.summary(),
-            functions=self.functions[:top],
-            bars=self._bars(top),
-            coverage=self._coverage(),
-        )
-        write_text(output, page)
+        values = {
+            "title": self.trace.path.name,
+            "summary": self.summary(),
+            "functions": self.functions[:top],
+            "bars": self._bars(top),
+            "coverage": self._coverage(),
+        }
+        page.write_page("compiler_opt_perf.traces", "trace.html.j2", output, values)
 
     def _bars(self, top: int) -> str:
         """Share of the most executed functions; SVG."""
@@ -172,7 +160,7 @@ class Statistics:
         axes.set_yticks(range(len(hot)), names, fontsize=7)
         axes.invert_yaxis()
         axes.set_xlabel("share of the executed blocks, %")
-        return _svg(figure)
+        return page.svg(figure)
 
     def _coverage(self) -> str:
         """Which share of the executions the hottest blocks make up; SVG."""
@@ -184,15 +172,7 @@ class Statistics:
         axes.set_xlabel("hottest blocks")
         axes.set_ylabel("share of executions, %")
         axes.grid(alpha=0.3)
-        return _svg(figure)
-
-
-def _svg(figure: matplotlib.figure.Figure) -> str:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    # The XML prolog has no place inside HTML.
-    _, start, rest = buffer.getvalue().partition("<svg")
-    return start + rest
+        return page.svg(figure)
 
 
 def listing(trace: Trace, stream: int, first: int, number: int) -> str:

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Self-contained HTML pages: templates and plots."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib
+import matplotlib.figure
+
+from compiler_opt_perf.execution.files import write_text
+
+matplotlib.use("Agg")
+# Fixed ids and no date make the same figures the same bytes.
+matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
+
+
+def svg(figure: matplotlib.figure.Figure) -> str:
+    """A plot as an element of HTML; the figure is empty afterwards."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.clear()
+    # The XML prolog has no place inside HTML.
+    _, start, rest = buffer.getvalue().partition("<svg")
+    return start + rest
+
+
+def write_page(package: str, template: str, output: Path, values: dict[str, Any]) -> None:
+    """Fills in `template` of the package's folder `templates`.
+
+    Args:
+      values: by the names that the template uses; text is escaped.
+
+    Raises:
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(package), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    write_text(output, environment.get_template(template).render(**values))
