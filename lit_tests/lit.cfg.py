@@ -12,7 +12,8 @@ from pathlib import Path
 import lit.formats
 import lit.util
 
-from compiler_opt_perf.toolchain.installation import litert_library, stock_tool
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.toolchain.installation import litert_library
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
 # lit_config and config are lit's own.

@@ -36,12 +36,12 @@ from compiler_opt_perf.corpus.programs import (
 )
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.llvm import LLVM_PREFIX, stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import Lookups, coverage
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.toolchain.installation import stock_tool
-from compiler_opt_perf.toolchain.layout import BUILD, LLVM_PREFIX
+from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
 
 _NATIVE_RUNS = 5

@@ -21,10 +21,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.aot import aot_compile, package_directory
-from compiler_opt_perf.toolchain.layout import BUILD, LLVM_PREFIX, LLVM_VERSION, ToolchainError
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import MODELS, fed_features
 
 MODES = ("release", "development")

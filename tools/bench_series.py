@@ -24,17 +24,12 @@ from absl import flags, logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json, write_text
+from compiler_opt_perf.execution.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import (
-    BUILD,
-    LLVM_VERSION,
-    PATCHES,
-    REPO_ROOT,
-    ToolchainError,
-)
+from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT, ToolchainError
 from compiler_opt_perf.toolchain.patches import PatchedTree, Series
 from compiler_opt_perf.toolchain.source import llvm_source
 from compiler_opt_perf.toolchain.upstream_tests import run_upstream_tests

@@ -85,7 +85,7 @@ def _define_program_build(values: flags.FlagValues) -> None:
 
 def _program_build(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, find_program
-    from compiler_opt_perf.toolchain.installation import stock_tool
+    from compiler_opt_perf.execution.llvm import stock_tool
     from compiler_opt_perf.toolchain.source import debian_source
 
     if len(arguments) != 1:
@@ -310,7 +310,7 @@ def _define_corpus_extract(values: flags.FlagValues) -> None:
 
 def _corpus_extract(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.extract import extract_corpus
-    from compiler_opt_perf.toolchain.installation import stock_tool
+    from compiler_opt_perf.execution.llvm import stock_tool
 
     commands: dict[str, Path] = {}
     for word in arguments:

@@ -11,11 +11,12 @@ from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies.export import convert_to_tflite
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.report.comparison import Comparison, compare, ratio
 from compiler_opt_perf.report.modes import Modes, ModesError
-from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
 EVICT = PROBLEMS["regalloc-evict"]

@@ -14,6 +14,7 @@ from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, compile_commands
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.merge import merge
@@ -23,11 +24,10 @@ from compiler_opt_perf.policies.testing import random_network
 from compiler_opt_perf.report.modes import Modes, ModesError
 from compiler_opt_perf.report.remarks import count_pmu
 from compiler_opt_perf.toolchain.build import build
-from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.source import debian_source
 
-# One worker of pytest runs the file: the policies are compiled into a compiler once.
-pytestmark = [pytest.mark.xdist_group("modes"), pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 INLINE = PROBLEMS["inline-size"]
 EVICT = PROBLEMS["regalloc-evict"]

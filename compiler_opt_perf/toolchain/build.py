@@ -12,6 +12,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, write_text
+from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import (
     aot_compile,
@@ -19,11 +20,9 @@ from compiler_opt_perf.toolchain.aot import (
     package_directory,
     tensorflow_version,
 )
-from compiler_opt_perf.toolchain.installation import Toolchain, stock_tool
+from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import (
     BUILD,
-    LLVM_PREFIX,
-    LLVM_VERSION,
     OVERLAY_PROJECT,
     PATCHES,
     ToolchainError,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from compiler_opt_perf.execution.llvm import stock_tool as stock_tool
 from compiler_opt_perf.toolchain.aot import package_directory
 from compiler_opt_perf.toolchain.layout import ToolchainError
 

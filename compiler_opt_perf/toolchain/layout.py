@@ -8,9 +8,7 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR as LLVM_MAJOR
-from compiler_opt_perf.execution.llvm import LLVM_PREFIX as LLVM_PREFIX
-from compiler_opt_perf.execution.llvm import LLVM_VERSION as LLVM_VERSION
+from compiler_opt_perf.execution.llvm import LLVM_VERSION
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
 BUILD = REPO_ROOT / "build"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.execution.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD, LLVM_VERSION, ToolchainError
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
     EVICT_MODEL,
     INLINE_MODEL,

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.execution.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain.build import check_overlay
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD, LLVM_VERSION, ToolchainError
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 from compiler_opt_perf.toolchain.overlay import (
     Allowance,
     IncludeGraph,

@@ -20,13 +20,8 @@ from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, write_text
-from compiler_opt_perf.toolchain.layout import (
-    BUILD,
-    LLVM_MAJOR,
-    LLVM_VERSION,
-    ToolchainError,
-    exclusive,
-)
+from compiler_opt_perf.execution.llvm import LLVM_MAJOR, LLVM_VERSION
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive
 
 _ARCHIVE = "http://deb.debian.org/debian/"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

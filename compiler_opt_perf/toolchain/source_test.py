@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.toolchain.layout import LLVM_VERSION, ToolchainError
+from compiler_opt_perf.execution.llvm import LLVM_VERSION
+from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.source import (
     LLVM_PARTS,
     _deb_entries,

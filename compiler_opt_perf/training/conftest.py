@@ -9,10 +9,10 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.execution.llvm import LLVM_PREFIX
 from compiler_opt_perf.pmu.manifest import FORMAT, VERSION, FileRecord
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import LLVM_PREFIX
 
 _MODULES = 6
 # More values are live in the loop than x86-64 has registers.
