@@ -1,24 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import pytest
+import bench_collect as bench
 
 
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    """The program beside this file."""
-    path = Path(__file__).with_name("bench_collect.py")
-    spec = importlib.util.spec_from_file_location("bench_collect", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_inputs_are_the_same_each_time(bench: ModuleType, tmp_path: Path) -> None:
+def test_inputs_are_the_same_each_time(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     bench.write_records(first)
     bench.write_records(second)
@@ -26,7 +13,7 @@ def test_inputs_are_the_same_each_time(bench: ModuleType, tmp_path: Path) -> Non
     assert first.read_bytes().count(b"\n") == 5 + 2 * 40_000 + 1
 
 
-def test_tables(bench: ModuleType) -> None:
+def test_tables() -> None:
     events = ("executions", "loads", "llc-load-misses", "conditional-branches")
     located = dict.fromkeys((*events, "conditional-branch-mispredicts"), 0.5)
     collected: dict[str, Any] = {

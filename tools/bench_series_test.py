@@ -1,26 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
+import bench_series as bench
 import pytest
 
 from compiler_opt_perf.toolchain.layout import PATCHES, ToolchainError
 from compiler_opt_perf.toolchain.patches import Series
 
 
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    """The program beside this file."""
-    path = Path(__file__).with_name("bench_series.py")
-    spec = importlib.util.spec_from_file_location("bench_series", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_tests_are_named_in_the_message(bench: ModuleType) -> None:
+def test_tests_are_named_in_the_message() -> None:
     message = """[MLGO] Add x
 
 lit_tests/Other/not-this.test is only mentioned.
@@ -37,7 +23,7 @@ limit.test and lit_tests/PMUProfile/*.test.
     assert bench.named_tests("[MLGO] Add x\n\nTest: upstream's tests") == []
 
 
-def test_patches_name_tests_that_are_there(bench: ModuleType) -> None:
+def test_patches_name_tests_that_are_there() -> None:
     tests = {
         test
         for patch in Series(PATCHES).patches()
@@ -46,6 +32,6 @@ def test_patches_name_tests_that_are_there(bench: ModuleType) -> None:
     assert "lit_tests/DevMode/library.test" in tests
 
 
-def test_a_test_that_is_not_there_is_an_error(bench: ModuleType) -> None:
+def test_a_test_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ToolchainError, match="none.test: no such test"):
         bench.find_tests(["lit_tests/DevMode/none.test"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import importlib.util
 from pathlib import Path
+
+import bench_trace as bench
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -9,12 +10,6 @@ REPO_ROOT = Path(__file__).parents[1]
 
 
 def test_a_program_is_measured(tmp_path: Path) -> None:
-    path = Path(__file__).with_name("bench_trace.py")
-    spec = importlib.util.spec_from_file_location("bench_trace", path)
-    assert spec is not None and spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-
     def build(folder: Path) -> object:
         source = REPO_ROOT / "compiler_opt_perf/traces/testdata/program.c"
         binary = folder / "program"
