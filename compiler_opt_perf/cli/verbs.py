@@ -8,6 +8,7 @@ not wait for TensorFlow.
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,9 @@ def _define_train(values: flags.FlagValues) -> None:
     _define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
     _define_path(values, "output", "folder for checkpoint, training curve and the policy")
     _define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_list(
+        "extra_rates", [], "rates of the profile that become features besides", flag_values=values
+    )
     flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
     flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
     flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
@@ -362,7 +366,8 @@ def _train(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.training.train import default_config, train
 
     _no_arguments(arguments)
-    problem = PROBLEMS[values.problem]
+    profile = _path(values, "profile")
+    problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profile))
     config = default_config(problem)
     config.update(seed=values.seed, generations=values.generations, budget_s=values.budget)
     for word in values.setting:
@@ -376,7 +381,7 @@ def _train(values: Any, arguments: list[str]) -> None:
         problem,
         Corpus.load(_required_path(values, "corpus")),
         Toolchain.load(_required_path(values, "toolchain")),
-        _path(values, "profile"),
+        profile,
         _required_path(values, "output"),
         config,
     )
@@ -384,6 +389,21 @@ def _train(values: Any, arguments: list[str]) -> None:
         f"{result.policy}: {problem.reward} {-100 * result.gain:+.2f}% on the validation modules "
         f"after {result.generations} generations (warm start {-100 * result.warm_start_gain:+.2f}%)"
     )
+
+
+def _extra_rates(rates: Sequence[str], profile: Path | None) -> Sequence[str]:
+    from compiler_opt_perf.pmu.manifest import Manifest
+
+    if rates and profile is None:
+        raise UsageError("--extra_rates: name the profile that has them with --profile")
+    known = [rate.name for rate in Manifest.load(profile).rates] if rates and profile else []
+    for rate in rates:
+        if rate not in known or rates.count(rate) > 1:
+            raise UsageError(
+                f"--extra_rates={','.join(rates)}: expected rates of {profile}, each once; it has "
+                f"{', '.join(known)}"
+            )
+    return rates
 
 
 # cop interact
@@ -420,10 +440,11 @@ def _interact(values: Any, arguments: list[str]) -> None:
     model, file = _path(values, "model"), _path(values, "decide")
     if model is not None and file is None:
         policy = load(model)
-        if policy.network.problem is not problem:
+        if policy.network.problem.name != problem.name:
             raise UsageError(
                 f"--model={model}: a policy for {policy.network.problem.name}, not {problem.name}"
             )
+        problem = policy.network.problem
         choose = policy_decisions(policy)
     elif file is not None and model is None:
         choose = load_decisions(file)
@@ -467,16 +488,16 @@ def _compare(values: Any, arguments: list[str]) -> None:
 
     _no_arguments(arguments)
     model = _required_path(values, "model")
-    policy = None
+    policy, problem = None, PROBLEMS[values.problem]
     # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
     if (model / "model.json").exists():
         policy = load(model)
-        problem = policy.network.problem.name
-        if problem != values.problem:
-            raise UsageError(f"--model={model}: a policy for {problem}, not {values.problem}")
+        problem = policy.network.problem
+        if problem.name != values.problem:
+            raise UsageError(f"--model={model}: a policy for {problem.name}, not {values.problem}")
     development = Toolchain.load(_required_path(values, "development"))
     modes = Modes(
-        PROBLEMS[values.problem],
+        problem,
         release_clang=Toolchain.load(_required_path(values, "release")).clang,
         development_clang=development.clang,
         litert_library=development.litert_library,

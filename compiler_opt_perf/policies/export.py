@@ -215,6 +215,7 @@ def publish(policy: Policy, directory: Path) -> None:
             "version": _VERSION,
             "problem": network.problem.name,
             "with_pmu": network.with_pmu,
+            "extra_rates": list(network.problem.extra_rates),
             "hidden": list(network.hidden),
             "features": [_feature_json(feature) for feature in network.features],
             **policy.description,
@@ -259,6 +260,7 @@ def _load_described(directory: Path, path: Path, description: dict[str, Any]) ->
     if problem is None:
         known = ", ".join(PROBLEMS)
         raise ModelError(f"{path}: unknown problem {description['problem']!r} (known: {known})")
+    problem = problem.with_rates(description.get("extra_rates", []))
     expected = [_feature_json(f) for f in problem.all_features(description["with_pmu"])]
     if description["features"] != expected:
         names = {f["name"] for f in description["features"]} ^ {f["name"] for f in expected}
@@ -281,7 +283,7 @@ def _load_described(directory: Path, path: Path, description: dict[str, Any]) ->
             f"{directory / _WEIGHTS_FILE}: {weights.size} weights, the network has {network.size}; "
             "publish again"
         )
-    own = {"format", "version", "problem", "with_pmu", "hidden", "features", "files"}
+    own = {"format", "version", "problem", "with_pmu", "extra_rates", "hidden", "features", "files"}
     return Policy(network, weights, {k: v for k, v in description.items() if k not in own})
 
 

@@ -7,8 +7,9 @@ by the PMU features that the patched compiler appends when it is given a profile
 in the package reads these tables; adding a problem means adding a row to PROBLEMS.
 """
 
+import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class Problem:
       name: as users write it.
       features: upstream's features in the compiler's order.
       pmu_features: what follows them when the compiler is given a profile.
+      rate_features: what follows these for each rate of `extra_rates`, with `{}` in the names.
       mask: name of the feature that is 1 for admissible candidates; None when a decision is not
         among candidates.
       decision: the logged decision tensor, int64 [1].
@@ -67,11 +69,13 @@ class Problem:
       remark_subject: the remark argument that names what the decision is about.
       score_in_log: the last reward of each function in a development log is its score.
       mode_option, model_option, log_option, channel_option: names of the compiler's options.
+      extra_rates: names of rates of the profile that the compiler makes features of besides.
     """
 
     name: str
     features: tuple[Feature, ...]
     pmu_features: tuple[Feature, ...]
+    rate_features: tuple[Feature, ...]
     mask: str | None
     decision: str
     decisions: int
@@ -88,10 +92,22 @@ class Problem:
     model_option: str
     log_option: str
     channel_option: str
+    extra_rates: tuple[str, ...] = ()
+
+    def with_rates(self, rates: Sequence[str]) -> "Problem":
+        """The problem with features of any `rates` of the profile behind its others."""
+        return dataclasses.replace(self, extra_rates=tuple(rates))
 
     def all_features(self, with_pmu: bool) -> tuple[Feature, ...]:
         """The features that a policy with or without PMU data reads, in the compiler's order."""
-        return self.features + (self.pmu_features if with_pmu else ())
+        if not with_pmu:
+            return self.features
+        extra = tuple(
+            dataclasses.replace(feature, name=feature.name.format(rate.replace("-", "_")))
+            for rate in self.extra_rates
+            for feature in self.rate_features
+        )
+        return self.features + self.pmu_features + extra
 
     def development_options(
         self, *, model: Path | None = None, log: Path | None = None, profile: Path | None = None
@@ -108,19 +124,23 @@ class Problem:
             options.append(f"{self.model_option}={model}")
         if log is not None:
             options.append(f"{self.log_option}={log}")
-        return options + _profile_option(profile)
+        return options + self._profile_options(profile)
 
     def release_options(self, *, profile: Path | None = None) -> list[str]:
         """Options of `opt` and `llc` for the policy that is compiled into them."""
-        return [f"{self.mode_option}=release", *_profile_option(profile)]
+        return [f"{self.mode_option}=release", *self._profile_options(profile)]
 
     def interactive_options(self, channel: Path, *, profile: Path | None = None) -> list[str]:
         """Options of `opt` and `llc` for a host that answers on the pipes `channel`.in and .out."""
         return [*self.release_options(profile=profile), f"{self.channel_option}={channel}"]
 
-
-def _profile_option(profile: Path | None) -> list[str]:
-    return [] if profile is None else [f"-pmu-profile={profile}"]
+    def _profile_options(self, profile: Path | None) -> list[str]:
+        if profile is None:
+            return []
+        options = [f"-pmu-profile={profile}"]
+        if self.extra_rates:
+            options.append(f"-pmu-extra-features={','.join(self.extra_rates)}")
+        return options
 
 
 def for_clang(options: Iterable[str]) -> list[str]:
@@ -138,8 +158,8 @@ def _pmu_inline(name: str) -> Feature:
 
 def _pmu_ppm(name: str) -> Feature:
     # 16 of a million instructions is as little as matters: at 200 cycles each, 0.003 cycles per
-    # instruction. So a million, the largest value, stays below the networks' limit.
-    return Feature(name, "int64", (1,), unit_scale=1 / 16, may_be_missing=True)
+    # instruction. A million is the largest rate of our own; others may be larger.
+    return Feature(name, "int64", (1,), unit_scale=1 / 16, largest=1e6, may_be_missing=True)
 
 
 def _count(name: str) -> Feature:
@@ -216,6 +236,7 @@ PROBLEMS: dict[str, Problem] = {
                 _pmu_inline("pmu_caller_hot_lines"),
                 _pmu_inline("pmu_coverage"),
             ),
+            rate_features=(_pmu_ppm("pmu_callsite_{}"), _pmu_ppm("pmu_callee_{}")),
             mask=None,
             decision="inlining_decision",
             decisions=2,
@@ -269,6 +290,7 @@ PROBLEMS: dict[str, Problem] = {
                 _pmu_log2("pmu_weighted_writes"),
                 _pmu_share("pmu_coverage"),
             ),
+            rate_features=(_pmu_share("pmu_{}"),),
             mask="mask",
             decision="index_to_evict",
             decisions=EVICTION_COLUMNS,

@@ -14,7 +14,7 @@ from pathlib import Path
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.rewards import REWARDS, Costs
 
@@ -26,7 +26,7 @@ class Compiler:
     Attributes:
       clang: patched clang.
       litert_library: libLiteRt.so, which evaluates candidates.
-      problem: name of the problem.
+      problem: what is decided.
       profile: PMU profile manifest, or None.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
@@ -34,7 +34,7 @@ class Compiler:
 
     clang: Path
     litert_library: Path
-    problem: str
+    problem: Problem
     profile: Path | None
     timeout_s: float
     memory_mib: int
@@ -90,7 +90,7 @@ def measure_default(job: Job) -> Default:
       ObjectFileError: it wrote a damaged object file.
     """
     assert job.log is not None
-    problem = PROBLEMS[job.compiler.problem]
+    problem = job.compiler.problem
     reward = REWARDS[problem.reward]
     with tempfile.TemporaryDirectory(prefix="compile-") as folder:
         object_file = Path(folder) / "module.o"
@@ -120,7 +120,7 @@ def measure_candidate(job: Job) -> Costs:
 
     Raises: as measure_default.
     """
-    problem = PROBLEMS[job.compiler.problem]
+    problem = job.compiler.problem
     reward = REWARDS[problem.reward]
     with tempfile.TemporaryDirectory(prefix="compile-") as folder:
         object_file = Path(folder) / "module.o"

@@ -30,7 +30,7 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 
 
 def make_compiler(toolchain: Toolchain, problem: Problem, profile: Path | None = None) -> Compiler:
-    return Compiler(toolchain.clang, toolchain.litert_library, problem.name, profile, 60.0, 4096)
+    return Compiler(toolchain.clang, toolchain.litert_library, problem, profile, 60.0, 4096)
 
 
 @WITH_PMU

@@ -24,7 +24,6 @@ from compiler_opt_perf.policies.export import (
     CandidateTemplate,
     output_spec,
 )
-from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.training.compilation import (
     Compiler,
     Default,
@@ -63,7 +62,9 @@ def measure_defaults(
 
     A module that does not compile is left out with a warning.
     """
-    compiler_key = [sha256(compiler.clang), compiler.problem, _file_key(compiler.profile)]
+    problem = compiler.problem
+    compiler_key = [sha256(compiler.clang), problem.name, _file_key(compiler.profile)]
+    compiler_key += problem.extra_rates
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}
     jobs = []
@@ -78,7 +79,7 @@ def measure_defaults(
         measure_default,
         jobs,
         timeout_s=2 * compiler.timeout_s + _GRACE_S,
-        label=f"{compiler.problem}: default policy" if jobs else None,
+        label=f"{problem.name}: default policy" if jobs else None,
     )
     for job, outcome in zip(jobs, outcomes, strict=True):
         if outcome.value is None:
@@ -130,7 +131,7 @@ class Evaluator:
         self._template = template
         self._pool = pool
         self._failures_folder = failures
-        self._reward = REWARDS[PROBLEMS[compiler.problem].reward]
+        self._reward = REWARDS[compiler.problem.reward]
 
     def gains(
         self,

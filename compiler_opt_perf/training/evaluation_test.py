@@ -29,7 +29,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(scope="module")
 def compiler(toolchain: Toolchain) -> Compiler:
-    return Compiler(toolchain.clang, toolchain.litert_library, PROBLEM.name, None, 60.0, 4096)
+    return Compiler(toolchain.clang, toolchain.litert_library, PROBLEM, None, 60.0, 4096)
 
 
 @pytest.fixture(scope="module")

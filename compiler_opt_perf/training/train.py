@@ -126,7 +126,7 @@ def train(
     """Trains a policy, or goes on with the training in `output`.
 
     Args:
-      problem: a row of policies.problem.PROBLEMS.
+      problem: a row of policies.problem.PROBLEMS, possibly with extra rates.
       corpus: modules to train on; held-out modules are not among them.
       toolchain: the patched compiler.
       profile: PMU profile manifest; with one the policy reads the PMU features.
@@ -166,7 +166,7 @@ class _Training:
         self._compiler = Compiler(
             clang=toolchain.clang,
             litert_library=toolchain.litert_library,
-            problem=problem.name,
+            problem=problem,
             profile=profile,
             timeout_s=config.timeout_s,
             memory_mib=config.memory_mib,
@@ -215,6 +215,7 @@ class _Training:
             "problem": self._problem.name,
             "compiler": sha256(self._compiler.clang),
             "profile": sha256(profile) if profile is not None else None,
+            "extra_rates": list(self._problem.extra_rates),
             "corpus": {m.name: sha256(m.bitcode) for m in self._corpus.modules},
             "config": json.loads(json.dumps(config)),
         }

@@ -13,6 +13,7 @@ from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
+from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.train import (
     TrainingError,
     TrainingResult,
@@ -114,6 +115,27 @@ def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
     assert export.load(result.policy).network.with_pmu
     with pytest.raises(TrainingError, match="a training with another profile;"):
         run("regalloc-evict", corpora, toolchain, output, None, generations=1)
+
+
+def test_any_rate_of_the_profile_is_a_feature(
+    corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    # The compiler's tables have this rate under another name; as an extra one it comes again.
+    problem = PROBLEMS["inline-size"].with_rates(["llc-miss-probability"])
+    config = small_config(problem.name, generations=1)
+    corpus = corpora[problem.name]
+    result = train(problem, corpus, toolchain, profile, tmp_path / "t", config)
+    policy = export.load(result.policy)
+    assert policy.network.problem == problem
+    assert [feature.name for feature in policy.network.features][-2:] == [
+        "pmu_callsite_llc_miss_probability",
+        "pmu_callee_llc_miss_probability",
+    ]
+    log = read_log(next((tmp_path / "t" / "default").rglob("*.log")))
+    # 50 misses of 500 loads on every line: 100,000 of a million.
+    assert 100_000 in log.inputs(problem, with_pmu=True)["pmu_callee_llc_miss_probability"]
+    with pytest.raises(TrainingError, match="a training with another extra_rates;"):
+        train(PROBLEMS[problem.name], corpus, toolchain, profile, tmp_path / "t", config)
 
 
 def test_a_folder_of_another_training_is_refused(
