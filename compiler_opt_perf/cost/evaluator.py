@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What machine code costs, by several evaluators behind one interface.
 
-An evaluator measures or predicts a cost of object files: lower is better. Only `size` needs nothing
-else; the others replay a recorded run (docs/cost.md).
+An evaluator measures or predicts a cost of object files: lower is better. `size` and
+`regalloc-score` need nothing else; the others use a recorded run (docs/cost.md).
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import tempfile
@@ -14,9 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.traces.statistics import block_counts
+from compiler_opt_perf.traces.trace_file import Trace
+from compiler_opt_perf.traces.windows import SUFFIX as WINDOWS_SUFFIX
+from compiler_opt_perf.traces.windows import Windows
 
 FORMAT = "compiler-opt-perf/trace-cost"
 VERSION = 1
@@ -57,7 +65,7 @@ class Cost:
       total: in the evaluator's unit.
       parts: by part of the code, so that two candidates can be compared part by part: "text" for
         the size, else functions (those of one name together).
-      report: all that llvm-trace-cost says (docs/formats.md); empty for `size`.
+      report: all that llvm-trace-cost says (docs/formats.md); empty where it is not asked.
     """
 
     total: float
@@ -83,6 +91,8 @@ class Evaluator(Protocol):
           CostError: the context lacks something.
           CommandError: llvm-trace-cost refused its input; the message names the file.
           ObjectFileError: an object file cannot be read.
+          ScoreError: an object file has no scores beside it.
+          TraceError: the trace cannot be read.
         """
 
 
@@ -97,6 +107,51 @@ class Size:
         """The bytes of all executable sections; needs no context."""
         total = float(sum(text_bytes(path) for path in objects))
         return Cost(total, {"text": total})
+
+
+@dataclass(frozen=True)
+class Score:
+    """LLVM's RegAllocScore, of which the compiler left remarks beside the object files.
+
+    Attributes:
+      weighted: a function's score counts as often as the recorded run called it, not once.
+    """
+
+    name: str
+    weighted: bool
+    unit: str = "weighted instructions"
+
+    def cost(self, objects: Sequence[Path], context: Context) -> Cost:
+        """The sum over functions; of a binary there are no scores, only of its object files."""
+        parts: dict[str, float] = {}
+        for path in objects:
+            for function, score in regalloc_scores(path).items():
+                parts[function] = parts.get(function, 0.0) + score
+        if self.weighted:
+            if context.trace is None:
+                raise CostError(f"the evaluator {self.name} needs a trace")
+            calls = _calls(context.trace)
+            parts = {name: score * calls.get(name, 0) for name, score in parts.items()}
+        return Cost(sum(parts.values()), parts)
+
+
+@functools.cache
+def _calls(trace: Path) -> Mapping[str, int]:
+    """How often the run entered each function; those of one name share their calls."""
+    if trace.suffix == WINDOWS_SUFFIX:
+        windows = Windows.load(trace)
+        # The last block of a window is the one that it counts.
+        table, blocks = windows.table, windows.blocks[:, -1]
+        counts = np.bincount(blocks, windows.counts.astype(np.float64), len(table) + 1)[:-1]
+    else:
+        whole = Trace.load(trace)
+        table, counts = whole.table, block_counts(whole).astype(np.float64)
+    entered = table.address == table.entry[table.function]
+    calls: dict[str, int] = {}
+    for block in np.flatnonzero(entered & (counts > 0)).tolist():
+        name = table.names[table.function[block]]
+        calls[name] = calls.get(name, 0) + int(counts[block])
+    return calls
 
 
 @dataclass(frozen=True)
@@ -117,7 +172,7 @@ class TraceReplay:
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Replays the run; a result that is in the cache is not computed again."""
-        command = self._command(objects, context)
+        command = self.command(objects, context)
         if context.cache is None:
             return self._read(self._run(command))
         path = context.cache / f"{self._key(objects, context)}.json"
@@ -127,7 +182,8 @@ class TraceReplay:
         write_json(path, report)
         return self._read(report)
 
-    def _command(self, objects: Sequence[Path], context: Context) -> list[str | Path]:
+    def command(self, objects: Sequence[Path], context: Context) -> list[str | Path]:
+        """The call of llvm-trace-cost, which prints its report. Raises CostError."""
         if context.tool is None or context.trace is None:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
         command: list[str | Path] = [context.tool, f"-model={self.name}", f"-trace={context.trace}"]
@@ -177,6 +233,8 @@ EVALUATORS: dict[str, Evaluator] = {
     evaluator.name: evaluator
     for evaluator in (
         Size(),
+        Score("regalloc-score", weighted=False),
+        Score("regalloc-score-calls", weighted=True),
         TraceReplay("count", "instructions", uses_cpu=False),
         TraceReplay("mca", "cycles"),
         TraceReplay("mca-pmu", "cycles", uses_profile=True, has_parts=True),

@@ -9,6 +9,8 @@ import pytest
 
 from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, CostError, describe
+from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
+from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -158,3 +160,45 @@ def test_size_needs_no_context(run: Run) -> None:
     both = list(run.variants.values())[:2]
     cost = EVALUATORS["size"].cost(both, Context())
     assert cost.total == sum(text_bytes(path) for path in both)
+
+
+def test_scores_lie_beside_the_objects(run: Run, toolchain: Toolchain, tmp_path: Path) -> None:
+    objects = {}
+    for name, options in VARIANTS.items():
+        objects[name] = tmp_path / f"{name}.o"
+        words = [word for option in options for word in ("-mllvm", option)]
+        command: list[str | Path] = [
+            toolchain.clang,
+            "-O2",
+            "-g1",
+            "-c",
+            SOURCE,
+            *SCORE_FLAGS,
+            *words,
+        ]
+        run_command([*command, "-o", objects[name]], timeout_s=300)
+    plain, calls = EVALUATORS["regalloc-score"], EVALUATORS["regalloc-score-calls"]
+    scores = {name: plain.cost([path], Context()) for name, path in objects.items()}
+    assert {frozenset(score.parts) for score in scores.values()} == {
+        frozenset({"main", "mix", "step"})
+    }
+    # Fewer registers, more spills.
+    assert scores["default"].total < scores["few"].total < scores["fewer"].total
+    # `mix` is called once for each of the run's 40 rounds.
+    weighted = calls.cost([objects["few"]], run.context)
+    assert weighted.parts["main"] == scores["few"].parts["main"]
+    assert weighted.parts["mix"] == 40 * scores["few"].parts["mix"]
+    both = plain.cost([objects["few"], objects["fewer"]], Context())
+    assert both.total == pytest.approx(scores["few"].total + scores["fewer"].total)
+
+
+def test_missing_or_foreign_scores_are_named(run: Run, tmp_path: Path) -> None:
+    score = EVALUATORS["regalloc-score"]
+    with pytest.raises(ScoreError, match=r"none\.opt\.yaml: No such file.*-fsave-optimization"):
+        score.cost([tmp_path / "none.o"], Context())
+    (tmp_path / "other.opt.yaml").write_text("--- !Missed\nPass:            inline\n...\n")
+    with pytest.raises(ScoreError, match="other remarks"):
+        score.cost([tmp_path / "other.o"], Context())
+    with pytest.raises(CostError, match="regalloc-score-calls needs a trace"):
+        (tmp_path / "empty.opt.yaml").write_text("")
+        EVALUATORS["regalloc-score-calls"].cost([tmp_path / "empty.o"], Context())
