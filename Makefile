@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo check bench-collect bench-compile bench-inference \
-  bench-trace bench-series bench-upstream \
+  bench-trace bench-rank bench-series bench-upstream \
   lint clean
 
 help: ## list the targets
@@ -45,6 +45,10 @@ bench-upstream: bootstrap ## upstream's tests around the advisors, on the patche
 
 bench-trace: bootstrap ## measure block traces of three real programs, about 15 minutes
 	@$(PYTHON) tools/bench_trace.py
+
+bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? an hour, machine otherwise idle
+	@$(COP) toolchain build --set=mock
+	@$(PYTHON) tools/bench_rank.py
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

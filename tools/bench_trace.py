@@ -10,7 +10,6 @@ trace's counts differ from those of callgrind. Writes OUTPUT/PROGRAM.json and pr
 
 import json
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 from absl import flags, logging
 
-from compiler_opt_perf.corpus.programs import PROGRAMS, build_program
+from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, sqlite_amalgamation
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -88,17 +87,10 @@ def interpreter(output: Path) -> Case:
 def database(output: Path) -> Case:
     """SQLite's own benchmark, in memory."""
     tree = debian_source("sqlite3")
-    amalgamation = output / "sqlite3.c"
-    if not amalgamation.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            configure = [tree / "configure", "--disable-tcl", "--disable-readline"]
-            run_command(configure, cwd=Path(scratch), env={"CC": str(stock_tool("clang"))})
-            run_command(["make", "sqlite3.c"], cwd=Path(scratch))
-            for name in ("sqlite3.h", "sqlite3.c"):
-                shutil.copy(Path(scratch) / name, output / name)
+    folder = sqlite_amalgamation(tree, output)
     binary = output / "speedtest1"
-    sources = [amalgamation, tree / "test/speedtest1.c"]
-    options = ["-fuse-ld=lld", "-Wl,--build-id", "-DSQLITE_THREADSAFE=0", f"-I{output}"]
+    sources = [folder / "sqlite3.c", folder / "speedtest1.c"]
+    options = ["-fuse-ld=lld", "-Wl,--build-id", "-DSQLITE_THREADSAFE=0", f"-I{folder}"]
     command = [stock_tool("clang"), *_FLAGS, *options, *sources, "-lm", "-ldl", "-o", binary]
     run_command(command, timeout_s=1200)
     return Case(binary, ["--memdb", "--size", "10"])

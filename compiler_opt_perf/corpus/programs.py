@@ -5,6 +5,8 @@ One table row a program. The programs' own build systems are not used: a list of
 builds in seconds, the same way for each, and yields compile_commands.json as a by-product.
 """
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 
@@ -201,6 +204,28 @@ def find_program(name: str) -> Program:
     if name not in PROGRAMS:
         raise ProgramError(f"{name}: unknown program; known are {', '.join(sorted(PROGRAMS))}")
     return PROGRAMS[name]
+
+
+def sqlite_amalgamation(tree: Path, output: Path) -> Path:
+    """Makes SQLite's single source file, beside its benchmark `speedtest1.c`; returns `output`.
+
+    Args:
+      tree: the unpacked source package sqlite3; never written to.
+      output: a folder; what is there is not made again.
+    """
+    if (output / "sqlite3.c").exists():
+        return output
+    output.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tree / "test" / "speedtest1.c", output)
+    with tempfile.TemporaryDirectory() as scratch:
+        configure = tree / "configure"
+        options = ("--disable-tcl", "--disable-readline")
+        run_command([configure, *options], cwd=Path(scratch), env={"CC": str(stock_tool("clang"))})
+        run_command(["make", "sqlite3.c"], cwd=Path(scratch))
+        for name in ("sqlite3.h", "sqlite3.c"):
+            with atomic_write(output / name) as temporary:
+                shutil.copy(Path(scratch) / name, temporary)
+    return output
 
 
 @dataclass(frozen=True)

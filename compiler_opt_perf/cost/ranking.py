@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How well a predicted cost ranks variants of a program that were measured (docs/cost.md).
+
+Times are in logarithms, so that differences are ratios. A pair of variants is resolved when the
+bootstrap interval of its difference excludes zero: only then does measuring tell which is faster.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_LEVEL = 0.95
+_REPLICATES = 2000
+_SEED = 1
+# Share of a variant's rounds that is left out at either end.
+_TRIMMED = 0.25
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value, and the bootstrap interval around it that holds 95%."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, replicates: Floats) -> "Estimate":
+        """That of a value and its bootstrap replicates, of which NaN do not count."""
+        known = replicates[~np.isnan(replicates)]
+        if not len(known):
+            return cls(value, float("nan"), float("nan"))
+        tail = (1 - _LEVEL) / 2
+        low, high = np.quantile(known, (tail, 1 - tail))
+        return cls(value, float(low), float(high))
+
+
+class Measured:
+    """Measured times of V variants, with what is known of their order.
+
+    Attributes:
+      log_time: [V] logarithm of each variant's time relative to the mean of all.
+      low, high: [V] the interval of it.
+      resolved: [V, V] bool, symmetric: the sign of the difference is known.
+    """
+
+    def __init__(self, seconds: Sequence[Sequence[float]] | Floats):
+        """Takes the seconds of R rounds, [R, V]; in a round each variant ran once.
+
+        Raises:
+          ValueError: fewer than 4 rounds or 2 variants, or a time that is not above zero.
+        """
+        times = np.asarray(seconds, np.float64)
+        if times.ndim != 2 or times.shape[0] < 4 or times.shape[1] < 2:
+            raise ValueError(f"times of shape {times.shape}; expected [rounds >= 4, variants >= 2]")
+        if not (times > 0).all():
+            raise ValueError("a time that is not above zero")
+        # What slows a whole round down says nothing of the variants.
+        logs = np.log(times)
+        logs -= np.median(logs, axis=1, keepdims=True)
+        rounds, variants = logs.shape
+        self._random = np.random.default_rng(_SEED)
+        picks = self._random.integers(rounds, size=(_REPLICATES, rounds))
+        # [replicates, V]
+        self.replicates = np.stack([_trimmed_mean(logs[pick]) for pick in picks])
+        centre = _trimmed_mean(logs)
+        shift = centre.mean()
+        self.log_time = centre - shift
+        tail = (1 - _LEVEL) / 2
+        self.low, self.high = np.quantile(self.replicates - shift, (tail, 1 - tail), axis=0)
+        differences = self.replicates[:, :, None] - self.replicates[:, None, :]
+        low, high = np.quantile(differences, (tail, 1 - tail), axis=0)
+        self.resolved = (low > 0) | (high < 0)
+        # How often each variant is drawn, for the intervals of ranks: [replicates, V].
+        self.weights = self._random.multinomial(
+            variants, np.full(variants, 1 / variants), size=_REPLICATES
+        ).astype(np.float64)
+
+    def tau(self, predicted: Sequence[float] | Floats) -> Estimate:
+        """Kendall's tau-b between predicted costs and measured times, over all pairs.
+
+        The interval is for other rounds and for other variants of the same kind.
+        """
+        costs = _signs(np.asarray(predicted, np.float64))
+        value = _tau_b(costs, _signs(self.log_time), np.ones(len(self.log_time)))
+        replicates = [
+            _tau_b(costs, _signs(times), weights)
+            for times, weights in zip(self.replicates, self.weights, strict=True)
+        ]
+        return Estimate.of(value, np.array(replicates))
+
+    def resolved_tau(self, predicted: Sequence[float] | Floats) -> Estimate:
+        """Share of resolved pairs in the right order, less that in the wrong one.
+
+        A pair with equal predictions is neither. NaN when no pair is resolved.
+        """
+        return Estimate.of(*self._resolved_tau(predicted))
+
+    def lead(
+        self, predicted: Sequence[float] | Floats, other: Sequence[float] | Floats
+    ) -> Estimate:
+        """By how much the first's resolved_tau is above the other's, on the same draws."""
+        (first, firsts), (second, seconds) = map(self._resolved_tau, (predicted, other))
+        return Estimate.of(first - second, firsts - seconds)
+
+    def resolved_pairs(self) -> int:
+        """How many pairs are resolved."""
+        return int(np.triu(self.resolved, 1).sum())
+
+    def _resolved_tau(self, predicted: Any) -> tuple[float, Floats]:
+        costs = _signs(np.asarray(predicted, np.float64))
+
+        def tau(times: Floats, weights: Floats) -> float:
+            pairs = np.outer(weights, weights) * self.resolved
+            total = pairs.sum()
+            return float((pairs * costs * _signs(times)).sum() / total) if total else float("nan")
+
+        replicates = [tau(*both) for both in zip(self.replicates, self.weights, strict=True)]
+        return tau(self.log_time, np.ones(len(self.log_time))), np.array(replicates)
+
+
+def _signs(values: Floats) -> Floats:
+    """[V, V]: the sign of each difference."""
+    return np.sign(values[:, None] - values[None, :])
+
+
+def _tau_b(left: Floats, right: Floats, weights: Floats) -> float:
+    """Kendall's tau-b of two sign matrices (Kendall 1945); 0 when one is all ties."""
+    pairs = np.outer(weights, weights)
+    norm = float((pairs * left * left).sum() * (pairs * right * right).sum()) ** 0.5
+    return float((pairs * left * right).sum()) / norm if norm else 0.0
+
+
+def _trimmed_mean(logs: Floats) -> Floats:
+    """[R, V] to [V]: the mean of the middle half of the rounds."""
+    ordered = np.sort(logs, axis=0)
+    cut = int(_TRIMMED * len(ordered))
+    return np.asarray(ordered[cut : len(ordered) - cut].mean(axis=0), np.float64)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Shows how evaluators rank variants of programs: tables, plots, a page (tools/bench_rank.py)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from compiler_opt_perf.cost.ranking import Estimate, Floats, Measured
+from compiler_opt_perf.execution import page
+from compiler_opt_perf.execution.files import write_json, write_text
+
+# The evaluator that the others are compared with, and those that are plotted.
+JUDGED = "mca-pmu"
+PLOTTED = ("regalloc-score", "count", "mca", JUDGED)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One program.
+
+    Attributes:
+      name: of the program.
+      variants: names of the V variants, the default one first.
+      seconds: [R, V] measured in R rounds.
+      predictions: by evaluator, [V] costs.
+      evaluation_s: by evaluator, processor seconds that one evaluation takes.
+      run_s: processor seconds of one run.
+    """
+
+    name: str
+    variants: tuple[str, ...]
+    seconds: Floats
+    predictions: Mapping[str, Floats]
+    evaluation_s: Mapping[str, float]
+    run_s: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """As Markdown."""
+        lines = [self.caption, "", "| " + " | ".join(self.columns) + " |"]
+        lines.append("|---" * len(self.columns) + "|")
+        lines += ["| " + " | ".join(row) + " |" for row in self.rows]
+        return "\n".join(lines) + "\n"
+
+
+def write(programs: Sequence[Ranked], folder: Path) -> str:
+    """Writes results.json, report.md, report.html and rank.svg; returns the tables in Markdown.
+
+    Raises:
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    measured = {program.name: Measured(program.seconds) for program in programs}
+    evaluators = list(programs[0].predictions)
+    results = {
+        program.name: _results(program, measured[program.name], evaluators) for program in programs
+    }
+    write_json(folder / "results.json", results)
+    shown = tables(results, evaluators)
+    text = "\n".join(table.markdown() for table in shown)
+    write_text(folder / "report.md", text)
+    plot = page.svg(scatter(programs, measured))
+    write_text(folder / "rank.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + plot)
+    values = {"tables": shown, "plot": plot}
+    page.write_page(__package__, "ranking.html.j2", folder / "report.html", values)
+    return text
+
+
+def _results(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> dict[str, Any]:
+    """All figures of one program, as JSON."""
+    variants = [
+        {
+            "name": name,
+            "measured": float(np.exp(measured.log_time[i] - measured.log_time[0])),
+            "predicted": {e: float(program.predictions[e][i]) for e in evaluators},
+        }
+        for i, name in enumerate(program.variants)
+    ]
+    judged = program.predictions[JUDGED]
+    pairs = len(variants) * (len(variants) - 1) // 2
+    ranks = {}
+    for evaluator in evaluators:
+        costs = program.predictions[evaluator]
+        seconds = program.evaluation_s.get(evaluator)
+        ranks[evaluator] = {
+            "tau": _triple(measured.tau(costs)),
+            "resolved_tau": _triple(measured.resolved_tau(costs)),
+            "lead_of_" + JUDGED: _triple(measured.lead(judged, costs)),
+            "evaluation_in_runs": seconds / program.run_s if seconds is not None else None,
+        }
+    return {
+        "rounds": len(program.seconds),
+        "run_s": program.run_s,
+        "pairs": pairs,
+        "resolved_pairs": measured.resolved_pairs(),
+        "variants": variants,
+        "evaluators": ranks,
+    }
+
+
+def _triple(estimate: Estimate) -> list[float]:
+    return [estimate.value, estimate.low, estimate.high]
+
+
+def tables(results: Mapping[str, Any], evaluators: Sequence[str]) -> list[Table]:
+    """The tables of a study's results."""
+    names = list(results)
+    facts = []
+    for name, r in results.items():
+        times = [variant["measured"] for variant in r["variants"]]
+        facts.append(
+            (
+                name,
+                f"{r['run_s']:.2f} s",
+                str(len(times)),
+                str(r["rounds"]),
+                f"{_percent(min(times))} to {_percent(max(times))}",
+                f"{r['resolved_pairs']} of {r['pairs']}",
+            )
+        )
+
+    def rows(key: str) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            (e, *(_interval(results[name]["evaluators"][e][key]) for name in names))
+            for e in evaluators
+        )
+
+    def ratios(evaluator: str) -> tuple[str, ...]:
+        found = [results[name]["evaluators"][evaluator]["evaluation_in_runs"] for name in names]
+        return (evaluator, *("–" if ratio is None else f"{ratio:.2f}" for ratio in found))
+
+    columns = ("evaluator", *names)
+    return [
+        Table(
+            "Programs, and how far the variants lie from the default one.",
+            ("program", "one run", "variants", "rounds", "measured", "resolved pairs"),
+            tuple(facts),
+        ),
+        Table("Kendall's tau on resolved pairs (95% interval).", columns, rows("resolved_tau")),
+        Table("Kendall's tau-b over all pairs (95% interval).", columns, rows("tau")),
+        Table(
+            f"Lead of {JUDGED}: its tau on resolved pairs less the other's (95% interval).",
+            columns,
+            tuple(row for row in rows("lead_of_" + JUDGED) if row[0] != JUDGED),
+        ),
+        Table(
+            "Processor time of an evaluation of the default variant, in runs of the program.",
+            columns,
+            tuple(row for row in map(ratios, evaluators) if set(row[1:]) != {"–"}),
+        ),
+    ]
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}%"
+
+
+def _interval(triple: Sequence[float]) -> str:
+    value, low, high = triple
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def scatter(
+    programs: Sequence[Ranked], measured: Mapping[str, Measured]
+) -> matplotlib.figure.Figure:
+    """Predicted against measured, a row for each program and a column for each evaluator."""
+    figure = matplotlib.figure.Figure(
+        figsize=(2.6 * len(PLOTTED), 2.4 * len(programs)), layout="constrained"
+    )
+    grid = figure.subplots(len(programs), len(PLOTTED), squeeze=False)
+    for row, program in zip(grid, programs, strict=True):
+        times = measured[program.name]
+        centre = 100 * np.expm1(times.log_time - times.log_time[0])
+        low = 100 * np.expm1(times.low - times.log_time[0])
+        high = 100 * np.expm1(times.high - times.log_time[0])
+        errors = np.maximum([centre - low, high - centre], 0)
+        for axes, evaluator in zip(row, PLOTTED, strict=True):
+            costs = program.predictions[evaluator]
+            axes.errorbar(
+                100 * (costs / costs[0] - 1), centre, errors, fmt=".", markersize=4, linewidth=0.7
+            )
+            tau = times.resolved_tau(costs).value
+            axes.set_title(f"{program.name}: {evaluator}, τ {tau:.2f}", fontsize=8)
+            axes.tick_params(labelsize=7)
+        row[0].set_ylabel("measured, %", fontsize=8)
+    for axes in grid[-1]:
+        axes.set_xlabel("predicted, %", fontsize=8)
+    return figure

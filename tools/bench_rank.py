@@ -1,0 +1,659 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Does a predicted cost rank compilations of a program as their measured times do?
+
+    build/venv/bin/python tools/bench_rank.py [--only=zstd,lua] [--steps=build,record,...]
+
+Four real programs, each compiled by several register allocations of the same optimised code. One
+run of the default one is recorded (block trace, PMU profile); every evaluator predicts the cost of
+every variant from that; then all variants run, interleaved. The steps, each of which goes on where
+it stopped:
+
+    build     compiles the variants, and checks that all compute the same
+    record    block trace and PMU profile of the default variant
+    evaluate  predicts with every evaluator
+    measure   runs all variants and times the evaluators; the machine should have nothing else to do
+    report    results.json, report.md, report.html, rank.svg in the output folder
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags, logging
+
+from compiler_opt_perf.corpus.programs import (
+    PROGRAMS,
+    Program,
+    compile_commands,
+    sqlite_amalgamation,
+)
+from compiler_opt_perf.cost.calibrate import calibrate
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
+from compiler_opt_perf.cost.timing import processor_seconds
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import sha256, write_json, write_text
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.report.ranking import Ranked, write
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.source import debian_source
+from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, synthesise
+from compiler_opt_perf.traces.windows import write_windows
+
+_PROBLEM = PROBLEMS["regalloc-evict"]
+_IR_FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-march=x86-64-v2", "-emit-llvm")
+# Register allocation then changes no block id; docs/cost.md.
+_KEEP_IDS = (
+    "-disable-branch-fold",
+    "-branch-fold-placement=0",
+    "-disable-tail-duplicate",
+    "-tail-dup-placement=0",
+    "-enable-shrink-wrap=0",
+)
+_CODEGEN = (
+    *("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", "-ffunction-sections"),
+    *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *for_clang(_KEEP_IDS)),
+)
+# A function's time depends on where it lies, by chance. Each variant is linked several times, with
+# its functions in other orders, and rounds take turns with them.
+_LAYOUTS = 5
+_WINDOW = 9
+_DRAWN_BLOCKS = 1_000_000
+_EVALUATIONS = 3
+# What is left out of mca-pmu, one at a time.
+_PARTS = (
+    "stack-slots",
+    "stack-engine",
+    "dispatch-width",
+    "llc-misses",
+    "mispredicts",
+    "icache-misses",
+)
+_TIMEOUT_S = 900.0
+
+# Lua's compiler, and libraries of which the script calls nothing.
+_LUA_COLD = (
+    *("code", "dblib", "dump", "iolib", "lex", "oadlib", "oslib", "parser", "ua.", "undump"),
+    *("utf8lib", "corolib", "mathlib"),
+)
+_LUA = """
+local function tree(depth)
+  if depth == 0 then return {} end
+  return { tree(depth - 1), tree(depth - 1) }
+end
+local function size(t) return t[1] and 1 + size(t[1]) + size(t[2]) or 1 end
+local function work()
+  local total = 0
+  for i = 1, 15 do total = total + size(tree(13)) end
+  local words, state = {}, 42
+  for i = 1, 30000 do
+    state = (state * 1103515245 + 12345) % 2147483648
+    words[i] = ("%08x"):format(state)
+  end
+  table.sort(words)
+  local text = table.concat(words, " ")
+  local sieve, primes = {}, 0
+  for i = 2, 300000 do
+    if not sieve[i] then
+      primes = primes + 1
+      for k = i * i, 300000, i do sieve[k] = true end
+    end
+  end
+  local Point = {}
+  Point.__index = Point
+  Point.__add = function(a, b)
+    return setmetatable({ x = a.x + b.x, y = a.y * 0.5 + b.y }, Point)
+  end
+  local p, q = setmetatable({ x = 0, y = 1 }, Point), setmetatable({ x = 1, y = 0.25 }, Point)
+  for i = 1, 300000 do p = p + q end
+  local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
+  local counts = {}
+  for word in text:gmatch("%x+") do
+    local key = word:sub(1, 3)
+    counts[key] = (counts[key] or 0) + 1
+  end
+  local distinct = 0
+  for _ in pairs(counts) do distinct = distinct + 1 end
+  print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(25), distinct)
+end
+for i = 1, 3 do work() end
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program and one run of it.
+
+    Attributes:
+      program, tree: its sources.
+      arguments: of the run.
+      inputs: files that the run reads.
+      output: the file that the run writes; None if it only prints.
+      flags: compiler flags beside the program's own.
+      kept: beginnings of the names of modules that the run hardly enters; all variants have them
+        from the default one.
+    """
+
+    program: Program
+    tree: Path
+    arguments: tuple[str, ...]
+    inputs: tuple[Path, ...] = ()
+    output: Path | None = None
+    flags: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def compressor(folder: Path) -> Case:
+    """zstd -9 on sources of all four programs."""
+    tree = debian_source("libzstd")
+    text = folder / "input"
+    if not text.exists():
+        sources = [
+            path
+            for package in ("libzstd", "lua5.4", "sqlite3", "tcc")
+            for path in sorted(debian_source(package).rglob("*.[ch]"))
+        ]
+        text.write_bytes(b"".join(path.read_bytes() for path in sources)[: 12 << 20])
+    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-f", str(text), "-o")
+    output = folder / "output.zst"
+    kept = ("programs/", "lib/d", *(f"lib/compress/zstd{x}" for x in ("mt", "_opt", "_fast", "_d")))
+    return Case(PROGRAMS["zstd"], tree, (*arguments, str(output)), (text,), output, kept=kept)
+
+
+def interpreter(folder: Path) -> Case:
+    """Lua with trees, sorting, strings, metatables and calls."""
+    script = folder / "script.lua"
+    write_text(script, _LUA)
+    # Lua hashes and chooses pivots of large sorts by the time, so that no two runs are alike.
+    fixed = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
+    kept = tuple(f"src/l{x}" for x in _LUA_COLD)
+    return Case(
+        PROGRAMS["lua"], debian_source("lua5.4"), (str(script),), (script,), flags=fixed, kept=kept
+    )
+
+
+def database(folder: Path) -> Case:
+    """SQLite's own benchmark, in memory."""
+    program = Program(
+        name="sqlite",
+        source_package="sqlite3",
+        sources=("*.c",),
+        flags=("-DSQLITE_THREADSAFE=0", "-I."),
+        libraries=("-lm", "-ldl"),
+    )
+    tree = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
+    return Case(program, tree, ("--memdb", "--size", "25", "--verify"))
+
+
+def compiler(folder: Path) -> Case:
+    """tcc on SQLite."""
+    tree = debian_source("tcc")
+    sqlite = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
+    source, output = sqlite / "sqlite3.c", folder / "output.o"
+    arguments = (f"-B{tree}", "-c", str(source), "-o", str(output))
+    return Case(PROGRAMS["tcc"], tree, arguments, (source,), output)
+
+
+CASES: dict[str, Callable[[Path], Case]] = {
+    "zstd": compressor,
+    "lua": interpreter,
+    "sqlite": database,
+    "tcc": compiler,
+}
+
+
+# Variants
+
+
+def _imitated(observation: Observation) -> int:
+    """Nearly what the default policy does: the lightest live range gives way to a heavier one."""
+    features = observation.features
+    mask = features["mask"].reshape(-1) > 0
+    # NaN is infinity by infinity: live ranges that cannot be spilled.
+    weight = np.nan_to_num(features["use_def_density"].reshape(-1), nan=np.inf)
+    hints = np.nan_to_num(features["nr_broken_hints"].reshape(-1))
+    free = features["is_free"].reshape(-1) > 0
+    own = len(mask) - 1
+    others = np.flatnonzero(mask[:own])
+    if not len(others):
+        return own
+    best = min(others.tolist(), key=lambda i: (not free[i], hints[i], weight[i]))
+    return own if mask[own] and not free[best] and weight[best] >= weight[own] else int(best)
+
+
+def _heaviest(observation: Observation) -> int:
+    """The opposite: the heaviest gives way."""
+    mask = observation.features["mask"].reshape(-1) > 0
+    weight = np.nan_to_num(observation.features["use_def_density"].reshape(-1), nan=2.0)
+    return int(np.argmax(np.where(mask, weight, -1.0)))
+
+
+def _largest(observation: Observation) -> int:
+    """The longest live range gives way."""
+    mask = observation.features["mask"].reshape(-1) > 0
+    size = np.nan_to_num(observation.features["liverange_size"].reshape(-1), nan=0.0)
+    return int(np.argmax(np.where(mask, size, -1.0)))
+
+
+def _never(observation: Observation) -> int:
+    """Nobody gives way unless somebody has to."""
+    mask = observation.features["mask"].reshape(-1) > 0
+    return len(mask) - 1 if mask[-1] else _imitated(observation)
+
+
+_RULES: dict[str, Callable[[Observation], int]] = {
+    "imitated": _imitated,
+    "heaviest": _heaviest,
+    "largest": _largest,
+    "never": _never,
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to allocate registers.
+
+    Attributes:
+      options: of the code generator.
+      rule: name of the rule that decides evictions; None for the compiler's own policy.
+      random: share of decisions that are drawn instead, each admissible one alike.
+      seed: of the draws.
+    """
+
+    name: str
+    options: tuple[str, ...] = ()
+    rule: str | None = None
+    random: float = 0.0
+    seed: int = 1
+
+    def decide(self, module: str) -> Decide:
+        """The decision function for one module, whichever others are compiled beside it."""
+        assert self.rule is not None
+        rule = _RULES[self.rule]
+        draws = random.Random(f"{self.seed} {module}")
+
+        def decide(observation: Observation) -> int:
+            if draws.random() < self.random:
+                return draws.choice(np.flatnonzero(observation.features["mask"]).tolist())
+            return rule(observation)
+
+        return decide
+
+
+def _random(share: float, seed: int) -> Variant:
+    return Variant(f"random {share:g} ({seed})", rule="imitated", random=share, seed=seed)
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("default"),
+    Variant("basic", ("-regalloc=basic",)),
+    Variant("exhaustive", ("-exhaustive-register-search",)),
+    Variant("spill for size", ("-split-spill-mode=size",)),
+    Variant("reversed local", ("-greedy-reverse-local-assignment",)),
+    Variant("class before globalness", ("-greedy-regclass-priority-trumps-globalness",)),
+    Variant("no region splitting", ("-grow-region-complexity-budget=0",)),
+    Variant("first use of saved registers", ("-regalloc-csr-first-time-cost=1000",)),
+    Variant("no coalescing", ("-join-liveintervals=0",)),
+    Variant("12 registers", ("-stress-regalloc=12",)),
+    Variant("10 registers", ("-stress-regalloc=10",)),
+    Variant("8 registers", ("-stress-regalloc=8",)),
+    Variant("imitated", rule="imitated"),
+    Variant("never", rule="never"),
+    Variant("largest", rule="largest"),
+    Variant("heaviest", rule="heaviest"),
+    *(_random(share, 1) for share in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)),
+    *(_random(share, 2) for share in (0.05, 0.2)),
+)
+DEFAULT = VARIANTS[0]
+
+
+@dataclass(frozen=True)
+class _Codegen:
+    """One module of one variant."""
+
+    toolchain: Toolchain
+    variant: Variant
+    bitcode: Path
+    target: Path
+
+
+def _generate(job: _Codegen) -> None:
+    """Bitcode to an object file. In a pool's worker."""
+    argv: list[str | Path] = [job.toolchain.clang, *_CODEGEN, "-c", job.bitcode]
+    argv += ["-o", job.target, *for_clang(job.variant.options)]
+    if job.variant.rule is None:
+        run_command(argv, timeout_s=_TIMEOUT_S)
+        return
+    with InteractiveHost(_PROBLEM, job.variant.decide(job.bitcode.name)) as host:
+        options = for_clang(_PROBLEM.interactive_options(host.channel))
+        host.run([*argv, *options], timeout_s=_TIMEOUT_S)
+
+
+def _compile(job: tuple[Sequence[str], Path]) -> None:
+    argv, directory = job
+    run_command(argv, cwd=directory, timeout_s=_TIMEOUT_S)
+
+
+class Study:
+    """One program's study, in a folder of its own."""
+
+    def __init__(self, name: str, output: Path, toolchain: Toolchain, cpu: Path):
+        self.name = name
+        self.folder = output / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.toolchain = toolchain
+        self.case = CASES[name](self.folder)
+        self.cpu = cpu
+
+    # Build
+
+    def build(self) -> None:
+        """Compiles and links all variants, and compares what they compute."""
+        bitcode = self._bitcode()
+        jobs = []
+        for variant in VARIANTS:
+            folder = self._variant(variant)
+            key = self._key(bitcode, variant)
+            stamp = folder / "wanted.json"
+            if not (stamp.is_file() and json.loads(stamp.read_text())["key"] == key):
+                shutil.rmtree(folder, ignore_errors=True)
+                write_json(stamp, {"key": key})
+            for source, target in zip(bitcode, self._objects(variant), strict=True):
+                if target.is_relative_to(folder) and not target.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    jobs.append(_Codegen(self.toolchain, variant, source, target))
+        with Pool() as pool:
+            for outcome in pool.map(_generate, jobs, label=f"compiling {self.name}"):
+                outcome.get()
+        computed = {}
+        for variant in VARIANTS:
+            stamp = self._variant(variant) / "linked.json"
+            linked = json.loads(stamp.read_text()) if stamp.is_file() else None
+            if linked is None:
+                self._link(variant)
+            if linked is None or linked["run"] != self._run():
+                linked = {"run": self._run(), "computed": self._computed(self.binary(variant))}
+                write_json(stamp, linked)
+            computed[variant.name] = linked["computed"]
+        wrong = [name for name in computed if computed[name] != computed[DEFAULT.name]]
+        if wrong:
+            raise SystemExit(f"{self.name}: {', '.join(wrong)}: compute something else")
+
+    def _optimisations(self) -> list[dict[str, Any]]:
+        """How the optimised IR of each module is made."""
+        return compile_commands(
+            self.case.program,
+            self.case.tree,
+            self.folder / "ir",
+            clang=self.toolchain.clang,
+            flags=(*_IR_FLAGS, *self.case.flags),
+        )
+
+    def _bitcode(self) -> list[Path]:
+        """The optimised IR of all modules."""
+        commands = self._optimisations()
+        words = [command["arguments"][1:] for command in commands]
+        key = hashlib.sha256(repr((words, self._clang())).encode()).hexdigest()
+        stamp = self.folder / "ir" / "built.json"
+        targets = [Path(command["arguments"][-1]) for command in commands]
+        if not (stamp.is_file() and json.loads(stamp.read_text())["key"] == key):
+            for target in targets:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            jobs = [(c["arguments"], Path(c["directory"])) for c in commands]
+            with Pool() as pool:
+                for outcome in pool.map(_compile, jobs, label=f"optimising {self.name}"):
+                    outcome.get()
+            write_json(stamp, {"key": key})
+        return targets
+
+    def _link(self, variant: Variant) -> None:
+        for layout in range(_LAYOUTS):
+            argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
+            argv += [f"-Wl,--shuffle-sections=.text*={layout}"] if layout else []
+            argv += [*self._objects(variant), *self.case.program.libraries]
+            run_command([*argv, "-o", self.binary(variant, layout)], timeout_s=_TIMEOUT_S)
+
+    def _objects(self, variant: Variant) -> list[Path]:
+        """The object files that a variant is linked from."""
+        root = self.folder / "ir" / "objects"
+        modules = [Path(c["arguments"][-1]).relative_to(root) for c in self._optimisations()]
+        return [
+            self._variant(DEFAULT if str(module).startswith(self.case.kept) else variant) / module
+            for module in modules
+        ]
+
+    def _computed(self, binary: Path) -> str:
+        """A checksum of what a run prints and writes."""
+        done = run_command([binary, *self.case.arguments], timeout_s=_TIMEOUT_S)
+        # SQLite's benchmark tells times.
+        printed = re.sub(r"\d+\.\d+s", "", done.stdout)
+        written = sha256(self.case.output) if self.case.output else ""
+        return hashlib.sha256((printed + written).encode()).hexdigest()
+
+    def _key(self, bitcode: Sequence[Path], variant: Variant) -> str:
+        parts = [repr(variant), repr(_CODEGEN), repr(self.case.kept), self._clang()]
+        parts += [str(_LAYOUTS), *(sha256(path) for path in bitcode)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _run(self) -> str:
+        """What the run depends on besides the binary."""
+        return repr((self.case.arguments, [sha256(path) for path in self.case.inputs]))
+
+    def _clang(self) -> str:
+        return sha256(self.toolchain.clang.resolve())
+
+    def _variant(self, variant: Variant) -> Path:
+        return self.folder / "variants" / re.sub(r"[^a-z0-9.]+", "-", variant.name).strip("-")
+
+    def binary(self, variant: Variant, layout: int = 0) -> Path:
+        """One of the variant's linked programs."""
+        return self._variant(variant) / f"layout{layout}"
+
+    def variants(self) -> list[Variant]:
+        """Those that were built, each code once."""
+        found: dict[str, Variant] = {}
+        for variant in VARIANTS:
+            code = self._variant(variant) / "code"
+            if not self.binary(variant).exists():
+                continue
+            if not code.exists():
+                run_command(
+                    ["objcopy", "-O", "binary", "-j", ".text", self.binary(variant), code],
+                    timeout_s=60,
+                )
+            found.setdefault(sha256(code), variant)
+        return list(found.values())
+
+    # Record
+
+    def record(self) -> None:
+        """The block trace and the PMU profile of the default variant's run."""
+        binary = self.binary(DEFAULT)
+        key = hashlib.sha256(f"{sha256(binary)} {self._run()}".encode()).hexdigest()
+        stamp = self.folder / "recorded.json"
+        if stamp.is_file() and json.loads(stamp.read_text())["key"] == key:
+            return
+        trace = record(binary, self.case.arguments, self.folder / "run.bbtrace")
+        write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
+        collect(binary, self.case.arguments, self.folder / "run.pmu.json")
+        write_json(stamp, {"key": key, "blocks": trace.total})
+
+    # Measure
+
+    def measure(self, rounds: int, processor: int) -> None:
+        """Runs all variants, interleaved, until there are `rounds` rounds."""
+        variants = self.variants()
+        binaries = [[self.binary(v, layout) for layout in range(_LAYOUTS)] for v in variants]
+        checksums = [sha256(binary) for row in binaries for binary in row]
+        key = hashlib.sha256(f"{checksums} {self._run()}".encode()).hexdigest()
+        path = self.folder / "rounds.json"
+        measured: dict[str, Any] = {"key": key, "variants": [v.name for v in variants]}
+        measured["seconds"] = []
+        if path.is_file():
+            earlier = json.loads(path.read_text())
+            if earlier["key"] == key:
+                measured = earlier
+        for number in range(len(measured["seconds"]), rounds):
+            order = list(range(len(variants)))
+            random.Random(number).shuffle(order)
+            seconds = [0.0] * len(variants)
+            for i in order:
+                argv = [binaries[i][number % _LAYOUTS], *self.case.arguments]
+                seconds[i] = processor_seconds(argv, processor)
+            measured["seconds"].append(seconds)
+            write_json(path, measured)
+            logging.info(
+                "%s: round %d, median %.3f s", self.name, number, statistics.median(seconds)
+            )
+
+    # Evaluate
+
+    def evaluate(self) -> None:
+        """Predicts the cost of every variant in every way."""
+        self._draw()
+        variants = self.variants()
+        predictions: dict[str, list[float]] = {}
+        with Pool() as pool:
+            for name, (evaluator, context) in self._ways().items():
+                jobs = [(evaluator, context, self._candidate(evaluator, v)) for v in variants]
+                outcomes = pool.map(_predict, jobs, label=f"{self.name}: {name}")
+                predictions[name] = [outcome.get() for outcome in outcomes]
+        names = [variant.name for variant in variants]
+        write_json(self.folder / "predictions.json", {"variants": names, "costs": predictions})
+
+    def _ways(self) -> dict[str, tuple[str, Context]]:
+        """Evaluator and context of each way to predict."""
+        context = Context(
+            tool=self.toolchain.trace_cost,
+            trace=self.folder / "run.bbwindows",
+            cpu=self.cpu,
+            profile=self.folder / "run.pmu.json",
+            threads=1,
+            cache=self.folder / "costs",
+        )
+        ways = {name: (name, context) for name in EVALUATORS}
+        for part in _PARTS:
+            ways[f"mca-pmu without {part}"] = ("mca-pmu", replace(context, without=(part,)))
+        drawn = replace(context, trace=self.folder / "drawn.bbwindows")
+        ways["mca-pmu on a drawn path"] = ("mca-pmu", drawn)
+        return ways
+
+    def _candidate(self, evaluator: str, variant: Variant) -> list[Path]:
+        if evaluator.startswith("regalloc-score"):
+            return self._objects(variant)
+        return [self.binary(variant)]
+
+    def _draw(self) -> None:
+        """A path drawn from the profile, in the place of the trace."""
+        windows = self.folder / "drawn.bbwindows"
+        recorded = self.folder / "recorded.json"
+        if windows.exists() and windows.stat().st_mtime > recorded.stat().st_mtime:
+            return
+        profile = Profile.load(self.folder / "run.pmu.json")
+        path = self.folder / "drawn.bbtrace"
+        trace = synthesise(self.binary(DEFAULT), profile, path, blocks=_DRAWN_BLOCKS, seed=1)
+        write_windows(trace, _WINDOW, windows)
+
+    def time_evaluators(self, processor: int) -> None:
+        """Processor time of evaluating the default variant, and of a run of it."""
+        binary = self.binary(DEFAULT)
+        seconds: dict[str, list[float]] = {}
+        for _ in range(_EVALUATIONS):
+            run = processor_seconds([binary, *self.case.arguments], processor)
+            seconds.setdefault("run", []).append(run)
+            for name, (evaluator, context) in self._ways().items():
+                chosen = EVALUATORS[evaluator]
+                if isinstance(chosen, TraceReplay) and not context.without:
+                    command = chosen.command([binary], context)
+                    seconds.setdefault(name, []).append(processor_seconds(command, processor))
+        median = {name: statistics.median(values) for name, values in seconds.items()}
+        write_json(self.folder / "evaluation_seconds.json", median)
+
+    # Report
+
+    def result(self) -> Ranked:
+        """What the earlier steps found. Raises OSError where one is missing."""
+        rounds = json.loads((self.folder / "rounds.json").read_text())
+        predictions = json.loads((self.folder / "predictions.json").read_text())
+        if predictions["variants"] != rounds["variants"]:
+            raise SystemExit(f"{self.folder}: measured and predicted variants differ; do both anew")
+        evaluation = json.loads((self.folder / "evaluation_seconds.json").read_text())
+        return Ranked(
+            name=self.name,
+            variants=tuple(rounds["variants"]),
+            seconds=np.array(rounds["seconds"]),
+            predictions={name: np.array(costs) for name, costs in predictions["costs"].items()},
+            evaluation_s=evaluation,
+            run_s=evaluation["run"],
+        )
+
+
+def _predict(job: tuple[str, Context, Sequence[Path]]) -> float:
+    """The cost of one candidate. In a pool's worker."""
+    evaluator, context, objects = job
+    return EVALUATORS[evaluator].cost(objects, context).total
+
+
+def main(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "output", str(BUILD / "bench-rank"), "folder for results", flag_values=values
+    )
+    flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
+    flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
+    flags.DEFINE_integer("rounds", 20, "runs of each variant", 4, flag_values=values)
+    flags.DEFINE_integer(
+        "processor", max(os.sched_getaffinity(0)), "where runs are bound", flag_values=values
+    )
+    flags.DEFINE_string("cpu", None, "CPU file; measured if not given", flag_values=values)
+    flags.DEFINE_string(
+        "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
+    )
+    values(list(argv))
+    logging.set_verbosity(logging.INFO)
+    output = Path(values.output).resolve()
+    cpu = Path(values.cpu or output / "cpu.json").resolve()
+    if not cpu.exists():
+        calibrate(cpu)
+    toolchain = Toolchain.load(Path(values.toolchain))
+    studies = [Study(name, output, toolchain, cpu) for name in values.only]
+    for study in studies:
+        for step in values.steps:
+            _STEPS[step](study, values)
+    if "report" in values.steps:
+        print(write([study.result() for study in studies], output))
+
+
+def _measure(study: Study, values: Any) -> None:
+    study.measure(values.rounds, values.processor)
+    study.time_evaluators(values.processor)
+
+
+_STEPS: dict[str, Callable[[Study, Any], None]] = {
+    "build": lambda study, _: study.build(),
+    "record": lambda study, _: study.record(),
+    "evaluate": lambda study, _: study.evaluate(),
+    "measure": _measure,
+    "report": lambda study, _: None,
+}
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The rank study on one small program."""
+
+import json
+from pathlib import Path
+
+import bench_rank as bench
+import numpy as np
+import pytest
+
+from compiler_opt_perf.corpus.programs import Program
+from compiler_opt_perf.policies.interactive import Observation
+from compiler_opt_perf.report.ranking import Ranked, write
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+REPO_ROOT = Path(__file__).parents[1]
+CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
+
+
+def _observation(mask: list[int], weights: list[float], free: list[int]) -> Observation:
+    columns = {
+        "mask": np.array([mask]),
+        "use_def_density": np.array([weights], np.float32),
+        "nr_broken_hints": np.zeros((1, len(mask)), np.float32),
+        "is_free": np.array([free]),
+        "liverange_size": np.array([weights], np.float32),
+    }
+    return Observation(0, "f", columns)
+
+
+def test_rules_choose_what_may_be_chosen() -> None:
+    rules = bench._RULES
+    # The last column is the live range that asks.
+    seen = _observation([0, 1, 1, 1], [0.1, 0.3, 0.2, 0.5], [0, 0, 0, 0])
+    assert {name: rule(seen) for name, rule in rules.items()} == {
+        "imitated": 2,
+        "heaviest": 3,
+        "largest": 3,
+        "never": 3,
+    }
+    assert rules["imitated"](_observation([1, 1, 1], [0.9, 0.8, 0.5], [0, 0, 0])) == 2
+    assert rules["imitated"](_observation([1, 1, 1], [0.9, 0.8, 0.5], [1, 0, 0])) == 0
+    assert rules["imitated"](_observation([1, 1, 0], [np.nan, 0.8, 0.5], [0, 0, 0])) == 1
+    assert rules["never"](_observation([1, 1, 0], [0.9, 0.8, 0.5], [0, 0, 0])) == 1
+
+
+def test_draws_depend_on_seed_and_module() -> None:
+    seen = _observation([1] * 8, [0.5] * 8, [0] * 8)
+
+    def draw(seed: int, module: str) -> list[int]:
+        decide = bench.Variant("", rule="imitated", random=1.0, seed=seed).decide(module)
+        return [decide(seen) for _ in range(20)]
+
+    assert draw(1, "a.o") == draw(1, "a.o")
+    assert draw(1, "a.o") != draw(2, "a.o") and draw(1, "a.o") != draw(1, "b.o")
+    assert set(draw(1, "a.o")) > {0, 7}
+    never = bench.Variant("", rule="imitated", random=0.0).decide("a.o")
+    assert {never(seen) for _ in range(20)} == {7}
+
+
+def test_a_program_is_studied(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = REPO_ROOT / "compiler_opt_perf/cost/testdata"
+    program = Program(name="pressure", source_package="none", sources=("pressure.c",))
+    names = {"default", "8 registers", "random 1 (1)"}
+    variants = tuple(v for v in bench.VARIANTS if v.name in names)
+    monkeypatch.setattr(bench, "VARIANTS", variants)
+    monkeypatch.setattr(bench, "_PARTS", ("stack-slots",))
+    monkeypatch.setattr(bench, "_DRAWN_BLOCKS", 5000)
+    monkeypatch.setitem(bench.CASES, "pressure", lambda _: bench.Case(program, tree, ("40",)))
+    arguments = ["bench", "--only=pressure", f"--output={tmp_path}", f"--cpu={CPU}", "--rounds=4"]
+    bench.main([*arguments, f"--toolchain={toolchain.directory}"])
+
+    found = json.loads((tmp_path / "results.json").read_text())["pressure"]
+    assert [v["name"] for v in found["variants"]] == [v.name for v in variants]
+    assert found["variants"][0]["measured"] == 1
+    counts = [v["predicted"]["count"] for v in found["variants"]]
+    assert counts[0] < min(counts[1:])
+    drawn = found["evaluators"]["mca-pmu on a drawn path"]
+    assert drawn["evaluation_in_runs"] > 0
+    assert "mca-pmu without stack-slots" in (tmp_path / "report.md").read_text()
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+    # What is done is not done again.
+    rounds = tmp_path / "pressure/rounds.json"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.o")}
+    before[rounds] = rounds.stat().st_mtime_ns
+    bench.main([*arguments, f"--toolchain={toolchain.directory}", "--steps=build,record,measure"])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_reports_rank_evaluators(tmp_path: Path) -> None:
+    levels = np.array([1.0, 1.1, 1.2, 1.3])
+    noise = np.random.default_rng(3).normal(1, 0.001, (6, 4))
+    predictions = {"regalloc-score": levels[::-1], "count": levels, "mca": levels**2}
+    predictions["mca-pmu"] = levels
+    evaluation = {"mca-pmu": 0.5, "run": 2.0}
+    names = ("default", "b", "c", "d")
+    program = Ranked("p", names, levels * noise, predictions, evaluation, 2.0)
+    text = write([program], tmp_path)
+    assert "| p | 2.00 s | 4 | 6 | +0.0% to +30.0% | 6 of 6 |" in text.replace("30.1", "30.0")
+    assert "| regalloc-score | -1.00 (-1.00 to -1.00) |" in text
+    assert "| mca-pmu | 0.25 |" in text
+    results = json.loads((tmp_path / "results.json").read_text())["p"]["evaluators"]
+    assert results["regalloc-score"]["lead_of_mca-pmu"] == [2, 2, 2]
