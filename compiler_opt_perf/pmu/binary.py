@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The profiled binary: its identity, its debug info, and LLVM's tools that read it."""
 
+import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -18,23 +20,30 @@ from compiler_opt_perf.pmu.errors import PmuError
 PROFILING_FLAGS = "-g -fdebug-info-for-profiling -mllvm -enable-npm-pgo-inline-deferral=false"
 
 
+@contextlib.contextmanager
+def _elf(binary: Path) -> Iterator[ELFFile]:
+    """The file, open while it is looked at. Raises PmuError: no such file, or not an ELF file."""
+    try:
+        with binary.open("rb") as stream:
+            yield ELFFile(stream)
+    except OSError as error:
+        raise PmuError(f"{binary}: cannot be read: {error.strerror}") from error
+    except ELFError as error:
+        raise PmuError(f"{binary}: not an ELF file ({error})") from error
+
+
 def build_id(binary: Path) -> str:
     """The build-id that the linker gave to `binary`, as lower-case hexadecimal digits.
 
     Raises:
       PmuError: no such file, not an ELF file, or one without a build-id.
     """
-    try:
-        with binary.open("rb") as stream:
-            for section in ELFFile(stream).iter_sections():
-                if isinstance(section, NoteSection):
-                    for note in section.iter_notes():
-                        if note["n_type"] == "NT_GNU_BUILD_ID":
-                            return str(note["n_desc"])
-    except OSError as error:
-        raise PmuError(f"{binary}: cannot be read: {error.strerror}") from error
-    except ELFError as error:
-        raise PmuError(f"{binary}: not an ELF file ({error})") from error
+    with _elf(binary) as elf:
+        for section in elf.iter_sections():
+            if isinstance(section, NoteSection):
+                for note in section.iter_notes():
+                    if note["n_type"] == "NT_GNU_BUILD_ID":
+                        return str(note["n_desc"])
     raise PmuError(
         f"{binary}: has no build-id, which ties a profile to the binary it was made of; "
         "link it with -Wl,--build-id"
@@ -54,6 +63,22 @@ def require_debug_info(binary: Path) -> None:
         raise PmuError(
             f"{binary}: has no debug info (stripped, or compiled without); "
             f"compile it with {PROFILING_FLAGS} and do not strip it"
+        )
+
+
+def has_flow_sensitive_discriminators(binary: Path) -> bool:
+    """Whether `binary` was compiled with -enable-fs-discriminator.
+
+    The compiler marks it by a symbol, as llvm-profgen asks for it; without a symbol table, it can't
+    be told.
+
+    Raises:
+      PmuError: no such file, or not an ELF file.
+    """
+    with _elf(binary) as elf:
+        table = elf.get_section_by_name(".symtab")
+        return (
+            table is not None and table.get_symbol_by_name("__llvm_fs_discriminator__") is not None
         )
 
 

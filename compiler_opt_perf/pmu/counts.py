@@ -64,6 +64,7 @@ class Counts:
             location = symbols.locations.get(address)
             if location is not None:
                 profile.add(location, counts)
+        profile.add_up_copies()
         for (caller, callee), count in self.calls.items():
             function = symbols.entries.get(callee)
             if function is not None:

@@ -45,6 +45,7 @@ class SampleProfile:
         self.functions: dict[str, FunctionSamples] = {}
         self.entries: Counter[str] = Counter()
         self.located = [0] * len(self.events)
+        self._copies: set[tuple[Location, Line]] = set()
 
     def _samples(self, location: Location) -> FunctionSamples:
         samples = self.functions.setdefault(location.function, FunctionSamples())
@@ -53,14 +54,35 @@ class SampleProfile:
         return samples
 
     def add(self, location: Location, counts: Sequence[int]) -> None:
-        """Adds one instruction's `counts`, one an event, to its source line."""
+        """Adds one instruction's `counts`, one an event, to its source line.
+
+        Copies of the line in other blocks, as flow-sensitive discriminators tell them, are kept
+        apart until `add_up_copies`.
+        """
         lines = self._samples(location).lines
-        known = lines.setdefault(location.line, [0] * len(self.events))
+        offset, discriminator = location.line
+        line = Line(offset, discriminator | location.copy)
+        if location.copy:
+            self._copies.add((location, line))
+        known = lines.setdefault(line, [0] * len(self.events))
         for index, (event, count) in enumerate(zip(self.events, counts, strict=True)):
             self.located[index] += count
             if event.scaled_by_duplication:
                 count *= location.duplication
             known[index] = max(known[index], count) if event.kind == "max" else known[index] + count
+
+    def add_up_copies(self) -> None:
+        """Adds to each line the counts of its copies in other blocks, for events of any kind.
+
+        Each executes in other rounds of a loop, or on another way. (Without flow-sensitive
+        discriminators the duplication factor stands for that.)
+        """
+        for location, copy in self._copies:
+            lines = self._samples(location).lines
+            counts = lines.pop(copy)
+            known = lines.get(location.line, [0] * len(counts))
+            lines[location.line] = [sum(pair) for pair in zip(known, counts, strict=True)]
+        self._copies.clear()
 
     def add_call(self, location: Location | None, callee: str, count: int) -> None:
         """Adds `count` calls of `callee`, from `location` where that is known."""

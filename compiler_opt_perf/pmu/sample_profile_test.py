@@ -66,6 +66,17 @@ def test_sums_add_up_and_leave_out_zeros(small: SampleProfile, tmp_path: Path) -
     assert small.located == [125, 62, 0]
 
 
+def test_copies_in_different_blocks_are_added_up(tmp_path: Path) -> None:
+    profile = SampleProfile((EXECUTIONS, LOADS))
+    line = location("f", 3, 1)
+    for copy, counts in ((0, [1, 1]), (0x100, [10, 10]), (0x100, [8, 8]), (0x4200, [5, 5])):
+        profile.add(line._replace(copy=copy), counts)
+    profile.add(location("f", 4), [2, 2])
+    profile.add_up_copies()
+    assert text(profile, EXECUTIONS, tmp_path / "e") == "f:18:0\n 3.1: 16\n 4: 2\n"
+    assert text(profile, LOADS, tmp_path / "l") == "f:26:0\n 3.1: 24\n 4: 2\n"
+
+
 def test_event_that_never_occurred_is_a_profile(
     small: SampleProfile, tmp_path: Path, show: Show
 ) -> None:

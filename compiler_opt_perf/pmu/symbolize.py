@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, has_flow_sensitive_discriminators
 from compiler_opt_perf.pmu.errors import PmuError
 
 # Names that LLVM gives to parts and copies of a function; its profiles use the name without. As
 # FunctionSamples::getCanonicalFnName, plus .cold of -fsplit-machine-functions.
 _SUFFIX = re.compile(r"(\.llvm\.\d+|\.part\.\d+|\.cold(\.\d+)?)+$")
+
+# The base discriminator in a flow-sensitive one (llvm/Support/Discriminator.h).
+_BASE_BITS = 0xFF
 
 # A text profile cannot hold a name that starts like another kind of line, or reads like two.
 _UNREPRESENTABLE = re.compile(r"[\d\s#!\[]|.*(\n|:\d+\s)", re.DOTALL)
@@ -56,12 +59,14 @@ class Location(NamedTuple):
       call_sites: the inlined calls down to it, outermost first.
       line: its line in the innermost callee.
       duplication: how many copies of the instruction the optimiser made, such as by unrolling.
+      copy: with flow-sensitive discriminators, which of the copies in different blocks it is in.
     """
 
     function: str
     call_sites: tuple[CallSite, ...]
     line: Line
     duplication: int
+    copy: int = 0
 
 
 @dataclass
@@ -113,21 +118,26 @@ def _representable(name: str) -> bool:
     return bool(name) and not _UNREPRESENTABLE.match(name)
 
 
-def _line(frame: dict[str, Any]) -> tuple[Line, int] | None:
-    """Line and duplication factor of one frame; None when it has no line.
+def _line(frame: dict[str, Any], flow_sensitive: bool) -> tuple[Line, int, int] | None:
+    """Line, duplication factor and copy of one frame; None when it has no line.
 
     Without the function's own first line (-gline-tables-only) there is no offset either.
     """
     if not frame["Line"] or not frame["StartLine"]:
         return None
-    base, duplication = decode_discriminator(frame["Discriminator"])
-    return Line((frame["Line"] - frame["StartLine"]) & 0xFFFF, base), duplication
+    discriminator = frame["Discriminator"]
+    if flow_sensitive:
+        base, duplication = discriminator & _BASE_BITS, 1
+        copy = discriminator & ~_BASE_BITS
+    else:
+        (base, duplication), copy = decode_discriminator(discriminator), 0
+    return Line((frame["Line"] - frame["StartLine"]) & 0xFFFF, base), duplication, copy
 
 
-def _location(frames: list[dict[str, Any]]) -> Location | None:
+def _location(frames: list[dict[str, Any]], flow_sensitive: bool) -> Location | None:
     """The location of an inline stack (innermost first); None when a frame has no line."""
     names = [canonical_name(frame["FunctionName"]) for frame in frames]
-    lines = [_line(frame) for frame in frames]
+    lines = [_line(frame, flow_sensitive) for frame in frames]
     if not all(map(_representable, names)):
         return None
     places = []
@@ -153,6 +163,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
       PmuError: llvm-symbolizer failed, or none of the addresses has a location.
     """
     wanted = sorted(set(addresses))
+    flow_sensitive = has_flow_sensitive_discriminators(binary)
     symbols = known or Symbols({}, {})
     # Equal locations share one object: there are many more instructions than lines.
     shared: dict[Any, Any] = {}
@@ -194,7 +205,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
                     name = canonical_name(raw_name)
                     if _representable(name):
                         symbols.entries[address] = name
-                location = _location(frames)
+                location = _location(frames, flow_sensitive)
                 if location is not None:
                     symbols.locations[address] = shared.setdefault(location, location)
                     for frame in frames:

@@ -116,6 +116,21 @@ def test_discriminators_tell_blocks_of_one_line_apart(symbols: Symbols) -> None:
     assert {Line(2, 1), Line(2, 2)} <= places
 
 
+def test_flow_sensitive_discriminators_have_the_same_base(
+    symbols: Symbols, build: Callable[..., Path]
+) -> None:
+    binary = build("-mllvm", "-enable-fs-discriminator")
+    functions = ("outer", "unrolled", "choose")
+    flow = symbolize(binary, [a for f in functions for a in instructions(binary, f)])
+
+    def places(symbols: Symbols) -> set[tuple[object, ...]]:
+        return {location[:3] for location in symbols.locations.values()}
+
+    assert {place for place in places(symbols) if place[0] in functions} == places(flow)
+    assert any(location.copy for location in flow.locations.values())
+    assert {location.duplication for location in flow.locations.values()} == {1}
+
+
 def test_entries_are_first_instructions(symbols: Symbols, workload: Path) -> None:
     assert symbols.entries[instructions(workload, "outer")[0]] == "outer"
     assert len(symbols.entries) == 5  # All functions but the one with an impossible name.
@@ -144,7 +159,7 @@ def test_stripped_binary_is_refused(workload: Path, tmp_path: Path) -> None:
 
 
 def test_missing_binary(tmp_path: Path) -> None:
-    with pytest.raises(PmuError, match="nothing: llvm-symbolizer: No such file"):
+    with pytest.raises(PmuError, match="nothing: cannot be read: No such file"):
         symbolize(tmp_path / "nothing", [1, 2])
 
 
