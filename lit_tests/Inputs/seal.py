@@ -9,8 +9,7 @@ from pathlib import Path
 from compiler_opt_perf.pmu.manifest import FileRecord
 
 
-def main() -> None:
-    path = Path(sys.argv[1])
+def seal(path: Path) -> None:
     manifest = json.loads(path.read_text())
     for event in manifest["events"]:
         for record in (event, event.get("flattened")):
@@ -21,4 +20,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    seal(Path(sys.argv[1]))
