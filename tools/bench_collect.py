@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures PMU collection on real programs: how slow, how large, how much is found again.
+"""Measures PMU collection on real programs: how slow, how large, how much has a location.
 
     build/venv/bin/python tools/bench_collect.py [--only=zstd,lua] [--output=build/bench-collect]
-        [--nocollect] [--nolookups]
+        [--nocollect]
 
 Prints tables in Markdown, of all results in the folder. Programs are built from Debian's sources;
 the compiler is the patched one of `cop toolchain build --set=dev`.
@@ -19,7 +19,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,19 +33,16 @@ from compiler_opt_perf.corpus.programs import (
     build_program,
     program_sources,
 )
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import CompletedCommand, run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.coverage import Lookups, coverage
-from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
 
 _NATIVE_RUNS = 5
 _SEED = 1
-_LEVELS = ("-O2", "-O1", "-O3", "-Os", "-Oz")
 
 # Where clang -O2 spends time, and what of the overlay's own runs then; relative to llvm/lib.
 LLVM_UNITS = (
@@ -67,7 +63,7 @@ LLVM_UNITS = (
     "Support/SmallPtrSet",
 )
 
-# Of these, what is looked up from other levels; the rest takes a minute or two each.
+# Of these, what is compiled again for lookups (bench_hits.py); the rest takes a minute or two each.
 LOOKED_UP = (
     "Analysis/BasicAliasAnalysis",
     "CodeGen/LiveInterval",
@@ -124,14 +120,14 @@ class Case:
       arguments: of the run.
       units: for each translation unit, clang's arguments but for level, profile and output.
       directory: where they are compiled.
-      levels: at which the profile is looked up.
+      libraries: options to link them with; none for parts of a program.
     """
 
     binary: Path
     arguments: list[str]
     units: list[list[str]]
     directory: Path
-    levels: Sequence[str] = _LEVELS
+    libraries: Sequence[str] = ()
 
 
 def _program(program: Program, output: Path) -> tuple[BuiltProgram, list[list[str]], Path]:
@@ -150,7 +146,13 @@ def compressor(output: Path) -> Case:
     """zstd -9 on its own source."""
     built, units, tree = _program(PROGRAMS["zstd"], output)
     arguments = ["-9", "--single-thread", "-f", "-q", "-o", str(output / "out.zst")]
-    return Case(built.binary, [*arguments, str(built.workload_input)], units, tree)
+    return Case(
+        built.binary,
+        [*arguments, str(built.workload_input)],
+        units,
+        tree,
+        PROGRAMS["zstd"].libraries,
+    )
 
 
 def database(output: Path) -> Case:
@@ -159,7 +161,7 @@ def database(output: Path) -> Case:
     records = output / "records"
     write_records(records)
     arguments = ["-n", "-f", str(records), str(output / "database")]
-    return Case(built.binary, arguments, units, tree)
+    return Case(built.binary, arguments, units, tree, LMDB.libraries)
 
 
 def write_records(path: Path) -> None:
@@ -176,7 +178,7 @@ def interpreter(output: Path) -> Case:
     """Lua with trees, sorting and pattern matching."""
     built, units, tree = _program(PROGRAMS["lua"], output)
     (output / "script.lua").write_text(_LUA)
-    return Case(built.binary, [str(output / "script.lua")], units, tree)
+    return Case(built.binary, [str(output / "script.lua")], units, tree, PROGRAMS["lua"].libraries)
 
 
 def compiler(output: Path) -> Case:
@@ -196,8 +198,12 @@ def compiler(output: Path) -> Case:
     objects = output / "objects"
     objects.mkdir(parents=True, exist_ok=True)
     level = ("-O2", *PROFILING_FLAGS.split())
-    commands = [[*launcher, *shared, *level, "-c", file] for file in files.values()]
-    mine = compile_all(commands, output, objects)
+    mine = [objects / f"{number}.o" for number in range(len(files))]
+    commands = [
+        [*launcher, *shared, *level, "-c", file, "-o", target.resolve()]
+        for file, target in zip(files.values(), mine, strict=True)
+    ]
+    run_all(commands, output)
 
     stock = run_command([stock_tool("llvm-config"), "--link-static", "--system-libs"]).stdout
     parts = ("common.dir/", "main_clang.dir/", "models_dev.dir/")
@@ -224,22 +230,22 @@ def compiler(output: Path) -> Case:
     arguments = ["-cc1", "-triple", "x86_64-pc-linux-gnu", "-O2", "-emit-obj", "-x", "c"]
     arguments += ["-o", str(output / "out.o"), str(source)]
     units = [[*shared, "-c", files[unit]] for unit in LOOKED_UP]
-    return Case(binary, arguments, units, output, ("-O2", "-Oz"))
+    return Case(binary, arguments, units, output)
 
 
 CASES = {"zstd": compressor, "lmdb": database, "lua": interpreter, "clang": compiler}
 
 
-def compile_all(commands: Sequence[Sequence[str]], cwd: Path, folder: Path) -> list[Path]:
-    """Runs compilers, on all cores; returns the object files, numbered, in `folder`."""
+def run_all(
+    commands: Sequence[Sequence[str | Path]], cwd: Path | None = None
+) -> list[CompletedCommand]:
+    """Runs commands on all cores."""
 
-    def compile_one(number: int) -> Path:
-        target = folder.resolve() / f"{number}.o"
-        run_command([*commands[number], "-o", target], cwd=cwd, timeout_s=1800)
-        return target
+    def run(command: Sequence[str | Path]) -> CompletedCommand:
+        return run_command(command, cwd=cwd, timeout_s=1800)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(compile_one, range(len(commands))))
+        return list(pool.map(run, commands))
 
 
 def processor_seconds() -> float:
@@ -300,50 +306,8 @@ def measure(case: Case, path: Path) -> dict[str, Any]:
     }
 
 
-def lookups(case: Case, manifest: Path, level: str, folder: Path) -> dict[str, Any]:
-    """How much is found again in code of one level: by counts, and by decisions of clang."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.iterdir():
-        stale.unlink()
-    flags_of_level = (
-        *(level, *PROFILING_FLAGS.split()),
-        *("-mllvm", f"-pmu-profile={manifest.resolve()}"),
-        # Development mode without a model takes the default decisions, and logs them.
-        *("-mllvm", "-enable-ml-inliner=development", "-mllvm", "-training-log=/dev/null"),
-        *("-mllvm", "-regalloc-enable-advisor=development"),
-        *("-mllvm", "-regalloc-training-log=/dev/null"),
-        "-fsave-optimization-record=yaml",
-        "-foptimization-record-passes=inline-ml|regalloc-ml",
-    )
-    clang = BUILD / "toolchain" / "dev" / "bin"
-    commands = [
-        [str(clang / ("clang++" if unit[-1].endswith(".cpp") else "clang")), *unit, *flags_of_level]
-        for unit in case.units
-    ]
-    objects = compile_all(commands, case.directory, folder)
-    together = folder / "together"
-    run_command([stock_tool("ld.lld"), "-r", *objects, "-o", together], timeout_s=600)
-    result = coverage(Profile.load(manifest), together)
-    found: dict[str, Counter[str]] = {"inline-ml": Counter(), "regalloc-ml": Counter()}
-    for file in folder.glob("*.opt.yaml"):
-        for remark in re.split(r"^---", file.read_text(errors="replace"), flags=re.MULTILINE):
-            kind = re.search(r"^Pass: +(\S+)", remark, re.MULTILINE)
-            data = re.search(r"PMUData: +'?(\w+)", remark)
-            if kind and data and kind[1] in found and "DefaultDecision" in remark:
-                found[kind[1]][data[1]] += 1
-    return {
-        "counts": {event.name: _shares(looked_up) for event, looked_up in result.counts},
-        "decisions": {kind: dict(counts) for kind, counts in found.items()},
-    }
-
-
-def _shares(looked_up: Lookups) -> list[float]:
-    total = max(1, looked_up.total)
-    return [part / total for part in (looked_up.exact, looked_up.flattened, looked_up.missing)]
-
-
-def tables(results: dict[str, dict[str, Any]], looked_up: dict[str, dict[str, Any]]) -> str:
-    """The results of collections and lookups, in Markdown."""
+def tables(results: dict[str, dict[str, Any]]) -> str:
+    """The results of collections, in Markdown."""
     rows = [
         "| program | native | simulated | slowdown | memory | instructions | of them in libraries "
         "| conversion | profile |",
@@ -371,21 +335,7 @@ def tables(results: dict[str, dict[str, Any]], looked_up: dict[str, dict[str, An
         cells.append(f"{result['undescribed']:.1f}%")
         speed = result["addresses"] / result["symbolising_s"] * 60 / 1e6
         rows.append(f"| {name} | " + " | ".join([*cells, f"{speed:.2f} M/min"]) + " |")
-    rows += ["", "| exact + flattened | level | " + " | ".join(shown) + " | inlining | eviction |"]
-    rows.append("|---" * (len(shown) + 4) + "|")
-    for name, levels in looked_up.items():
-        for level, found in levels.items():
-            cells = [_pair(*found["counts"][event][:2]) for event in shown]
-            for kind in ("inline-ml", "regalloc-ml"):
-                data = found.get("decisions", {}).get(kind, {})
-                total = max(1, sum(data.values()))
-                cells.append(_pair(data.get("exact", 0) / total, data.get("flattened", 0) / total))
-            rows.append(f"| {name} | `{level}` | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
-
-
-def _pair(exact: float, flattened: float) -> str:
-    return f"{100 * exact:.1f} + {100 * flattened:.1f}%"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -395,28 +345,16 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("only", list(CASES), "programs to measure", flag_values=values)
     flags.DEFINE_bool("collect", True, "collect anew", flag_values=values)
-    flags.DEFINE_bool("lookups", True, "look up anew, which takes longest", flag_values=values)
     values(list(argv))
     logging.set_verbosity(logging.INFO)
     output = Path(values.output)
-    for name in values.only:
-        folder, path = output / name, output / f"{name}.pmu.json"
+    for name in values.only if values.collect else ():
+        folder = output / name
         folder.mkdir(parents=True, exist_ok=True)
-        case = CASES[name](folder)
-        if values.collect:
-            write_json(output / f"{name}.collection.json", measure(case, path))
-        if values.lookups:
-            found = {
-                level: lookups(case, path, level, folder / f"lookups{level}")
-                for level in case.levels
-            }
-            write_json(output / f"{name}.lookups.json", found)
-
-    def results(kind: str) -> dict[str, dict[str, Any]]:
-        files = {name: output / f"{name}.{kind}.json" for name in CASES}
-        return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
-
-    print(tables(results("collection"), results("lookups")))
+        result = measure(CASES[name](folder), output / f"{name}.pmu.json")
+        write_json(output / f"{name}.collection.json", result)
+    files = {name: output / f"{name}.collection.json" for name in CASES}
+    print(tables({n: json.loads(file.read_text()) for n, file in files.items() if file.exists()}))
 
 
 if __name__ == "__main__":

@@ -30,14 +30,6 @@ def test_tables() -> None:
         "profile_kb": 12.0,
         "located": located,
     }
-    levels = {
-        "-O2": {
-            "counts": {key: [0.75, 0.25, 0.0] for key in located},
-            "decisions": {"inline-ml": {"exact": 1, "missing": 3}},
-        }
-    }
-    text = bench.tables({"zstd": collected}, {"zstd": levels})
+    text = bench.tables({"zstd": collected})
     assert "| zstd | 0.10 s | 10.0 s | 100 | 124 MiB | 10 M | 10% | 1.0 s | 12 kB |" in text
     assert "| 2.5% | 2.40 M/min |" in text
-    assert "| zstd | `-O2` | 75.0 + 25.0%" in text
-    assert "| 25.0 + 0.0% | 0.0 + 0.0% |" in text

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Measures which lookups in a PMU profile are found in compilations that differ from the profiled.
+
+    build/venv/bin/python tools/bench_hits.py [--only=zstd,lua] [--output=build/bench-hits]
+        [--set=mock] [--nomeasure]
+
+The profile is of one run of the program, built at -O2. What compilations at other levels, with
+other profiles and with ThinLTO look up: call sites, where the inliner decides about them, and loads
+and conditional branches, just before register allocation. Prints tables in Markdown, of all results
+in the folder: what was found, and why the rest was not.
+"""
+
+import dataclasses
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags, logging
+from bench_collect import CASES, Case, run_all
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.coverage import Lookups, coverage
+from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD
+
+_TIMEOUT_S = 1800.0
+FOUND = ("exact", "flattened")
+REASONS = ("no location", "line 0", "unknown function", "unknown line")
+_EVENTS = ("executions", "loads", "conditional-branches")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compilation:
+    """How the program is compiled.
+
+    Attributes:
+      level: clang's option.
+      counters: with the instrumented profile of the same run (-fprofile-use).
+      samples: with the executions of the PMU profile (-fprofile-sample-use).
+      thinlto: optimised at link time, each module in a process of its own (-fthinlto-index).
+    """
+
+    level: str = "-O2"
+    counters: bool = False
+    samples: bool = False
+    thinlto: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in the tables."""
+        parts = {
+            "instrumented PGO": self.counters,
+            "sample PGO": self.samples,
+            "ThinLTO": self.thinlto,
+        }
+        return " + ".join([f"`{self.level}`", *(part for part, given in parts.items() if given)])
+
+
+LEVELS = tuple(Compilation(level) for level in ("-O2", "-O1", "-O3", "-Oz"))
+COMPILATIONS = (
+    *LEVELS,
+    Compilation(counters=True),
+    Compilation(samples=True),
+    Compilation(thinlto=True),
+    Compilation(counters=True, thinlto=True),
+    Compilation(samples=True, thinlto=True),
+)
+
+
+def instrumented_profile(case: Case, folder: Path) -> Path:
+    """Builds the program with counters, runs it, and returns the profile of its run."""
+    clang = stock_tool("clang")
+    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()
+    objects = _numbered(folder, case, ".o")
+    instrument = ["-O2", "-fprofile-generate"]
+    run_all(
+        [
+            [clang, *instrument, *unit, "-o", target]
+            for unit, target in zip(case.units, objects, strict=True)
+        ],
+        case.directory,
+    )
+    binary, raw, merged = (folder / name for name in ("program", "raw", "counters.profdata"))
+    run_command([clang, "-fuse-ld=lld", *instrument, *objects, *case.libraries, "-o", binary])
+    run_command(
+        [binary, *case.arguments], timeout_s=_TIMEOUT_S, env={"LLVM_PROFILE_FILE": str(raw)}
+    )
+    run_command([stock_tool("llvm-profdata"), "merge", raw, "-o", merged])
+    return merged
+
+
+def lookups(
+    case: Case,
+    compilation: Compilation,
+    tools: Toolchain,
+    manifest: Path,
+    counters: Path | None,
+    folder: Path,
+) -> dict[str, Any]:
+    """Compiles the program and counts what became of the lookups.
+
+    Args:
+      counters: the instrumented profile, for the compilations that use it.
+      folder: for all that the compilers write; emptied first.
+
+    Returns:
+      Counts by outcome, `FOUND` or `REASONS`: "call sites", each weighted 1, and "calls", weighted
+      by their executions if a profile of clang's tells them; "loads", "branches"; "evictions", by
+      the remarks' PMUData. For "counts", the shares of `_EVENTS` that this code reaches.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()
+    for stale in folder.iterdir():
+        stale.unlink()
+
+    profile = f"-pmu-profile={manifest.resolve()}"
+    options = [
+        *(compilation.level, *PROFILING_FLAGS.split()),
+        # MIR can't be read again when two variables share a stack slot.
+        "-gline-tables-only",
+        # Development mode without a model takes the default decisions.
+        *("-mllvm", profile, "-mllvm", "-enable-ml-inliner=development"),
+        *("-mllvm", "-training-log=/dev/null"),
+        *("-fsave-optimization-record=yaml", "-foptimization-record-passes=pmu-profile"),
+    ]
+    if compilation.counters or compilation.samples:
+        options.append("-fdiagnostics-show-hotness")
+    if compilation.samples:
+        events = {event.name: event for event in Manifest.load(manifest).events}
+        executions = Manifest.load(manifest).file(events["executions"])
+        options.append(f"-fprofile-sample-use={executions}")
+    # The driver would compile .bc before it links.
+    suffixes = (".thin.o" if compilation.thinlto else ".bc", ".yaml")
+    bitcode, logs = (_numbered(folder, case, suffix) for suffix in suffixes)
+    kind = ["-flto=thin"] if compilation.thinlto else ["-emit-llvm"]
+    if compilation.counters:
+        kind.append(f"-fprofile-use={counters}")
+    run_all(
+        [
+            # A C++ driver differs in nothing that matters before linking.
+            [tools.clang, *unit, *options, *kind, f"-foptimization-record-file={log}", "-o", target]
+            for unit, target, log in zip(case.units, bitcode, logs, strict=True)
+        ],
+        case.directory,
+    )
+    if compilation.thinlto:
+        bitcode = _import_and_optimise(case, options, tools, bitcode)
+
+    llc = [tools.llc, "-relocation-model=pic", profile]
+    # As clang: -Oz is an attribute of functions.
+    llc.append(compilation.level if compilation.level in ("-O1", "-O3") else "-O2")
+    objects, machine, decisions = (
+        _numbered(folder, case, suffix) for suffix in (".o", ".mir", ".evict")
+    )
+    evictions = [
+        *("-filetype=obj", "-regalloc-enable-advisor=development"),
+        *("-regalloc-training-log=/dev/null", "-pass-remarks-filter=regalloc-ml"),
+    ]
+    run_all(
+        [
+            [*llc, *evictions, f"-pass-remarks-output={log}", source, "-o", target]
+            for source, target, log in zip(bitcode, objects, decisions, strict=True)
+        ]
+    )
+    run_all(
+        [
+            [*llc, "-stop-before=greedy", source, "-o", target]
+            for source, target in zip(bitcode, machine, strict=True)
+        ]
+    )
+    printed = run_all(
+        [[*llc, "-run-pass=print-machine-pmu-profile", file, "-o", "-"] for file in machine]
+    )
+    together = folder / "together"
+    run_command([stock_tool("ld.lld"), "-r", *objects, "-o", together], timeout_s=600)
+    reached = coverage(Profile.load(manifest), together)
+    sites: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for remark in remarks(folder.glob("*.yaml")):
+        if found := re.search(r"^Name: +CallSite$", remark, re.MULTILINE):
+            outcome = call_site(remark)
+            sites[outcome] += 1
+            if found := re.search(r"^Hotness: +(\d+)", remark, re.MULTILINE):
+                calls[outcome] += int(found[1])
+    result: dict[str, Any] = {"call sites": sites, "calls": calls}
+    result |= machine_lookups(text for one in printed for text in one.stderr.splitlines())
+    result["evictions"] = Counter(
+        found[1]
+        for remark in remarks(decisions)
+        if (found := re.search(r"- PMUData: +(\w+)", remark))
+    )
+    result["counts"] = {
+        event.name: _shares(looked_up)
+        for event, looked_up in reached.counts
+        if event.name in _EVENTS
+    }
+    return result
+
+
+def _numbered(folder: Path, case: Case, suffix: str) -> list[Path]:
+    return [folder / f"{number}{suffix}" for number in range(len(case.units))]
+
+
+def _import_and_optimise(
+    case: Case, options: list[str], tools: Toolchain, bitcode: list[Path]
+) -> list[Path]:
+    """ThinLTO's other steps: the linker's indices, then each module with what it imports."""
+    linker = [stock_tool("clang"), "-fuse-ld=lld", "-flto=thin", "-Wl,--thinlto-index-only"]
+    run_command([*linker, *bitcode, *case.libraries, "-o", bitcode[0].parent / "program"])
+    targets, logs = (
+        _numbered(bitcode[0].parent, case, suffix) for suffix in (".linked.bc", ".linked.yaml")
+    )
+    run_all(
+        [
+            [
+                *(tools.clang, *options, "-x", "ir", module, "-c", "-emit-llvm", "-o", target),
+                *(f"-fthinlto-index={module}.thinlto.bc", f"-foptimization-record-file={log}"),
+            ]
+            for module, target, log in zip(bitcode, targets, logs, strict=True)
+        ]
+    )
+    return targets
+
+
+def remarks(paths: Iterable[Path]) -> Iterable[str]:
+    """The documents of files of remarks."""
+    for path in paths:
+        yield from path.read_text(errors="replace").split("\n--- ")
+
+
+def call_site(remark: str) -> str:
+    """One of `FOUND` and `REASONS`, of a remark that the inliner made before it decided."""
+    if miss := re.search(r"- Miss: +'?([\w ]+)", remark):
+        return miss[1]
+    coverage = re.search(r"- pmu_coverage: +'(\d)'", remark)
+    assert coverage is not None, remark
+    return "exact" if coverage[1] == "2" else "flattened"
+
+
+def machine_lookups(lines: Iterable[str]) -> dict[str, Counter[str]]:
+    """Outcomes of the loads and branches that print-machine-pmu-profile printed."""
+    sites = {"loads": "llc-miss-probability=", "branches": "branch-mispredict-rate="}
+    outcomes: dict[str, Counter[str]] = {site: Counter() for site in sites}
+    for line in lines:
+        found = re.match(r"  \w+(?: .*)?: (?:missing \(([\w ]+)\)|(exact|flattened)) ", line)
+        for site, rate in sites.items():
+            if found and rate in line:
+                outcomes[site][found[1] or found[2]] += 1
+    return outcomes
+
+
+def _shares(looked_up: Lookups) -> list[float]:
+    total = max(1, looked_up.total)
+    return [looked_up.exact / total, looked_up.flattened / total]
+
+
+def tables(results: dict[str, dict[str, Any]]) -> str:
+    """The results by program and compilation, in Markdown."""
+    columns = ("call sites", "calls", "loads", "branches", "evictions")
+    found = [
+        "| exact + flattened | compiled at | call sites | weighted by calls | loads | branches "
+        "| evictions | executions reached | loads reached | branches reached |",
+        "|---" * 10 + "|",
+    ]
+    missed = [
+        "| not found | compiled at | call sites | loads | branches |",
+        "|---" * 5 + "|",
+    ]
+    for program, compilations in results.items():
+        for name, result in compilations.items():
+            cells = [_pair(*_of(result[column], FOUND)) for column in columns]
+            cells += [_pair(*result["counts"][event]) for event in _EVENTS]
+            found.append(f"| {program} | {name} | " + " | ".join(cells) + " |")
+            cells = [
+                " / ".join(f"{100 * share:.1f}" for share in _of(result[column], REASONS))
+                for column in ("call sites", "loads", "branches")
+            ]
+            missed.append(f"| {program} | {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*found, "", *missed]) + "\n"
+
+
+def _of(counts: dict[str, int], outcomes: Sequence[str]) -> list[float]:
+    total = sum(counts.values())
+    return [counts.get(outcome, 0) / total if total else float("nan") for outcome in outcomes]
+
+
+def _pair(exact: float, flattened: float) -> str:
+    return "–" if exact != exact else f"{100 * exact:.1f} + {100 * flattened:.1f}%"
+
+
+def main(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "output", str(BUILD / "bench-hits"), "folder for results", flag_values=values
+    )
+    flags.DEFINE_list("only", ["zstd", "lmdb", "lua"], "programs to measure", flag_values=values)
+    flags.DEFINE_string("set", "mock", "model set of the compiler to use", flag_values=values)
+    flags.DEFINE_bool("measure", True, "compile and look up anew", flag_values=values)
+    values(list(argv))
+    logging.set_verbosity(logging.INFO)
+    output = Path(values.output)
+    tools = Toolchain.load(BUILD / "toolchain" / values.set)
+    for name in values.only if values.measure else ():
+        folder, path = output / name, output / f"{name}.pmu.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        case = CASES[name](folder)
+        collect(case.binary, case.arguments, path)
+        # A part of a compiler can't be linked.
+        whole = name != "clang"
+        counters = instrumented_profile(case, folder / "instrumented") if whole else None
+        found = {}
+        for compilation in COMPILATIONS if whole else LEVELS:
+            logging.info("%s, %s", name, compilation.name)
+            found[compilation.name] = lookups(
+                case, compilation, tools, path, counters, folder / "lookups"
+            )
+            write_json(output / f"{name}.lookups.json", found)
+    files = {name: output / f"{name}.lookups.json" for name in CASES}
+    print(tables({n: json.loads(file.read_text()) for n, file in files.items() if file.exists()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv)
