@@ -66,19 +66,19 @@ class Case:
     arguments: list[str]
 
 
-def compressor(output: Path) -> Case:
+def compressor(output: Path, options: Sequence[str] = _FLAGS) -> Case:
     """zstd -9 on its own source."""
     tree = debian_source("libzstd")
-    built = build_program(PROGRAMS["zstd"], tree, output, clang=stock_tool("clang"), flags=_FLAGS)
+    built = build_program(PROGRAMS["zstd"], tree, output, clang=stock_tool("clang"), flags=options)
     arguments = ["-9", "--single-thread", "-f", "-q", "-o", str(output / "out.zst")]
     return Case(built.binary, [*arguments, str(built.workload_input)])
 
 
-def interpreter(output: Path) -> Case:
+def interpreter(output: Path, options: Sequence[str] = _FLAGS) -> Case:
     """Lua with trees, sorting and pattern matching."""
     tree = debian_source("lua5.4")
     # Lua hashes and chooses pivots of large sorts by the time, so that no two runs are alike.
-    options = (*_FLAGS, "-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
+    options = (*options, "-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
     built = build_program(PROGRAMS["lua"], tree, output, clang=stock_tool("clang"), flags=options)
     (output / "script.lua").write_text(_LUA)
     return Case(built.binary, [str(output / "script.lua")])

@@ -173,6 +173,16 @@ def parameters(m: Mapping[str, Measurement]) -> dict[str, dict[str, Any]]:
             "high": round(1 / m["nop"].low, 3),
             "source": "measured: instructions without effect a cycle",
         },
+        "move_elimination": {
+            # Moves that are executed take a cycle each in a chain.
+            "value": int(m["move"].value < 0.7),
+            "source": f"measured: {m['move'].value:.2f} cycles a move in a chain of them",
+        },
+        "immediate_addition": {
+            "value": int(m["immediate_addition"].value < 0.7),
+            "source": f"measured: {m['immediate_addition'].value:.2f} cycles an addition of 1 in a "
+            "chain of them",
+        },
         "stack_engine": {
             # Pops that wait for one another take at least a cycle each.
             "value": int(m["pop"].value < 0.9),

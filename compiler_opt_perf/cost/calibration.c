@@ -43,6 +43,8 @@ static uint64_t memory[512] __attribute__((aligned(4096)));
     __asm__ volatile("1:\n" body "dec %0\n jnz 1b" : "+r"(n) : "r"(memory) : "cc", "memory", __VA_ARGS__); \
   }
 LOOP(additions, R100("add %%rcx, %%rax\n"), "rax")
+LOOP(immediate_additions, R100("add $1, %%rax\n"), "rax")
+LOOP(moves, R100("mov %%rcx, %%rax\n mov %%rax, %%rcx\n"), "rax", "rcx")
 LOOP(nops, R100("nop\n"), "rax")
 LOOP(alu, R10("add %%r13, %%rax\n add %%r13, %%rcx\n add %%r13, %%rdx\n add %%r13, %%rsi\n"
               "add %%r13, %%rdi\n add %%r13, %%r8\n add %%r13, %%r9\n add %%r13, %%r10\n"
@@ -209,6 +211,8 @@ int main(int argc, char **argv) {
   additions(200000);
 
   measure("nop", repetitions, nops, 200, 100);
+  measure("immediate_addition", repetitions, immediate_additions, 200, 100);
+  measure("move", repetitions, moves, 200, 200);
   measure("alu", repetitions, alu, 200, 100);
   measure("multiplication", repetitions, multiplications, 200, 100);
   measure("load", repetitions, loads, 200, 100);

@@ -265,7 +265,7 @@ def describe(evaluator: Evaluator, cost: Cost, top: int) -> str:
         cycles = report["cycles"]
         lines += [
             f"  {part.replace('_', ' ')}: {cycles[part] / cost.total:.1%}"
-            for part in ("execution", "llc_miss", "mispredict", "front_end")
+            for part in ("execution", "l1_miss", "llc_miss", "mispredict", "front_end")
             if cost.total
         ]
     costliest = sorted(cost.parts.items(), key=lambda item: (-item[1], item[0]))[:top]
