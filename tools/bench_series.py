@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks every prefix of the patch series: that it applies, compiles and passes its tests.
 
-    build/venv/bin/python tools/bench_series.py [--output=build/bench-series]
+    build/venv/bin/python tools/bench_series.py [--output=build/bench-series] [--first=9]
 
 A prefix is built as an overlay with upstream's mock models, in a tree of its own. Its tests are
 those that the messages of its patches name, `Test: lit_tests/DevMode/{inline,library}.test`, and
@@ -99,6 +99,7 @@ def check_prefix(tree: PatchedTree, tests: Sequence[str], build: Path) -> str:
 def main(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string("output", str(BUILD / "bench-series"), "folder", flag_values=values)
+    flags.DEFINE_integer("first", 1, "patches of the shortest prefix to check", flag_values=values)
     values(list(argv))
     logging.set_verbosity(logging.INFO)
     build = Path(values.output).absolute()
@@ -119,6 +120,8 @@ def main(argv: Sequence[str]) -> None:
         # What it changes, not its message.
         patches.update(patch.read_bytes().partition(b"\n---\n")[2])
         patterns += named_tests(message)
+        if number < values.first:
+            continue
         subject = message.partition("\n")[0]
         tests = find_tests(patterns)
         digest = patches.copy()
