@@ -16,6 +16,7 @@ the rest is what else a program of that size has.
 
 import dataclasses
 import json
+import math
 import re
 import resource
 import shlex
@@ -40,7 +41,6 @@ from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
 
 _PROFILE_BYTES = 10_000_000
-_TIMED_RUNS = 3
 _TIMEOUT_S = 3600.0
 
 # Sources by program; LLVM's own are those of the patched tree, relative to llvm/lib.
@@ -69,6 +69,7 @@ _OUTPUT = flags.DEFINE_string("output", str(BUILD / "bench-compile"), "folder fo
 _ONLY = flags.DEFINE_list("only", [], "names of modules; all by default")
 _SET = flags.DEFINE_string("set", "mock", "model set of the compiler to measure")
 _REFERENCE = flags.DEFINE_string("reference", None, "clang built without the PMU patches")
+_RUNS = flags.DEFINE_integer("runs", 3, "timed runs; 0 counts instructions only", lower_bound=0)
 
 _RELEASE_MODE = (
     *("-mllvm", "-enable-ml-inliner=release"),
@@ -167,7 +168,7 @@ def modules(folder: Path) -> list[Module]:
 def compile_once(
     clang: Path, module: Module, extra: Sequence[str], plugin: Path, folder: Path
 ) -> tuple[int, float]:
-    """Instructions, and the median processor time in seconds, of one compilation."""
+    """Instructions of a compilation, and its median processor time in seconds, NaN if not timed."""
     argv: list[str | Path] = [
         clang,
         "-O2",
@@ -181,18 +182,18 @@ def compile_once(
     count = folder / "count"
     run_command(["qemu-x86_64", "-plugin", f"{plugin},output={count}", *argv], timeout_s=_TIMEOUT_S)
     seconds = []
-    for _ in range(_TIMED_RUNS):
+    for _ in range(_RUNS.value):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([str(word) for word in argv], check=True, timeout=_TIMEOUT_S)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return int(count.read_text()), statistics.median(seconds)
+    return int(count.read_text()), statistics.median(seconds) if seconds else math.nan
 
 
 def main(argv: Sequence[str]) -> int:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {argv[1:]}")
-    output = Path(_OUTPUT.value)
+    output = Path(_OUTPUT.value).absolute()
     output.mkdir(parents=True, exist_ok=True)
     plugin = output / "count.so"
     run_command(
