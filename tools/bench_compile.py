@@ -16,7 +16,6 @@ the rest is what else a program of that size has.
 
 import dataclasses
 import json
-import math
 import re
 import resource
 import shlex
@@ -168,7 +167,7 @@ def modules(folder: Path) -> list[Module]:
 def compile_once(
     clang: Path, module: Module, extra: Sequence[str], plugin: Path, folder: Path
 ) -> tuple[int, float]:
-    """Instructions of a compilation, and its median processor time in seconds, NaN if not timed."""
+    """Instructions of a compilation, and its median processor time in seconds, 0 if not timed."""
     argv: list[str | Path] = [
         clang,
         "-O2",
@@ -187,7 +186,11 @@ def compile_once(
         subprocess.run([str(word) for word in argv], check=True, timeout=_TIMEOUT_S)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return int(count.read_text()), statistics.median(seconds) if seconds else math.nan
+    return int(count.read_text()), statistics.median(seconds) if seconds else 0.0
+
+
+def _ratio(seconds: float, reference: float) -> str:
+    return f"{seconds / reference:.3f}" if seconds else "not timed"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -230,14 +233,16 @@ def main(argv: Sequence[str]) -> int:
         cells = [module.name, f"{counted / 1e9:.2f}", f"{seconds:.1f}"]
         for name in others:
             other = results[module.name][name]
-            cells += [f"{other[0] / counted:.4f}", f"{other[1] / seconds:.3f}"]
+            cells += [f"{other[0] / counted:.4f}", _ratio(other[1], seconds)]
         print(f"| {' | '.join(cells)} |", flush=True)
         write_json(output / "results.json", results)
     for name in others:
-        ratios = [[row[name][i] / row["none"][i] for row in results.values()] for i in (0, 1)]
+        counts, times = (
+            [row[name][i] / (row["none"][i] or 1) for row in results.values()] for i in (0, 1)
+        )
         print(
-            f"{name}: median {statistics.median(ratios[0]):.4f} instructions, "
-            f"{statistics.median(ratios[1]):.3f} time; largest {max(ratios[0]):.4f} instructions"
+            f"{name}: median {statistics.median(counts):.4f} instructions, "
+            f"{_ratio(statistics.median(times), 1)} time; largest {max(counts):.4f} instructions"
         )
     return 0
 
