@@ -2,6 +2,7 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from bench_collect import Case
 from bench_hits import Compilation, instrumented_profile, lookups, tables
 
@@ -13,14 +14,18 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
 MAIN = """\
+int printf(const char *, ...);
 int sum(const int *p, int n);
 static int scale(const int *p, int n) { return 3 * sum(p, n); }
 int unused(const int *p) { return scale(p, 2) + p[3]; }
 int main(int argc, char **argv) {
   static int a[100];
   int s = 0;
-  for (int i = 0; i < 100; ++i)
+  for (int i = 0; i < 100; ++i) {
     a[i] = argc, s += scale(a, i);
+    if (argc > 9)
+      printf("%d %d %d\\n", s, a[argc], a[2 * argc]);
+  }
   return s == 0;
 }
 """
@@ -34,30 +39,41 @@ int sum(const int *p, int n) {
 """
 
 
-def test_what_a_small_program_finds(tmp_path: Path) -> None:
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    """A program of two files, in `tmp_path`; it is not linked yet."""
     (tmp_path / "main.c").write_text(MAIN)
     (tmp_path / "sum.c").write_text(SUM)
-    units = [["-c", "main.c"], ["-c", "sum.c"]]
-    binary = tmp_path / "program"
-    options = ["-O2", *PROFILING_FLAGS.split(), "-fuse-ld=lld", "-Wl,--build-id"]
-    run_command(
-        [stock_tool("clang"), *options, "main.c", "sum.c", "-o", binary], cwd=tmp_path, timeout_s=60
-    )
-    profile = tmp_path / "program.pmu.json"
-    collect(binary, [], profile)
-    case = Case(binary, [], units, tmp_path)
-    counters = instrumented_profile(case, tmp_path / "instrumented")
-    tools = Toolchain.load(BUILD / "toolchain" / "mock")
+    return Case(tmp_path / "program", [], [["-c", "main.c"], ["-c", "sum.c"]], tmp_path)
+
+
+def profile_of(case: Case, *options: str) -> Path:
+    """Links the program for profiling and runs it."""
+    shared = ["-O2", *PROFILING_FLAGS.split(), "-fuse-ld=lld", "-Wl,--build-id"]
+    command = [stock_tool("clang"), *shared, *options, "main.c", "sum.c", "-o", case.binary]
+    run_command(command, cwd=case.directory, timeout_s=60)
+    manifest = case.directory / "program.pmu.json"
+    collect(case.binary, [], manifest)
+    return manifest
+
+
+def tools() -> Toolchain:
+    return Toolchain.load(BUILD / "toolchain" / "mock")
+
+
+def test_what_a_small_program_finds(case: Case) -> None:
+    profile = profile_of(case)
+    counters = instrumented_profile(case, case.directory / "instrumented")
     plain, linked = Compilation(), Compilation(counters=True, thinlto=True)
     results = {
-        compilation.name: lookups(case, compilation, tools, profile, counters, tmp_path / "lookups")
+        compilation.name: lookups(
+            case, compilation, tools(), profile, counters, case.directory / "lookups"
+        )
         for compilation in (plain, linked)
     }
     found = results[plain.name]
-    # Inlined into main, main's and unused's calls; of the last and its load the profile knows
-    # nothing.
-    assert found["call sites"]["exact"] >= 1
-    assert found["call sites"]["unknown function"] >= 1
+    # The calls of scale, one of them in a function that was not run, as one of the loads is.
+    assert found["call sites"] == Counter({"exact": 1, "unknown function": 1})
     assert found["loads"]["exact"] >= 1
     assert found["loads"]["unknown function"] == 1
     assert found["calls"] == Counter()
@@ -68,3 +84,23 @@ def test_what_a_small_program_finds(tmp_path: Path) -> None:
     assert found["calls"]["exact"] + found["calls"]["flattened"] == found["calls"].total() > 0
     text = tables({"program": results})
     assert "| program | `-O2` + instrumented PGO + ThinLTO | " in text
+
+
+@pytest.mark.parametrize("kind", ["linked", "split"])
+def test_profiled_program_with_other_names(case: Case, kind: str) -> None:
+    options = {
+        # sum, in another module, is inlined; scale has a name of its own, and a mangled one.
+        "linked": ("-flto=thin", "-funique-internal-linkage-names"),
+        # What did not run is in main.cold.
+        "split": ("-fsplit-machine-functions", "-mllvm", "-enable-fs-discriminator"),
+    }[kind]
+    if kind == "split":
+        counters = instrumented_profile(case, case.directory / "instrumented")
+        options += (f"-fprofile-use={counters}",)
+    profile = profile_of(case, *options)
+    symbols = run_command([stock_tool("llvm-nm"), case.binary], timeout_s=60).stdout
+    assert ("main.cold" in symbols) == (kind == "split")
+    found = lookups(case, Compilation(), tools(), profile, None, case.directory / "lookups")
+    assert found["loads"]["exact"] + found["loads"]["flattened"] >= 1
+    assert found["loads"].total() == found["loads"]["exact"] + found["loads"]["flattened"] + 1
+    assert found["loads"]["unknown function"] == 1
