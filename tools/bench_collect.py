@@ -130,7 +130,7 @@ class Case:
     libraries: Sequence[str] = ()
 
 
-def _program(program: Program, output: Path) -> tuple[BuiltProgram, list[list[str]], Path]:
+def build_case(program: Program, output: Path) -> tuple[BuiltProgram, list[list[str]], Path]:
     """Builds one of the small programs."""
     tree = debian_source(program.source_package)
     built = build_program(program, tree, output, clang=stock_tool("clang"))
@@ -144,7 +144,7 @@ def _program(program: Program, output: Path) -> tuple[BuiltProgram, list[list[st
 
 def compressor(output: Path) -> Case:
     """zstd -9 on its own source."""
-    built, units, tree = _program(PROGRAMS["zstd"], output)
+    built, units, tree = build_case(PROGRAMS["zstd"], output)
     arguments = ["-9", "--single-thread", "-f", "-q", "-o", str(output / "out.zst")]
     return Case(
         built.binary,
@@ -157,7 +157,7 @@ def compressor(output: Path) -> Case:
 
 def database(output: Path) -> Case:
     """40,000 random records, in the text form of Berkeley DB's and LMDB's dumps."""
-    built, units, tree = _program(LMDB, output)
+    built, units, tree = build_case(LMDB, output)
     records = output / "records"
     write_records(records)
     arguments = ["-n", "-f", str(records), str(output / "database")]
@@ -176,7 +176,7 @@ def write_records(path: Path) -> None:
 
 def interpreter(output: Path) -> Case:
     """Lua with trees, sorting and pattern matching."""
-    built, units, tree = _program(PROGRAMS["lua"], output)
+    built, units, tree = build_case(PROGRAMS["lua"], output)
     (output / "script.lua").write_text(_LUA)
     return Case(built.binary, [str(output / "script.lua")], units, tree, PROGRAMS["lua"].libraries)
 

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
-from bench_collect import CASES, Case, run_all
+from bench_collect import CASES as COLLECTED
+from bench_collect import Case, build_case, run_all
 
+from compiler_opt_perf.corpus.programs import PROGRAMS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -75,6 +77,15 @@ COMPILATIONS = (
     Compilation(counters=True, thinlto=True),
     Compilation(samples=True, thinlto=True),
 )
+
+
+def block_sorter(output: Path) -> Case:
+    """bzip2 on its own source."""
+    built, units, tree = build_case(PROGRAMS["bzip2"], output)
+    return Case(built.binary, ["-k", "-f", str(built.workload_input)], units, tree)
+
+
+CASES = {**COLLECTED, "bzip2": block_sorter}
 
 
 def instrumented_profile(case: Case, folder: Path) -> Path:
@@ -304,7 +315,9 @@ def main(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "output", str(BUILD / "bench-hits"), "folder for results", flag_values=values
     )
-    flags.DEFINE_list("only", ["zstd", "lmdb", "lua"], "programs to measure", flag_values=values)
+    flags.DEFINE_list(
+        "only", ["zstd", "lmdb", "lua", "bzip2"], "programs to measure", flag_values=values
+    )
     flags.DEFINE_string("set", "mock", "model set of the compiler to use", flag_values=values)
     flags.DEFINE_bool("measure", True, "compile and look up anew", flag_values=values)
     values(list(argv))
