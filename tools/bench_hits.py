@@ -140,7 +140,7 @@ def lookups(
         *(compilation.level, *PROFILING_FLAGS.split()),
         # MIR can't be read again when two variables share a stack slot.
         "-gline-tables-only",
-        # Development mode without a model takes the default decisions.
+        # Development mode without a model takes the default decisions until a module has doubled.
         *("-mllvm", profile, "-mllvm", "-enable-ml-inliner=development"),
         *("-mllvm", "-training-log=/dev/null"),
         *("-fsave-optimization-record=yaml", "-foptimization-record-passes=pmu-profile"),
@@ -190,6 +190,8 @@ def lookups(
             for source, target in zip(bitcode, machine, strict=True)
         ]
     )
+    for file in machine:
+        file.write_text(readable(file.read_text()))
     printed = run_all(
         [[*llc, "-run-pass=print-machine-pmu-profile", file, "-o", "-"] for file in machine]
     )
@@ -217,6 +219,15 @@ def lookups(
         if event.name in _EVENTS
     }
     return result
+
+
+def readable(machine_code: str) -> str:
+    """MIR without the marks of blocks whose address is taken.
+
+    The parser refuses code whose only use of the address has gone since the mark was set.
+    """
+    mark = r"ir-block-address-taken %ir-block\.(?:\"[^\"]*\"|[\w.$-]+)"
+    return re.sub(rf"{mark}, | \({mark}\)(?=:)|, {mark}", "", machine_code)
 
 
 def _numbered(folder: Path, case: Case, suffix: str) -> list[Path]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from bench_collect import Case
-from bench_hits import Compilation, instrumented_profile, lookups, tables
+from bench_hits import Compilation, instrumented_profile, lookups, readable, tables
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -104,3 +104,10 @@ def test_profiled_program_with_other_names(case: Case, kind: str) -> None:
     assert found["loads"]["exact"] + found["loads"]["flattened"] >= 1
     assert found["loads"].total() == found["loads"]["exact"] + found["loads"]["flattened"] + 1
     assert found["loads"]["unknown function"] == 1
+
+
+def test_marks_of_blocks_whose_address_is_taken_are_removed() -> None:
+    mark = 'ir-block-address-taken %ir-block."a, b"'
+    assert readable(f"  bb.1.x ({mark}):\n") == "  bb.1.x:\n"
+    assert readable(f"  bb.1 ({mark}, align 16):\n") == "  bb.1 (align 16):\n"
+    assert readable(f"  bb.1 (%ir-block.2, {mark}):\n") == "  bb.1 (%ir-block.2):\n"
