@@ -12,7 +12,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, compile_commands
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
@@ -25,12 +25,14 @@ from compiler_opt_perf.report.modes import Modes, ModesError
 from compiler_opt_perf.report.remarks import count_pmu
 from compiler_opt_perf.toolchain.build import build
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.toolchain.source import debian_source
 
 pytestmark = pytest.mark.timeout(1800)
 
 INLINE = PROBLEMS["inline-size"]
-EVICT = PROBLEMS["regalloc-evict"]
+# Its policy takes a rate that the compiler knows nothing about, too.
+EVICT = PROBLEMS["regalloc-evict"].with_rates(["branch-mispredict-rate"])
 # Each problem's policy decides with both answers, and otherwise than the default, often enough.
 SEED = 3
 MODULES = 200
@@ -78,7 +80,7 @@ def profile(folder: Path) -> Path:
 def policies(folder: Path) -> dict[str, Policy]:
     """By problem's name: published in `folder / name`."""
     made = {}
-    for problem in PROBLEMS.values():
+    for problem in (INLINE, EVICT):
         network = random_network(problem)
         made[problem.name] = Policy(network, network.initial_weights(SEED), {})
         publish(made[problem.name], folder / problem.name)
@@ -149,7 +151,7 @@ def _compile(job: _Job) -> tuple[int, int, int]:
     return len(decisions), differing, len(decisions) - count_pmu(decisions)["missing"]
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=lambda problem: problem.name)
+@pytest.mark.parametrize("problem", (INLINE, EVICT), ids=lambda problem: problem.name)
 def test_all_modes_agree_on_real_modules(
     problem: Problem, both: Toolchain, folder: Path, policies: dict[str, Policy], profile: Path
 ) -> None:
@@ -181,6 +183,26 @@ def test_another_policy_in_interactive_mode_is_an_error(
         modes.compile(modules["lua/lcode"], folder)
 
 
+def test_rates_that_the_compiled_model_takes_must_be_given(both: Toolchain, folder: Path) -> None:
+    def compile_with(*options: str) -> tuple[str, str]:
+        """The assembly, and what the compiler says."""
+        output = folder / "pressure.s"
+        source = REPO_ROOT / "lit_tests/Inputs/pressure.ll"
+        result = run_command([both.llc, *options, source, "-o", output])
+        return output.read_text(), result.stderr
+
+    (release,) = EVICT.release_options()
+    default, _ = compile_with()
+    with_rate, message = compile_with(release, "-pmu-extra-features=branch-mispredict-rate")
+    assert with_rate != default and not message
+    unknown = "the model in the compiler takes 1 inputs that the compiler doesn't have"
+    with pytest.raises(CommandError, match=f"error: {unknown}"):
+        compile_with(release)
+    fallen_back, message = compile_with(release, "-mlgo-on-model-error=fallback")
+    assert fallen_back == default
+    assert f"warning: {unknown}" in message and "using the default policy" in message
+
+
 def _link_arguments(folder: Path) -> list[str]:
     """`llvm-lto2 run` arguments: Lua's modules, compiled for ThinLTO, and who defines what."""
     program = PROGRAMS["lua"]
@@ -207,10 +229,10 @@ def test_thinlto_gives_the_same_objects_with_one_and_with_two_threads(
 ) -> None:
     """Both advisors at once, in all modules of a program, in one process."""
     modules = _link_arguments(folder)
-    release = [o for p in PROBLEMS.values() for o in p.release_options(profile=profile)]
+    release = [o for p in (INLINE, EVICT) for o in p.release_options(profile=profile)]
     development = [
         option
-        for problem in PROBLEMS.values()
+        for problem in (INLINE, EVICT)
         for option in problem.development_options(model=folder / problem.name, profile=profile)
     ]
     runs = {
