@@ -179,7 +179,7 @@ def test_another_policy_in_interactive_mode_is_an_error(
     other = Policy(policy.network, -policy.weights, {})
     modes = modes_of(EVICT, both, folder, other, profile)
     modules = {module.name: module for module in corpus_of(EVICT, folder)}
-    with pytest.raises(ModesError, match=r"lua/lcode: decision 0: release .*, interactive "):
+    with pytest.raises(ModesError, match=r"lua/lcode: decision \d+: release .*, interactive "):
         modes.compile(modules["lua/lcode"], folder)
 
 
