@@ -246,6 +246,7 @@ RATES = (
     ),
     Rate("loads-per-instruction", "loads", "instructions", 16.0, "loads per instruction"),
     Rate("stores-per-instruction", "stores", "instructions", 16.0, "stores per instruction"),
+    Rate("l1-miss-probability", "l1-load-misses", "loads", 16.0, "misses per load"),
 )
 
 

@@ -5,6 +5,7 @@ An evaluator that simulates a block after the k - 1 blocks before it needs no mo
 this: the work grows with the distinct windows, not with the length of the run.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,11 +17,13 @@ from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.execution.progress import Progress
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable
+from compiler_opt_perf.traces.edit import part
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
 from compiler_opt_perf.traces.trace_file import (
     WINDOWS,
     Trace,
+    write_blocks,
     write_end,
     write_record,
     write_start,
@@ -30,6 +33,9 @@ SUFFIX = ".bbwindows"
 FORMAT = "compiler-opt-perf/block-windows"
 LONGEST = 64
 _WINDOWS_IN_RECORD = 1 << 14
+#: Parts of the run that are kept as they are, and blocks in each.
+SAMPLES = 150
+SAMPLE_BLOCKS = 600
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Windows:
 
 
 def write_windows(trace: Trace, length: int, output: Path) -> Windows:
-    """Writes the histogram of a trace to `output`, NAME.bbwindows.
+    """Writes the histogram of a trace, and samples of it, to `output`, NAME.bbwindows.
 
     Raises:
       TraceError: as Windows.count, or the name is another.
@@ -105,8 +111,26 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
                 rows = slice(start, start + _WINDOWS_IN_RECORD)
                 raw = _encode(found.blocks[rows], found.counts[rows])
                 write_record(stream, WINDOWS, raw, count=len(found.counts[rows]))
+            for number, numbers in enumerate(samples(trace)):
+                write_blocks(stream, [numbers], number=number, ends=True)
         write_end(temporary)
     return found
+
+
+def samples(trace: Trace) -> Iterator[Numbers]:
+    """Parts of a run, evenly spread over its blocks; all of it when it is short.
+
+    Each has SAMPLE_BLOCKS blocks, or fewer at the end of a stream. Raises TraceError.
+    """
+    step = max(SAMPLE_BLOCKS, trace.total // SAMPLES)
+    before = 0
+    for stream in trace.streams.values():
+        # The places are multiples of the step in the whole of the run, less half a step.
+        first = (step // 2 - before) % step if step > SAMPLE_BLOCKS else 0
+        for begin in range(first, len(stream), step):
+            end = min(begin + SAMPLE_BLOCKS, len(stream))
+            yield np.concatenate(list(part(trace, stream, begin, end)))
+        before += len(stream)
 
 
 def _encode(blocks: Numbers, counts: npt.NDArray[np.uint64]) -> bytes:
