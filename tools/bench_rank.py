@@ -22,6 +22,7 @@ import random
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ from compiler_opt_perf.corpus.programs import (
 from compiler_opt_perf.cost.calibrate import calibrate
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.cost.timing import processor_seconds
+from compiler_opt_perf.cost.timing import Stopwatch, boundaries, processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -73,19 +74,25 @@ _CODEGEN = (
     *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *for_clang(_KEEP_IDS)),
 )
 # A function's time depends on where it lies, by chance. Each variant is linked several times, with
-# its functions in other orders, and rounds take turns with them.
+# its functions in other orders, and rounds take turns with them. Working sets are small, for the
+# caches beyond the core's own are shared with who knows whom.
 _LAYOUTS = 5
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
+_SHORTEST_PART_S = 0.003
 # What is left out of mca-pmu, one at a time.
 _PARTS = (
     "stack-slots",
     "stack-engine",
+    "renaming",
     "dispatch-width",
+    "l1-misses",
     "llc-misses",
+    "outstanding-misses",
     "mispredicts",
     "icache-misses",
+    "taken-branches",
 )
 _TIMEOUT_S = 900.0
 
@@ -100,41 +107,55 @@ local function tree(depth)
   return { tree(depth - 1), tree(depth - 1) }
 end
 local function size(t) return t[1] and 1 + size(t[1]) + size(t[2]) or 1 end
+local mark = os.clock
 local function work()
   local total = 0
-  for i = 1, 15 do total = total + size(tree(13)) end
+  for i = 1, 120 do
+    total = total + size(tree(9))
+    if i % 30 == 0 then mark() end
+  end
+  mark()
   local words, state = {}, 42
-  for i = 1, 30000 do
+  for i = 1, 6000 do
     state = (state * 1103515245 + 12345) % 2147483648
     words[i] = ("%08x"):format(state)
   end
+  mark()
   table.sort(words)
   local text = table.concat(words, " ")
+  mark()
   local sieve, primes = {}, 0
-  for i = 2, 300000 do
+  for i = 2, 20000 do
     if not sieve[i] then
       primes = primes + 1
-      for k = i * i, 300000, i do sieve[k] = true end
+      for k = i * i, 20000, i do sieve[k] = true end
     end
   end
+  mark()
   local Point = {}
   Point.__index = Point
   Point.__add = function(a, b)
     return setmetatable({ x = a.x + b.x, y = a.y * 0.5 + b.y }, Point)
   end
   local p, q = setmetatable({ x = 0, y = 1 }, Point), setmetatable({ x = 1, y = 0.25 }, Point)
-  for i = 1, 300000 do p = p + q end
+  for i = 1, 50000 do
+    p = p + q
+    if i % 10000 == 0 then mark() end
+  end
+  mark()
   local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
+  mark()
   local counts = {}
   for word in text:gmatch("%x+") do
     local key = word:sub(1, 3)
     counts[key] = (counts[key] or 0) + 1
   end
+  mark()
   local distinct = 0
   for _ in pairs(counts) do distinct = distinct + 1 end
-  print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(25), distinct)
+  print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(21), distinct)
 end
-for i = 1, 3 do work() end
+for i = 1, 8 do work() end
 """
 
 
@@ -161,21 +182,15 @@ class Case:
     kept: tuple[str, ...] = ()
 
 
-def compressor(folder: Path) -> Case:
-    """zstd -9 on sources of all four programs."""
+def compressor(_: Path) -> Case:
+    """zstd -9 on sources of three of the programs, file by file."""
     tree = debian_source("libzstd")
-    text = folder / "input"
-    if not text.exists():
-        sources = [
-            path
-            for package in ("libzstd", "lua5.4", "sqlite3", "tcc")
-            for path in sorted(debian_source(package).rglob("*.[ch]"))
-        ]
-        text.write_bytes(b"".join(path.read_bytes() for path in sources)[: 12 << 20])
-    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-f", str(text), "-o")
-    output = folder / "output.zst"
+    trees = (tree, debian_source("lua5.4"), debian_source("tcc"))
+    files = sorted(path for tree in trees for path in tree.rglob("*.[ch]"))
+    inputs = tuple(path for path in files if 8 << 10 <= path.stat().st_size < 200 << 10)
+    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-c", *map(str, inputs))
     kept = ("programs/", "lib/d", *(f"lib/compress/zstd{x}" for x in ("mt", "_opt", "_fast", "_d")))
-    return Case(PROGRAMS["zstd"], tree, (*arguments, str(output)), (text,), output, kept=kept)
+    return Case(PROGRAMS["zstd"], tree, arguments, inputs, kept=kept)
 
 
 def interpreter(folder: Path) -> Case:
@@ -200,7 +215,7 @@ def database(folder: Path) -> Case:
         libraries=("-lm", "-ldl"),
     )
     tree = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
-    return Case(program, tree, ("--memdb", "--size", "25", "--verify"))
+    return Case(program, tree, ("--memdb", "--size", "12", "--verify"))
 
 
 def compiler(folder: Path) -> Case:
@@ -208,7 +223,8 @@ def compiler(folder: Path) -> Case:
     tree = debian_source("tcc")
     sqlite = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
     source, output = sqlite / "sqlite3.c", folder / "output.o"
-    arguments = (f"-B{tree}", "-c", str(source), "-o", str(output))
+    headers = (f"-B{tree}", "-I/usr/include/x86_64-linux-gnu")
+    arguments = (*headers, "-c", str(source), "-o", str(output))
     return Case(PROGRAMS["tcc"], tree, arguments, (source,), output)
 
 
@@ -427,7 +443,8 @@ class Study:
     def _link(self, variant: Variant) -> None:
         for layout in range(_LAYOUTS):
             argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
-            argv += [f"-Wl,--shuffle-sections=.text*={layout}"] if layout else []
+            # Only the first is looked at; the others only run.
+            argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
             argv += [*self._objects(variant), *self.case.program.libraries]
             run_command([*argv, "-o", self.binary(variant, layout)], timeout_s=_TIMEOUT_S)
 
@@ -442,11 +459,12 @@ class Study:
 
     def _computed(self, binary: Path) -> str:
         """A checksum of what a run prints and writes."""
-        done = run_command([binary, *self.case.arguments], timeout_s=_TIMEOUT_S)
+        argv = [binary, *self.case.arguments]
+        done = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=True)
         # SQLite's benchmark tells times.
-        printed = re.sub(r"\d+\.\d+s", "", done.stdout)
+        printed = re.sub(rb"\d+\.\d+s", b"", done.stdout)
         written = sha256(self.case.output) if self.case.output else ""
-        return hashlib.sha256((printed + written).encode()).hexdigest()
+        return hashlib.sha256(printed + written.encode()).hexdigest()
 
     def _key(self, bitcode: Sequence[Path], variant: Variant) -> str:
         parts = [repr(variant), repr(_CODEGEN), repr(self.case.kept), self._clang()]
@@ -488,13 +506,16 @@ class Study:
         """The block trace and the PMU profile of the default variant's run."""
         binary = self.binary(DEFAULT)
         key = hashlib.sha256(f"{sha256(binary)} {self._run()}".encode()).hexdigest()
-        stamp = self.folder / "recorded.json"
-        if stamp.is_file() and json.loads(stamp.read_text())["key"] == key:
-            return
-        trace = record(binary, self.case.arguments, self.folder / "run.bbtrace")
-        write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
-        collect(binary, self.case.arguments, self.folder / "run.pmu.json")
-        write_json(stamp, {"key": key, "blocks": trace.total})
+        path = self.folder / "recorded.json"
+        recorded = json.loads(path.read_text()) if path.is_file() else {}
+        if recorded.get("traced") != key:
+            trace = record(binary, self.case.arguments, self.folder / "run.bbtrace")
+            write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
+            recorded |= {"traced": key, "blocks": trace.total}
+            write_json(path, recorded)
+        if recorded.get("profiled") != key:
+            collect(binary, self.case.arguments, self.folder / "run.pmu.json")
+            write_json(path, recorded | {"profiled": key})
 
     # Measure
 
@@ -506,23 +527,30 @@ class Study:
         key = hashlib.sha256(f"{checksums} {self._run()}".encode()).hexdigest()
         path = self.folder / "rounds.json"
         measured: dict[str, Any] = {"key": key, "variants": [v.name for v in variants]}
-        measured["seconds"] = []
+        measured |= {"moments": 0, "boundaries": [], "seconds": []}
         if path.is_file():
             earlier = json.loads(path.read_text())
             if earlier["key"] == key:
                 measured = earlier
-        for number in range(len(measured["seconds"]), rounds):
-            order = list(range(len(variants)))
-            random.Random(number).shuffle(order)
-            seconds = [0.0] * len(variants)
-            for i in order:
-                argv = [binaries[i][number % _LAYOUTS], *self.case.arguments]
-                seconds[i] = processor_seconds(argv, processor)
-            measured["seconds"].append(seconds)
-            write_json(path, measured)
-            logging.info(
-                "%s: round %d, median %.3f s", self.name, number, statistics.median(seconds)
-            )
+        with Stopwatch() as stopwatch:
+            for number in range(len(measured["seconds"]), rounds):
+                order = list(range(len(variants)))
+                random.Random(number).shuffle(order)
+                runs: list[list[float]] = [[] for _ in variants]
+                for i in order:
+                    argv = [binaries[i][number % _LAYOUTS], *self.case.arguments]
+                    times = stopwatch.times(argv, processor)
+                    if not measured["boundaries"]:
+                        measured["boundaries"] = boundaries(times, _SHORTEST_PART_S).tolist()
+                        measured["moments"] = len(times)
+                    if len(times) != measured["moments"]:
+                        raise SystemExit(f"{argv[0]}: does something else than in other runs")
+                    parts = np.diff(times[measured["boundaries"]])
+                    runs[i] = np.round(parts, 7).tolist()
+                measured["seconds"].append(runs)
+                write_text(path, json.dumps(measured))
+                middle = statistics.median(map(sum, runs))
+                logging.info("%s: round %d, median %.3f s", self.name, number, middle)
 
     # Evaluate
 
@@ -619,7 +647,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
     flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
-    flags.DEFINE_integer("rounds", 20, "runs of each variant", 4, flag_values=values)
+    flags.DEFINE_integer("rounds", 40, "runs of each variant", 4, flag_values=values)
     flags.DEFINE_integer(
         "processor", max(os.sched_getaffinity(0)), "where runs are bound", flag_values=values
     )

@@ -15,10 +15,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _LEVEL = 0.95
-_REPLICATES = 2000
+_REPLICATES = 1000
 _SEED = 1
-# Share of a variant's rounds that is left out at either end.
-_TRIMMED = 0.25
 
 
 @dataclass(frozen=True)
@@ -49,26 +47,28 @@ class Measured:
       resolved: [V, V] bool, symmetric: the sign of the difference is known.
     """
 
-    def __init__(self, seconds: Sequence[Sequence[float]] | Floats):
-        """Takes the seconds of R rounds, [R, V]; in a round each variant ran once.
+    def __init__(self, seconds: Any):
+        """Takes processor seconds [R, V, S]: R rounds, in each of which each variant ran once, in
+        S parts of the run (timing.Stopwatch).
+
+        A variant's time is the sum over the parts of the median of the rounds.
 
         Raises:
-          ValueError: fewer than 4 rounds or 2 variants, or a time that is not above zero.
+          ValueError: fewer than 4 rounds or 2 variants, or a time below zero.
         """
         times = np.asarray(seconds, np.float64)
-        if times.ndim != 2 or times.shape[0] < 4 or times.shape[1] < 2:
-            raise ValueError(f"times of shape {times.shape}; expected [rounds >= 4, variants >= 2]")
-        if not (times > 0).all():
+        if times.ndim != 3 or times.shape[0] < 4 or times.shape[1] < 2:
+            raise ValueError(
+                f"times of shape {times.shape}; expected [rounds >= 4, variants >= 2, parts]"
+            )
+        if not (times >= 0).all() or not times.sum(axis=2).all():
             raise ValueError("a time that is not above zero")
-        # What slows a whole round down says nothing of the variants.
-        logs = np.log(times)
-        logs -= np.median(logs, axis=1, keepdims=True)
-        rounds, variants = logs.shape
-        self._random = np.random.default_rng(_SEED)
-        picks = self._random.integers(rounds, size=(_REPLICATES, rounds))
+        rounds, variants, _ = times.shape
+        random = np.random.default_rng(_SEED)
+        picks = random.integers(rounds, size=(_REPLICATES, rounds))
         # [replicates, V]
-        self.replicates = np.stack([_trimmed_mean(logs[pick]) for pick in picks])
-        centre = _trimmed_mean(logs)
+        self.replicates = np.stack([_log_time(times[pick]) for pick in picks])
+        centre = _log_time(times)
         shift = centre.mean()
         self.log_time = centre - shift
         tail = (1 - _LEVEL) / 2
@@ -77,7 +77,7 @@ class Measured:
         low, high = np.quantile(differences, (tail, 1 - tail), axis=0)
         self.resolved = (low > 0) | (high < 0)
         # How often each variant is drawn, for the intervals of ranks: [replicates, V].
-        self.weights = self._random.multinomial(
+        self.weights = random.multinomial(
             variants, np.full(variants, 1 / variants), size=_REPLICATES
         ).astype(np.float64)
 
@@ -136,8 +136,6 @@ def _tau_b(left: Floats, right: Floats, weights: Floats) -> float:
     return float((pairs * left * right).sum()) / norm if norm else 0.0
 
 
-def _trimmed_mean(logs: Floats) -> Floats:
-    """[R, V] to [V]: the mean of the middle half of the rounds."""
-    ordered = np.sort(logs, axis=0)
-    cut = int(_TRIMMED * len(ordered))
-    return np.asarray(ordered[cut : len(ordered) - cut].mean(axis=0), np.float64)
+def _log_time(times: Floats) -> Floats:
+    """[R, V, S] to [V]."""
+    return np.asarray(np.log(np.median(times, axis=0).sum(axis=1)), np.float64)

@@ -7,18 +7,23 @@ import pytest
 from compiler_opt_perf.cost.ranking import Floats, Measured
 
 
-def _rounds(levels: list[float], noise: float, rounds: int = 20) -> Floats:
-    """Times of variants that take `levels`, on a machine that is slower in some rounds."""
+def _rounds(levels: list[float], noise: float, rounds: int = 24) -> Floats:
+    """Times of variants that take `levels`; in each of 5 parts a fifth of the runs take longer."""
     random = np.random.default_rng(7)
-    speed = random.uniform(1, 2, (rounds, 1))
-    noise_of_runs = np.exp(noise * random.standard_normal((rounds, len(levels))))
-    times: Floats = np.asarray(levels) * speed * noise_of_runs
+    shape = (rounds, len(levels), 5)
+    disturbed = 1 + (random.random(shape) < 0.2) * random.uniform(0.2, 0.5, shape)
+    parts = np.asarray(levels)[:, None] * np.array([1, 2, 3, 2, 1])
+    times: Floats = parts * disturbed * np.exp(noise * random.standard_normal(shape))
     return times
+
+
+def _measured(levels: list[float], noise: float) -> Measured:
+    return Measured(_rounds(levels, noise))
 
 
 def test_resolves_what_noise_does_not_hide() -> None:
     # The first two differ by 0.1%, the others by far more than the noise.
-    measured = Measured(_rounds([1.0, 1.001, 1.1, 1.2], noise=0.01))
+    measured = _measured([1.0, 1.001, 1.1, 1.2], noise=0.01)
     resolved = {(i, j) for i, j in itertools.combinations(range(4), 2) if measured.resolved[i, j]}
     assert resolved == {(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
     assert measured.resolved_pairs() == 5
@@ -35,7 +40,7 @@ def test_an_outlier_does_not_move_a_variant() -> None:
 
 
 def test_tau_counts_pairs() -> None:
-    measured = Measured(_rounds([1.0, 1.1, 1.2, 1.3], noise=0.001))
+    measured = _measured([1.0, 1.1, 1.2, 1.3], noise=0.001)
     right, swapped, reverse, equal = [1, 2, 3, 4], [1, 2, 4, 3], [4, 3, 2, 1], [5, 5, 5, 5]
     # 6 pairs; the interval is over draws of other variants, too.
     for tau in (measured.tau, measured.resolved_tau):
@@ -53,20 +58,19 @@ def test_tau_counts_pairs() -> None:
 
 
 def test_the_same_rounds_give_the_same_intervals() -> None:
-    times = _rounds([1.0, 1.01, 1.02], noise=0.01)
-    first, second = (Measured(times).tau([1, 3, 2]) for _ in range(2))
+    first, second = (_measured([1.0, 1.01, 1.02], noise=0.01).tau([1, 3, 2]) for _ in range(2))
     assert first == second
 
 
 def test_without_resolved_pairs_there_is_no_tau() -> None:
-    measured = Measured(np.ones((5, 3)))
+    measured = Measured(np.ones((5, 3, 1)))
     assert measured.resolved_pairs() == 0
     assert np.isnan(measured.resolved_tau([1, 2, 3]).value)
     assert np.isnan(measured.resolved_tau([1, 2, 3]).low)
 
 
 def test_what_is_no_measurement_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(3, 2\)"):
-        Measured(np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 1\)"):
+        Measured(np.ones((3, 2, 1)))
     with pytest.raises(ValueError, match="above zero"):
-        Measured(np.zeros((5, 2)))
+        Measured(np.zeros((5, 2, 1)))

@@ -25,7 +25,7 @@ class Ranked:
     Attributes:
       name: of the program.
       variants: names of the V variants, the default one first.
-      seconds: [R, V] measured in R rounds.
+      seconds: [R, V, S] measured in R rounds, in S parts.
       predictions: by evaluator, [V] costs.
       evaluation_s: by evaluator, processor seconds that one evaluation takes.
       run_s: processor seconds of one run.
@@ -62,7 +62,9 @@ def write(programs: Sequence[Ranked], folder: Path) -> str:
       FileWriteError: the disk is full, or the folder cannot be written.
     """
     measured = {program.name: Measured(program.seconds) for program in programs}
-    evaluators = list(programs[0].predictions)
+    evaluators = [
+        name for name in programs[0].predictions if all(name in p.predictions for p in programs)
+    ]
     results = {
         program.name: _results(program, measured[program.name], evaluators) for program in programs
     }
@@ -109,8 +111,10 @@ def _results(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> 
     }
 
 
-def _triple(estimate: Estimate) -> list[float]:
-    return [estimate.value, estimate.low, estimate.high]
+def _triple(estimate: Estimate) -> list[float | None]:
+    """Value, low and high; without resolved pairs there is none."""
+    known = (estimate.value, estimate.low, estimate.high)
+    return [None if np.isnan(value) else value for value in known]
 
 
 def tables(results: Mapping[str, Any], evaluators: Sequence[str]) -> list[Table]:
@@ -166,8 +170,10 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}%"
 
 
-def _interval(triple: Sequence[float]) -> str:
+def _interval(triple: Sequence[float | None]) -> str:
     value, low, high = triple
+    if value is None:
+        return "–"
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
