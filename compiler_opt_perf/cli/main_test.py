@@ -49,6 +49,7 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
         ("corpus extract --problem=inline-size --output=x --held_out=2 a=b", "between 0 and 1"),
         ("train --problem=inline-size --corpus=a --output=b --extra_rates=c", "with --profile"),
+        ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
         ("interact --problem=inline-size", "expected arguments of clang after --"),
         ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
         ("trace stats", "expected one trace"),

@@ -349,6 +349,15 @@ def _define_train(values: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "extra_rates", [], "rates of the profile that become features besides", flag_values=values
     )
+    flags.DEFINE_enum(
+        "evaluator",
+        None,
+        ["count", "mca", "mca-pmu"],
+        "cost to make smaller; the problem's own by default",
+        flag_values=values,
+    )
+    _define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
+    _define_path(values, "cpu", "CPU file, for evaluators that count cycles", required=False)
     flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
     flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
     flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
@@ -362,6 +371,7 @@ def _define_train(values: flags.FlagValues) -> None:
 
 def _train(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.train import default_config, train
 
@@ -377,16 +387,28 @@ def _train(values: Any, arguments: list[str]) -> None:
         except (KeyError, TypeError, ValueError):
             known = ", ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
             raise UsageError(f"--setting={word}: expected NAME=VALUE, one of {known}") from None
+    trace, cpu = _path(values, "trace"), _path(values, "cpu")
+    if values.evaluator is not None and trace is None:
+        raise UsageError(f"--evaluator={values.evaluator}: give the trace to replay with --trace")
+    if values.evaluator in ("mca", "mca-pmu") and cpu is None:
+        raise UsageError(f"--evaluator={values.evaluator}: give the CPU file with --cpu")
+    if values.evaluator is None and (trace or cpu):
+        raise UsageError("--trace and --cpu are for --evaluator")
+    toolchain = Toolchain.load(_required_path(values, "toolchain"))
+    # Modules are compiled side by side already.
+    context = Context(toolchain.trace_cost, trace, cpu, profile, threads=1)
     result = train(
         problem,
         Corpus.load(_required_path(values, "corpus")),
-        Toolchain.load(_required_path(values, "toolchain")),
+        toolchain,
         profile,
         _required_path(values, "output"),
         config,
+        values.evaluator,
+        context,
     )
     print(
-        f"{result.policy}: {problem.reward} {-100 * result.gain:+.2f}% on the validation modules "
+        f"{result.policy}: {result.reward} {-100 * result.gain:+.2f}% on the validation modules "
         f"after {result.generations} generations (warm start {-100 * result.warm_start_gain:+.2f}%)"
     )
 

@@ -26,6 +26,17 @@ from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import SUFFIX as WINDOWS_SUFFIX
 from compiler_opt_perf.traces.windows import Windows
 
+#: Flags of clang for programs that are traced and for their candidates: an address map, and nothing
+#: that gives blocks other ids when registers are allocated otherwise.
+REPLAY_FLAGS = (
+    "-fbasic-block-address-map",
+    *("-mllvm", "-disable-branch-fold"),
+    *("-mllvm", "-branch-fold-placement=0"),
+    *("-mllvm", "-disable-tail-duplicate"),
+    *("-mllvm", "-tail-dup-placement=0"),
+    *("-mllvm", "-enable-shrink-wrap=0"),
+)
+
 FORMAT = "compiler-opt-perf/trace-cost"
 VERSION = 1
 

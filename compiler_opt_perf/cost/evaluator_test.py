@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cost.batch import costs
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, CostError, describe
+from compiler_opt_perf.cost.evaluator import (
+    EVALUATORS,
+    REPLAY_FLAGS,
+    Context,
+    CostError,
+    describe,
+)
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
@@ -21,14 +27,6 @@ from compiler_opt_perf.traces.windows import write_windows
 
 SOURCE = Path(__file__).parent / "testdata" / "pressure.c"
 CPU = Path(__file__).parent / "cpus" / "icelake-server.json"
-# Register allocation then changes no block id; docs/cost.md.
-KEEP_IDS = [
-    "-disable-branch-fold",
-    "-branch-fold-placement=0",
-    "-disable-tail-duplicate",
-    "-tail-dup-placement=0",
-    "-enable-shrink-wrap=0",
-]
 # Register allocators of the stock compiler: another one, and fewer registers for the usual one.
 VARIANTS: dict[str, list[str]] = {
     "default": [],
@@ -47,8 +45,8 @@ class Run:
 
 
 def _build(output: Path, options: list[str]) -> Path:
-    words = [word for option in (*KEEP_IDS, *options) for word in ("-mllvm", option)]
-    flags = ["-O2", "-fbasic-block-address-map", "-fuse-ld=lld", "-Wl,--build-id"]
+    words = [word for option in options for word in ("-mllvm", option)]
+    flags = ["-O2", *REPLAY_FLAGS, "-fuse-ld=lld", "-Wl,--build-id"]
     command: list[str | Path] = [stock_tool("clang"), *flags, *words, SOURCE, "-o", output]
     run_command(command, timeout_s=300)
     return output

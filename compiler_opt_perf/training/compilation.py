@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.training.log import read_log
-from compiler_opt_perf.training.rewards import REWARDS, Costs
+from compiler_opt_perf.training.rewards import REWARDS, Costs, Reward, evaluator_reward
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Compiler:
       profile: PMU profile manifest, or None.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
+      evaluator: what tells costs, one of those that replay a trace; None for the problem's reward.
+      context: the recorded run, for the evaluator.
     """
 
     clang: Path
@@ -38,10 +41,25 @@ class Compiler:
     profile: Path | None
     timeout_s: float
     memory_mib: int
+    evaluator: str | None = None
+    context: Context = dataclasses.field(default_factory=Context)
+
+    @property
+    def reward(self) -> Reward:
+        """What training makes smaller."""
+        if self.evaluator is None:
+            return REWARDS[self.problem.reward]
+        return evaluator_reward(self.evaluator, self.context)
+
+    @property
+    def score_in_log(self) -> bool:
+        """The reward is measured from the training log, else from the object file."""
+        return self.evaluator is None and self.problem.score_in_log
 
     def compile(self, module: Module, output: Path, options: Sequence[str]) -> float:
         """Compiles to the object file `output`; returns seconds. Raises CommandError."""
-        argv = module.compile_command(self.clang, output, for_clang(options))
+        flags = REPLAY_FLAGS if self.evaluator is not None else ()
+        argv = module.compile_command(self.clang, output, [*for_clang(options), *flags])
         environment = {"LLVM_LITERT_LIBRARY": os.fspath(self.litert_library)}
         completed = run_command(
             argv, timeout_s=self.timeout_s, memory_mib=self.memory_mib, env=environment
@@ -90,15 +108,14 @@ def measure_default(job: Job) -> Default:
       ObjectFileError: it wrote a damaged object file.
     """
     assert job.log is not None
-    problem = job.compiler.problem
-    reward = REWARDS[problem.reward]
+    problem, reward = job.compiler.problem, job.compiler.reward
     with tempfile.TemporaryDirectory(prefix="compile-") as folder:
         object_file = Path(folder) / "module.o"
         options = problem.development_options(log=job.log, profile=job.compiler.profile)
         seconds = job.compiler.compile(job.module, object_file, options)
         log = read_log(job.log)
         costs: Costs
-        if problem.score_in_log:
+        if job.compiler.score_in_log:
             costs = reward.measure(job.log)
         else:
             # Development mode repeats the default policy's decisions, not its whole behaviour.
@@ -120,11 +137,10 @@ def measure_candidate(job: Job) -> Costs:
 
     Raises: as measure_default.
     """
-    problem = job.compiler.problem
-    reward = REWARDS[problem.reward]
+    problem, reward = job.compiler.problem, job.compiler.reward
     with tempfile.TemporaryDirectory(prefix="compile-") as folder:
         object_file = Path(folder) / "module.o"
-        log = Path(folder) / "module.log" if problem.score_in_log else None
+        log = Path(folder) / "module.log" if job.compiler.score_in_log else None
         options = problem.development_options(
             model=job.model, log=log, profile=job.compiler.profile
         )

@@ -33,7 +33,7 @@ from compiler_opt_perf.training.compilation import (
     record_path,
 )
 from compiler_opt_perf.training.log import LogError
-from compiler_opt_perf.training.rewards import REWARDS, Costs, overall_gain
+from compiler_opt_perf.training.rewards import Costs, overall_gain
 
 # Beyond the compiler's own limit, for starting it and reading what it wrote.
 _GRACE_S = 30.0
@@ -65,6 +65,9 @@ def measure_defaults(
     problem = compiler.problem
     compiler_key = [sha256(compiler.clang), problem.name, _file_key(compiler.profile)]
     compiler_key += problem.extra_rates
+    if compiler.evaluator is not None:
+        context = compiler.context
+        compiler_key += [compiler.evaluator, _file_key(context.trace), _file_key(context.cpu)]
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}
     jobs = []
@@ -131,7 +134,7 @@ class Evaluator:
         self._template = template
         self._pool = pool
         self._failures_folder = failures
-        self._reward = REWARDS[compiler.problem.reward]
+        self._reward = compiler.reward
 
     def gains(
         self,

@@ -30,6 +30,7 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.cost.evaluator import Context
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
@@ -66,12 +67,14 @@ class TrainingResult:
 
     Attributes:
       policy: directory of the published policy.
+      reward: name of what was made smaller.
       gain: share of the default's cost that it saves on the validation modules.
       warm_start_gain: the same of the warm start.
       generations: done in all.
     """
 
     policy: Path
+    reward: str
     gain: float
     warm_start_gain: float
     generations: int
@@ -122,6 +125,8 @@ def train(
     profile: Path | None,
     output: Path,
     config: ConfigDict,
+    evaluator: str | None = None,
+    context: Context | None = None,
 ) -> TrainingResult:
     """Trains a policy, or goes on with the training in `output`.
 
@@ -132,6 +137,9 @@ def train(
       profile: PMU profile manifest; with one the policy reads the PMU features.
       output: folder of this training.
       config: from `default_config`.
+      evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
+        reward (`training.rewards.evaluator_reward`); the corpus is of the traced program.
+      context: the recorded run.
 
     Raises:
       TrainingError: too few usable modules, or `output` holds a training of something else.
@@ -139,7 +147,17 @@ def train(
       FileWriteError: the disk is full.
     """
     with exclusive(output / "lock"), Pool(config.workers or None) as pool:
-        return _Training(problem, corpus, toolchain, profile, output, config, pool).run()
+        compiler = Compiler(
+            clang=toolchain.clang,
+            litert_library=toolchain.litert_library,
+            problem=problem,
+            profile=profile,
+            timeout_s=config.timeout_s,
+            memory_mib=config.memory_mib,
+            evaluator=evaluator,
+            context=context or Context(),
+        )
+        return _Training(compiler, corpus, output, config, pool).run()
 
 
 class _Training:
@@ -147,30 +165,21 @@ class _Training:
 
     def __init__(
         self,
-        problem: Problem,
+        compiler: Compiler,
         corpus: Corpus,
-        toolchain: Toolchain,
-        profile: Path | None,
         output: Path,
         config: ConfigDict,
         pool: Pool,
     ):
         self._start = time.monotonic()
         self._elapsed_before = 0.0
-        self._problem = problem
+        self._problem = compiler.problem
         self._corpus = corpus
-        self._with_pmu = profile is not None
+        self._with_pmu = compiler.profile is not None
         self._output = output
         self._config = config
         self._pool = pool
-        self._compiler = Compiler(
-            clang=toolchain.clang,
-            litert_library=toolchain.litert_library,
-            problem=problem,
-            profile=profile,
-            timeout_s=config.timeout_s,
-            memory_mib=config.memory_mib,
-        )
+        self._compiler = compiler
         self._settings = evolution_strategies.Settings(
             pairs=config.pairs,
             sigma=config.sigma,
@@ -216,6 +225,7 @@ class _Training:
             "compiler": sha256(self._compiler.clang),
             "profile": sha256(profile) if profile is not None else None,
             "extra_rates": list(self._problem.extra_rates),
+            "evaluator": self._evaluator_inputs(),
             "corpus": {m.name: sha256(m.bitcode) for m in self._corpus.modules},
             "config": json.loads(json.dumps(config)),
         }
@@ -234,6 +244,14 @@ class _Training:
                     "choose another folder, or remove this one"
                 )
         write_json(path, inputs)
+
+    def _evaluator_inputs(self) -> dict[str, str | None] | None:
+        if self._compiler.evaluator is None:
+            return None
+        context = self._compiler.context
+        files = {"trace": context.trace, "cpu": context.cpu}
+        hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
+        return {"name": self._compiler.evaluator, **hashes}
 
     def _measure_defaults(self) -> list[MeasuredModule]:
         folder = self._output / "default"
@@ -449,6 +467,7 @@ class _Training:
     def _result(self, checkpoint: Checkpoint) -> TrainingResult:
         return TrainingResult(
             policy=self._output / "policy",
+            reward=self._compiler.reward.name,
             gain=checkpoint.record["best_gain"],
             warm_start_gain=checkpoint.record["curve"][0]["validation"],
             generations=checkpoint.state.generation,
@@ -471,7 +490,7 @@ class _Training:
         description = {
             "seed": self._config.seed,
             "results": {
-                "reward": self._problem.reward,
+                "reward": result.reward,
                 "gain": result.gain,
                 "warm_start_gain": result.warm_start_gain,
                 **record,

@@ -9,9 +9,13 @@ import pytest
 from ml_collections import ConfigDict
 
 from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.train import (
@@ -136,6 +140,41 @@ def test_any_rate_of_the_profile_is_a_feature(
     assert 100_000 in log.inputs(problem, with_pmu=True)["pmu_callee_llc_miss_probability"]
     with pytest.raises(TrainingError, match="a training with another extra_rates;"):
         train(PROBLEMS[problem.name], corpus, toolchain, profile, tmp_path / "t", config)
+
+
+def test_eviction_trains_on_the_instructions_of_a_run(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    corpus = corpora["regalloc-evict"]
+    main = tmp_path / "main.c"
+    names = [f"pressure{module.name[-1]}" for module in corpus.modules]
+    declarations = "".join(f"long {name}(const long *, long);" for name in names)
+    calls = " ^ ".join(f"{name}(p, 200)" for name in names)
+    main.write_text(
+        f"{declarations} static long p[400]; volatile long sink;\n"
+        f"int main(void) {{ sink = {calls}; return 0; }}\n"
+    )
+    objects = [tmp_path / f"{number}.o" for number in range(len(names))]
+    for module, target in zip(corpus.modules, objects, strict=True):
+        run_command(module.compile_command(toolchain.clang, target, REPLAY_FLAGS))
+    binary = tmp_path / "program"
+    run_command(
+        [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id", main, *objects, "-o", binary]
+    )
+    record(binary, [], tmp_path / "run.bbtrace")
+    context = Context(toolchain.trace_cost, tmp_path / "run.bbtrace", threads=1)
+
+    config = small_config("regalloc-evict", generations=1)
+    problem = PROBLEMS["regalloc-evict"]
+    output = tmp_path / "t"
+    result = train(problem, corpus, toolchain, None, output, config, "count", context)
+    assert result.reward == "count instructions"
+    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]
+    # Each of the 200 turns multiplies, loads and adds for each value at least.
+    (counted,) = (value for name, value in costs.items() if name.startswith("pressure"))
+    assert 200 * 22 * 2 < counted < 200 * 22 * 10
+    with pytest.raises(TrainingError, match="a training with another evaluator;"):
+        train(problem, corpus, toolchain, None, output, config)
 
 
 def test_a_folder_of_another_training_is_refused(
