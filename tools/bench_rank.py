@@ -39,7 +39,7 @@ from compiler_opt_perf.corpus.programs import (
     sqlite_amalgamation,
 )
 from compiler_opt_perf.cost.calibrate import calibrate
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.timing import Stopwatch, boundaries, processor_seconds
 from compiler_opt_perf.execution.command import run_command
@@ -61,17 +61,9 @@ from compiler_opt_perf.traces.windows import write_windows
 
 _PROBLEM = PROBLEMS["regalloc-evict"]
 _IR_FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-march=x86-64-v2", "-emit-llvm")
-# Register allocation then changes no block id; docs/cost.md.
-_KEEP_IDS = (
-    "-disable-branch-fold",
-    "-branch-fold-placement=0",
-    "-disable-tail-duplicate",
-    "-tail-dup-placement=0",
-    "-enable-shrink-wrap=0",
-)
 _CODEGEN = (
     *("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", "-ffunction-sections"),
-    *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *for_clang(_KEEP_IDS)),
+    *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *REPLAY_FLAGS),
 )
 # A function's time depends on where it lies, by chance. Each variant is linked several times, with
 # its functions in other orders, and rounds take turns with them. Working sets are small, for the
