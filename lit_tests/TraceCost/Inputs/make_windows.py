@@ -2,7 +2,8 @@
 """Writes a window histogram: make_windows.py OUT [--trace] COUNT:BLOCK,BLOCK,...
 
 A block is FUNCTION.ID; the last block of a window is the one that was executed COUNT times. With
---trace, writes a block trace in which each sequence of blocks comes COUNT times in a row.
+--trace, writes a block trace in which each sequence of blocks comes COUNT times in a row. So does
++COUNT:BLOCK,... in a part of the run that is added to a histogram.
 """
 
 import json
@@ -29,7 +30,7 @@ def uleb(value: int) -> bytes:
 
 
 ids: dict[str, list[int]] = {}
-windows = []
+windows, samples = [], []
 length = 1
 arguments = sys.argv[2:]
 is_trace = arguments[0] == "--trace"
@@ -40,6 +41,9 @@ for argument in arguments[is_trace:]:
         known = ids.setdefault(name, [])
         if number not in known:
             known.append(number)
+    if argument.startswith("+"):
+        samples.append(int(count) * blocks)
+        continue
     windows.append((int(count), blocks))
     length = max(length, len(blocks))
 
@@ -80,6 +84,8 @@ else:
         ),
         len(windows),
     )
+    for sample in samples:
+        data += record(3, deltas([numbers[block] for block in sample]), len(sample))
 description = {
     "format": "compiler-opt-perf/block-" + ("trace" if is_trace else "windows"),
     "version": 1,
