@@ -8,7 +8,7 @@ run of the default one is recorded (block trace, PMU profile); every evaluator p
 every variant from that; then all variants run, interleaved. The steps, each of which goes on where
 it stopped:
 
-    build     compiles the variants, and checks that all compute the same
+    build     trains the policies, compiles the variants, and checks that all compute the same
     record    block trace and PMU profile of the default variant
     evaluate  predicts with every evaluator
     measure   runs all variants and times the evaluators; the machine should have nothing else to do
@@ -24,7 +24,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 from absl import flags, logging
 
+from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.programs import (
     PROGRAMS,
     Program,
@@ -58,6 +60,7 @@ from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, synthesise
 from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.training.train import default_config, train
 
 _PROBLEM = PROBLEMS["regalloc-evict"]
 _IR_FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-march=x86-64-v2", "-emit-llvm")
@@ -147,7 +150,7 @@ local function work()
   for _ in pairs(counts) do distinct = distinct + 1 end
   print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(21), distinct)
 end
-for i = 1, 8 do work() end
+for i = 1, 20 do work() end
 """
 
 
@@ -175,12 +178,12 @@ class Case:
 
 
 def compressor(_: Path) -> Case:
-    """zstd -9 on sources of three of the programs, file by file."""
+    """zstd -9 on sources of three of the programs, file by file, all of them several times."""
     tree = debian_source("libzstd")
     trees = (tree, debian_source("lua5.4"), debian_source("tcc"))
     files = sorted(path for tree in trees for path in tree.rglob("*.[ch]"))
     inputs = tuple(path for path in files if 8 << 10 <= path.stat().st_size < 200 << 10)
-    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-c", *map(str, inputs))
+    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-c", *map(str, 4 * inputs))
     kept = ("programs/", "lib/d", *(f"lib/compress/zstd{x}" for x in ("mt", "_opt", "_fast", "_d")))
     return Case(PROGRAMS["zstd"], tree, arguments, inputs, kept=kept)
 
@@ -207,17 +210,23 @@ def database(folder: Path) -> Case:
         libraries=("-lm", "-ldl"),
     )
     tree = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
-    return Case(program, tree, ("--memdb", "--size", "12", "--verify"))
+    return Case(program, tree, ("--memdb", "--size", "25", "--verify"))
 
 
 def compiler(folder: Path) -> Case:
-    """tcc on SQLite."""
+    """tcc on SQLite, several times with other names, all into one object file."""
     tree = debian_source("tcc")
     sqlite = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
-    source, output = sqlite / "sqlite3.c", folder / "output.o"
+    text = (sqlite / "sqlite3.c").read_text()
+    sources, output = [], folder / "output.o"
+    for number in range(8):
+        source = folder / f"copy{number}.c"
+        if not source.exists():
+            write_text(source, text.replace("sqlite3", f"sqlite{number}copy"))
+        sources.append(source)
     headers = (f"-B{tree}", "-I/usr/include/x86_64-linux-gnu")
-    arguments = (*headers, "-c", str(source), "-o", str(output))
-    return Case(PROGRAMS["tcc"], tree, arguments, (source,), output)
+    arguments = (*headers, "-r", *map(str, sources), "-o", str(output))
+    return Case(PROGRAMS["tcc"], tree, arguments, tuple(sources), output)
 
 
 CASES: dict[str, Callable[[Path], Case]] = {
@@ -284,6 +293,7 @@ class Variant:
       rule: name of the rule that decides evictions; None for the compiler's own policy.
       random: share of decisions that are drawn instead, each admissible one alike.
       seed: of the draws.
+      training: name of the training whose policy decides evictions, a key of _TRAININGS.
     """
 
     name: str
@@ -291,6 +301,7 @@ class Variant:
     rule: str | None = None
     random: float = 0.0
     seed: int = 1
+    training: str | None = None
 
     def decide(self, module: str) -> Decide:
         """The decision function for one module, whichever others are compiled beside it."""
@@ -304,6 +315,52 @@ class Variant:
             return rule(observation)
 
         return decide
+
+
+# Networks that imitate the default policy, after few steps and after many, and one that evolution
+# strategies went on with: settings of training.train.
+_TRAININGS: dict[str, dict[str, int]] = {
+    "briefly imitating": {"warm_start_steps": 20, "generations": 0},
+    "imitating": {"generations": 0},
+    "trained": {"generations": 4},
+}
+_TRAINING_PROGRAMS = ("zstd", "lua")
+
+
+def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
+    """The policies of the variants that want one, by training; those trained before are kept."""
+    wanted = sorted({variant.training for variant in VARIANTS if variant.training})
+    if not wanted:
+        return {}
+    corpus = output / "corpus"
+    if not (corpus / "train" / "corpus_description.json").exists():
+        commands = {}
+        for name in _TRAINING_PROGRAMS:
+            program = PROGRAMS[name]
+            tree = debian_source(program.source_package)
+            options = (_PROBLEM.optimization_level, *PROFILING_FLAGS.split())
+            found = compile_commands(
+                program, tree, corpus / name, clang=stock_tool("clang"), flags=options
+            )
+            commands[name] = corpus / name / "compile_commands.json"
+            write_json(commands[name], found)
+        extract_corpus(
+            commands,
+            corpus,
+            clang=stock_tool("clang"),
+            opt_level=_PROBLEM.optimization_level,
+            stage=_PROBLEM.corpus_stage,
+            held_out_share=0.3,
+            seed=1,
+        )
+    modules = Corpus.load(corpus / "train")
+    policies = {}
+    for name in wanted:
+        config = default_config(_PROBLEM)
+        config.update(warm_starts=1, **_TRAININGS[name])
+        folder = output / "training" / name.replace(" ", "-")
+        policies[name] = train(_PROBLEM, modules, toolchain, None, folder, config).policy
+    return policies
 
 
 def _random(share: float, seed: int) -> Variant:
@@ -328,7 +385,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("largest", rule="largest"),
     Variant("heaviest", rule="heaviest"),
     *(_random(share, 1) for share in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)),
-    *(_random(share, 2) for share in (0.05, 0.2)),
+    *(Variant(name, training=name) for name in _TRAININGS),
 )
 DEFAULT = VARIANTS[0]
 
@@ -339,6 +396,7 @@ class _Codegen:
 
     toolchain: Toolchain
     variant: Variant
+    policy: Path | None
     bitcode: Path
     target: Path
 
@@ -347,8 +405,11 @@ def _generate(job: _Codegen) -> None:
     """Bitcode to an object file. In a pool's worker."""
     argv: list[str | Path] = [job.toolchain.clang, *_CODEGEN, "-c", job.bitcode]
     argv += ["-o", job.target, *for_clang(job.variant.options)]
+    if job.policy:
+        argv += for_clang(_PROBLEM.development_options(model=job.policy))
     if job.variant.rule is None:
-        run_command(argv, timeout_s=_TIMEOUT_S)
+        environment = {"LLVM_LITERT_LIBRARY": str(job.toolchain.litert_library)}
+        run_command(argv, timeout_s=_TIMEOUT_S, env=environment)
         return
     with InteractiveHost(_PROBLEM, job.variant.decide(job.bitcode.name)) as host:
         options = for_clang(_PROBLEM.interactive_options(host.channel))
@@ -373,13 +434,14 @@ class Study:
 
     # Build
 
-    def build(self) -> None:
+    def build(self, policies: Mapping[str, Path]) -> None:
         """Compiles and links all variants, and compares what they compute."""
         bitcode = self._bitcode()
         jobs = []
         for variant in VARIANTS:
             folder = self._variant(variant)
-            key = self._key(bitcode, variant)
+            policy = policies[variant.training] if variant.training else None
+            key = self._key(bitcode, variant, policy)
             stamp = folder / "wanted.json"
             if not (stamp.is_file() and json.loads(stamp.read_text())["key"] == key):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -387,7 +449,7 @@ class Study:
             for source, target in zip(bitcode, self._objects(variant), strict=True):
                 if target.is_relative_to(folder) and not target.exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    jobs.append(_Codegen(self.toolchain, variant, source, target))
+                    jobs.append(_Codegen(self.toolchain, variant, policy, source, target))
         with Pool() as pool:
             for outcome in pool.map(_generate, jobs, label=f"compiling {self.name}"):
                 outcome.get()
@@ -458,8 +520,10 @@ class Study:
         written = sha256(self.case.output) if self.case.output else ""
         return hashlib.sha256(printed + written.encode()).hexdigest()
 
-    def _key(self, bitcode: Sequence[Path], variant: Variant) -> str:
+    def _key(self, bitcode: Sequence[Path], variant: Variant, policy: Path | None) -> str:
         parts = [repr(variant), repr(_CODEGEN), repr(self.case.kept), self._clang()]
+        # It holds the checksums of the others.
+        parts += [sha256(policy / "model.json")] if policy else []
         parts += [str(_LAYOUTS), *(sha256(path) for path in bitcode)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -639,7 +703,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
     flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
-    flags.DEFINE_integer("rounds", 40, "runs of each variant", 4, flag_values=values)
+    flags.DEFINE_integer("rounds", 16, "runs of each variant", 4, flag_values=values)
     flags.DEFINE_integer(
         "processor", max(os.sched_getaffinity(0)), "where runs are bound", flag_values=values
     )
@@ -654,25 +718,26 @@ def main(argv: Sequence[str]) -> None:
     if not cpu.exists():
         calibrate(cpu)
     toolchain = Toolchain.load(Path(values.toolchain))
+    policies = train_policies(output, toolchain) if "build" in values.steps else {}
     studies = [Study(name, output, toolchain, cpu) for name in values.only]
     for study in studies:
         for step in values.steps:
-            _STEPS[step](study, values)
+            _STEPS[step](study, values, policies)
     if "report" in values.steps:
         print(write([study.result() for study in studies], output))
 
 
-def _measure(study: Study, values: Any) -> None:
+def _measure(study: Study, values: Any, _: Mapping[str, Path]) -> None:
     study.measure(values.rounds, values.processor)
     study.time_evaluators(values.processor)
 
 
-_STEPS: dict[str, Callable[[Study, Any], None]] = {
-    "build": lambda study, _: study.build(),
-    "record": lambda study, _: study.record(),
-    "evaluate": lambda study, _: study.evaluate(),
+_STEPS: dict[str, Callable[[Study, Any, Mapping[str, Path]], None]] = {
+    "build": lambda study, _, policies: study.build(policies),
+    "record": lambda study, *_: study.record(),
+    "evaluate": lambda study, *_: study.evaluate(),
     "measure": _measure,
-    "report": lambda study, _: None,
+    "report": lambda *_: None,
 }
 
 if __name__ == "__main__":

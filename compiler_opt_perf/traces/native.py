@@ -15,6 +15,7 @@ from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT, exclusive
+from compiler_opt_perf.traces.block_table import BlockTable
 from compiler_opt_perf.traces.errors import TraceError
 
 SOURCES = REPO_ROOT / "tools" / "tracer"
@@ -78,6 +79,21 @@ def _reader() -> Any:
         ("trace_windows_size", size, pointer),
         ("trace_windows_numbers", ctypes.POINTER(ctypes.c_uint32), pointer),
         ("trace_windows_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
+    ):
+        getattr(loaded, function).restype = result
+        getattr(loaded, function).argtypes = arguments
+    return loaded
+
+
+@functools.cache
+def _predictor() -> Any:
+    loaded = ctypes.CDLL(str(library("branch_predictor")))
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    for function, result, *arguments in (
+        ("predictor_new", pointer, ctypes.c_uint32, pointer, pointer),
+        ("predictor_delete", None, pointer),
+        ("predictor_add", None, pointer, pointer, size, ctypes.c_int),
+        ("predictor_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
     ):
         getattr(loaded, function).restype = result
         getattr(loaded, function).argtypes = arguments
@@ -165,3 +181,42 @@ class WindowCounter:
         keys = [windows[:, column] for column in range(self._length - 1, -1, -1)]
         order = np.lexsort((*keys, ~counts))
         return windows[order], counts[order]
+
+
+class BranchPredictor:
+    """Tells which branches of a run a modern core would have mispredicted.
+
+    A TAGE predictor of directions and one of targets, fed with the run. Streams follow one another,
+    as threads that take turns on one core.
+    """
+
+    def __init__(self, table: BlockTable):
+        self._blocks = len(table)
+        # The library keeps the addresses of these.
+        self._function = np.ascontiguousarray(table.function, np.uint32)
+        entries = table.address == table.entry[table.function]
+        self._is_entry = np.ascontiguousarray(entries, np.uint8)
+        self._state = _predictor().predictor_new(
+            self._blocks, self._function.ctypes.data, self._is_entry.ctypes.data
+        )
+        if not self._state:
+            raise TraceError(_WRONG[-4])
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            _predictor().predictor_delete(self._state)
+
+    def add(self, numbers: Numbers, starts: bool) -> None:
+        """Runs the next blocks of a stream.
+
+        Args:
+          numbers: the next of the stream.
+          starts: they are the first of a stream.
+        """
+        numbers = np.ascontiguousarray(numbers, np.uint32)
+        _predictor().predictor_add(self._state, numbers.ctypes.data, len(numbers), starts)
+
+    def result(self) -> npt.NDArray[np.uint64]:
+        """By block [B, 4]: exits, mispredicted ones, calls, mispredicted ones."""
+        counts = _predictor().predictor_counts(self._state)
+        return np.ctypeslib.as_array(counts, (self._blocks, 4)).copy()

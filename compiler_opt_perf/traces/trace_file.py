@@ -23,7 +23,7 @@ FORMAT = "compiler-opt-perf/block-trace"
 VERSION = 1
 BLOCKS_IN_RECORD = 1 << 16
 
-DESCRIPTION, TABLE, BLOCKS, INDEX, WINDOWS = range(1, 6)
+DESCRIPTION, TABLE, BLOCKS, INDEX, WINDOWS, BRANCHES = range(1, 7)
 _MAGIC = 0x184D2A5B
 _HEAD = struct.Struct("<10I")
 _TRAILER = struct.Struct("<IIQ")
@@ -39,7 +39,7 @@ class Record:
 
     Attributes:
       offset: of the head in the file, bytes.
-      kind: DESCRIPTION, TABLE, BLOCKS, INDEX, WINDOWS, or one that later versions may add.
+      kind: one of the constants above, or one that later versions may add.
       stream: number of the stream.
       payload_bytes, raw_bytes: of its content, compressed and not.
       count: entries.

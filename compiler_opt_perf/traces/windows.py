@@ -5,7 +5,7 @@ An evaluator that simulates a block after the k - 1 blocks before it needs no mo
 this: the work grows with the distinct windows, not with the length of the run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,7 @@ from compiler_opt_perf.traces.edit import part
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
 from compiler_opt_perf.traces.trace_file import (
+    BRANCHES,
     WINDOWS,
     Trace,
     write_blocks,
@@ -36,6 +37,8 @@ _WINDOWS_IN_RECORD = 1 << 14
 #: Parts of the run that are kept as they are, and blocks in each.
 SAMPLES = 150
 SAMPLE_BLOCKS = 600
+#: The branches of so many blocks at most are predicted, in stretches of whole records.
+PREDICTED_BLOCKS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,14 @@ class Windows:
       table: the blocks; its length B stands where fewer blocks precede.
       blocks: [N, k] uint32, each window's blocks, oldest first.
       counts: [N] uint64, how often each occurred; they fall.
+      branches: [B, 4] uint64, what a simulated predictor made of the blocks' branches: exits,
+        mispredicted ones, calls, mispredicted ones; None where that cannot be told.
     """
 
     table: BlockTable
     blocks: Numbers
     counts: npt.NDArray[np.uint64]
+    branches: npt.NDArray[np.uint64] | None = None
 
     @classmethod
     def count(cls, trace: Trace, length: int) -> Self:
@@ -62,22 +68,32 @@ class Windows:
         if not 1 <= length <= LONGEST:
             raise TraceError(f"windows of {length} blocks; expected 1 to {LONGEST}")
         counter = native.WindowCounter(length, len(trace.table))
+        # A path with gaps, or one that was drawn, has not the history that predictors learn from.
+        whole = not trace.description.fragments
+        predictor = native.BranchPredictor(trace.table) if whole else None
         total = trace.total
+        share = min(1.0, PREDICTED_BLOCKS / max(1, total))
+        seen = predicted = 0
         with Progress("blocks in windows", total) as progress:
             for stream in trace.streams.values():
                 starts = True
                 for numbers in trace.pieces(stream):
                     counter.add(numbers, starts)
+                    seen += len(numbers)
+                    if predictor and predicted < share * seen:
+                        # After what was left out, the next block follows nothing.
+                        predictor.add(numbers, starts=starts or share < 1)
+                        predicted += len(numbers)
                     starts = False
                     progress.advance(len(numbers))
-        return cls(trace.table, *counter.result())
+        return cls(trace.table, *counter.result(), predictor.result() if predictor else None)
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Reads a window histogram. Raises TraceError when it is none, or damaged."""
         file = Trace.load(path, format_=FORMAT)
         length = int(file.fields["window"])
-        windows, counts = [], []
+        windows, counts, branches = [], [], None
         for record in file.records:
             if record.kind == WINDOWS:
                 codes = _leb128(file.content(record))
@@ -88,9 +104,16 @@ class Windows:
                 deltas = (rows[:, 1:] >> np.uint64(1)).astype(np.int64)
                 deltas ^= -(rows[:, 1:] & np.uint64(1)).astype(np.int64)
                 windows.append(np.cumsum(deltas, axis=1).astype(np.uint32))
+            elif record.kind == BRANCHES:
+                codes = _leb128(file.content(record))
+                if len(codes) != 5 * record.count:
+                    raise TraceError(f"{path}: byte {record.offset}: malformed: make it anew")
+                rows = codes.reshape(record.count, 5)
+                branches = np.zeros((len(file.table), 4), np.uint64)
+                branches[np.cumsum(rows[:, 0]).astype(np.int64)] = rows[:, 1:]
         if not windows:
             return cls(file.table, np.empty((0, length), np.uint32), np.empty(0, np.uint64))
-        return cls(file.table, np.concatenate(windows), np.concatenate(counts))
+        return cls(file.table, np.concatenate(windows), np.concatenate(counts), branches)
 
 
 def write_windows(trace: Trace, length: int, output: Path) -> Windows:
@@ -111,6 +134,12 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
                 rows = slice(start, start + _WINDOWS_IN_RECORD)
                 raw = _encode(found.blocks[rows], found.counts[rows])
                 write_record(stream, WINDOWS, raw, count=len(found.counts[rows]))
+            if found.branches is not None:
+                executed = np.flatnonzero(found.branches.any(axis=1))
+                deltas = np.diff(executed, prepend=0)[:, np.newaxis]
+                rows_of_branches = np.hstack([deltas, found.branches[executed].astype(np.int64)])
+                raw = _to_leb128(rows_of_branches.ravel().tolist())
+                write_record(stream, BRANCHES, raw, count=len(executed))
             for number, numbers in enumerate(samples(trace)):
                 write_blocks(stream, [numbers], number=number, ends=True)
         write_end(temporary)
@@ -135,15 +164,18 @@ def samples(trace: Trace) -> Iterator[Numbers]:
 
 def _encode(blocks: Numbers, counts: npt.NDArray[np.uint64]) -> bytes:
     """Each window as its count and differences, in LEB128."""
-    raw = bytearray()
     deltas = np.diff(blocks.astype(np.int64), axis=1, prepend=0)
     codes = (deltas << 1) ^ (deltas >> 63)
-    for count, row in zip(counts.tolist(), codes.tolist(), strict=True):
-        for value in (count, *row):
-            while value >= 0x80:
-                raw.append(value & 0x7F | 0x80)
-                value >>= 7
-            raw.append(value)
+    return _to_leb128(np.hstack([counts.astype(np.int64)[:, np.newaxis], codes]).ravel().tolist())
+
+
+def _to_leb128(values: Iterable[int]) -> bytes:
+    raw = bytearray()
+    for value in values:
+        while value >= 0x80:
+            raw.append(value & 0x7F | 0x80)
+            value >>= 7
+        raw.append(value)
     return bytes(raw)
 
 
