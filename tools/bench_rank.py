@@ -79,12 +79,14 @@ _SHORTEST_PART_S = 0.003
 # What is left out of mca-pmu, one at a time.
 _PARTS = (
     "stack-slots",
+    "other-stores",
     "stack-engine",
     "renaming",
     "dispatch-width",
     "l1-misses",
     "llc-misses",
     "outstanding-misses",
+    "predictor",
     "mispredicts",
     "icache-misses",
     "taken-branches",

@@ -46,7 +46,7 @@ def test_patterns_are_learned_and_chance_is_not(branches: Trace, tmp_path: Path)
 
 
 def test_exits_and_calls_are_told_apart(branches: Trace) -> None:
-    counts = Windows.count(branches, 1)
+    counts = Windows.count(branches, 1, predict=True)
     assert counts.branches is not None
     table = counts.table
     executed = np.zeros(len(table), np.int64)
@@ -73,7 +73,7 @@ def test_long_runs_are_predicted_in_part(
     branches: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "PREDICTED_BLOCKS", branches.total // 4)
-    branches_ = Windows.count(branches, 1).branches
+    branches_ = Windows.count(branches, 1, predict=True).branches
     assert branches_ is not None
     share = branches_[:, 0].sum() / Windows.count(branches, 1).counts.sum()
     assert 0.05 < share < 0.35

@@ -50,7 +50,7 @@ class Windows:
       blocks: [N, k] uint32, each window's blocks, oldest first.
       counts: [N] uint64, how often each occurred; they fall.
       branches: [B, 4] uint64, what a simulated predictor made of the blocks' branches: exits,
-        mispredicted ones, calls, mispredicted ones; None where that cannot be told.
+        mispredicted ones, calls, mispredicted ones; None if not asked for or not to be told.
     """
 
     table: BlockTable
@@ -59,8 +59,11 @@ class Windows:
     branches: npt.NDArray[np.uint64] | None = None
 
     @classmethod
-    def count(cls, trace: Trace, length: int) -> Self:
+    def count(cls, trace: Trace, length: int, *, predict: bool = False) -> Self:
         """Counts the windows of `length` blocks.
+
+        Args:
+          predict: simulate a predictor of branches, unless the trace has gaps or was drawn.
 
         Raises:
           TraceError: the trace is damaged, or the length is not from 1 to LONGEST.
@@ -69,8 +72,8 @@ class Windows:
             raise TraceError(f"windows of {length} blocks; expected 1 to {LONGEST}")
         counter = native.WindowCounter(length, len(trace.table))
         # A path with gaps, or one that was drawn, has not the history that predictors learn from.
-        whole = not trace.description.fragments
-        predictor = native.BranchPredictor(trace.table) if whole else None
+        predict = predict and not trace.description.fragments
+        predictor = native.BranchPredictor(trace.table) if predict else None
         total = trace.total
         share = min(1.0, PREDICTED_BLOCKS / max(1, total))
         seen = predicted = 0
@@ -125,7 +128,7 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
     """
     if output.suffix != SUFFIX:
         raise TraceError(f"{output}: the name of a window histogram must end with {SUFFIX}")
-    found = Windows.count(trace, length)
+    found = Windows.count(trace, length, predict=True)
     more = {"window": length, "total": int(found.counts.sum())}
     with atomic_write(output) as temporary:
         with temporary.open("wb") as stream:
