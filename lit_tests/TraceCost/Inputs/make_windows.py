@@ -3,7 +3,8 @@
 
 A block is FUNCTION.ID; the last block of a window is the one that was executed COUNT times. With
 --trace, writes a block trace in which each sequence of blocks comes COUNT times in a row. So does
-+COUNT:BLOCK,... in a part of the run that is added to a histogram.
++COUNT:BLOCK,... in a part of the run that is added to a histogram. ?EXITS/WRONG/CALLS/WRONG:BLOCK
+adds what a branch predictor made of a block.
 """
 
 import json
@@ -30,7 +31,7 @@ def uleb(value: int) -> bytes:
 
 
 ids: dict[str, list[int]] = {}
-windows, samples = [], []
+windows, samples, branches = [], [], {}
 length = 1
 arguments = sys.argv[2:]
 is_trace = arguments[0] == "--trace"
@@ -41,6 +42,9 @@ for argument in arguments[is_trace:]:
         known = ids.setdefault(name, [])
         if number not in known:
             known.append(number)
+    if argument.startswith("?"):
+        branches[blocks[0]] = [int(number) for number in count[1:].split("/")]
+        continue
     if argument.startswith("+"):
         samples.append(int(count) * blocks)
         continue
@@ -84,6 +88,14 @@ else:
         ),
         len(windows),
     )
+    if branches:
+        rows = sorted((numbers[block], row) for block, row in branches.items())
+        befores = [0, *(number for number, _ in rows)]
+        raw = b"".join(
+            b"".join(map(uleb, [number - before, *row]))
+            for (number, row), before in zip(rows, befores, strict=False)
+        )
+        data += record(6, raw, len(rows))
     for sample in samples:
         data += record(3, deltas([numbers[block] for block in sample]), len(sample))
 description = {
