@@ -630,6 +630,7 @@ class Study:
             trace=self.folder / "run.bbwindows",
             cpu=self.cpu,
             profile=self.folder / "run.pmu.json",
+            base=self.binary(DEFAULT),
             threads=1,
             cache=self.folder / "costs",
         )

@@ -43,7 +43,18 @@ def _define_predict(values: flags.FlagValues) -> None:
         "trace", None, "block trace or window histogram of the run", flag_values=values
     )
     flags.DEFINE_string("cpu", None, "CPU file, for cycles", flag_values=values)
-    flags.DEFINE_string("profile", None, "PMU profile of the run, for mca-pmu", flag_values=values)
+    flags.DEFINE_string(
+        "profile", None, "PMU profile of the run, for mca-pmu, profile-count", flag_values=values
+    )
+    flags.DEFINE_string("base", None, "the profiled binary, for profile-count", flag_values=values)
+    flags.DEFINE_list(
+        "entry",
+        [],
+        "functions, such as request handlers, of which profile-count tells what a call takes, "
+        "callees included: --evaluator=profile-count --profile=run.pmu.json --base=program "
+        "--entry=get_page,put_page candidate",
+        flag_values=values,
+    )
     flags.DEFINE_list(
         "without", [], "parts that mca-pmu leaves out: llvm-trace-cost --help", flag_values=values
     )
@@ -54,17 +65,20 @@ def _define_predict(values: flags.FlagValues) -> None:
 
 
 def _predict(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, describe
+    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay, describe
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if not arguments:
         raise UsageError("expected object files or a binary")
     evaluator = EVALUATORS[values.evaluator]
+    replays = isinstance(evaluator, TraceReplay)
     context = Context(
-        tool=Toolchain.load(Path(values.toolchain)).trace_cost,
+        tool=Toolchain.load(Path(values.toolchain)).trace_cost if replays else None,
         trace=_path(values.trace),
         cpu=_path(values.cpu),
         profile=_path(values.profile),
+        base=_path(values.base),
+        entries=tuple(values.entry),
         without=tuple(values.without),
     )
     cost = evaluator.cost([Path(argument) for argument in arguments], context)

@@ -2,7 +2,7 @@
 """What machine code costs, by several evaluators behind one interface.
 
 An evaluator measures or predicts a cost of object files: lower is better. `size` and
-`regalloc-score` need nothing else; the others use a recorded run (docs/cost.md).
+`regalloc-score` need nothing else; the others use a recorded run or its profile (docs/cost.md).
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from compiler_opt_perf.cost.profile_count import OTHER_CODE, base_estimate, profiled_program
 from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
@@ -37,6 +38,9 @@ REPLAY_FLAGS = (
     *("-mllvm", "-enable-shrink-wrap=0"),
 )
 
+# No candidate retires so small a share of what the profiled binary does.
+_LEAST_FOUND = 0.1
+
 FORMAT = "compiler-opt-perf/trace-cost"
 VERSION = 1
 
@@ -53,7 +57,10 @@ class Context:
       tool: llvm-trace-cost (Toolchain.trace_cost).
       trace: block trace or window histogram of the run.
       cpu: CPU file; the models of cycles need it.
-      profile: PMU profile manifest of the run, for `mca-pmu`.
+      profile: PMU profile manifest of the run, for `mca-pmu` and `profile-count`.
+      base: the profiled binary, for `profile-count`.
+      entries: functions, such as a server's request handlers, of which `profile-count` tells what a
+        call takes.
       without: parts of `mca-pmu` to leave out (docs/cost.md), to tell what each is for.
       threads: of the simulation; 0 for one a core.
       cache: folder for results, which are found again by content; None to keep none.
@@ -63,6 +70,8 @@ class Context:
     trace: Path | None = None
     cpu: Path | None = None
     profile: Path | None = None
+    base: Path | None = None
+    entries: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     threads: int = 0
     cache: Path | None = None
@@ -76,7 +85,8 @@ class Cost:
       total: in the evaluator's unit.
       parts: by part of the code, so that two candidates can be compared part by part: "text" for
         the size, else functions (those of one name together).
-      report: all that llvm-trace-cost says (docs/formats.md); empty where it is not asked.
+      report: all that llvm-trace-cost says (docs/formats.md), or what `profile-count` says besides;
+        else empty.
     """
 
     total: float
@@ -103,7 +113,8 @@ class Evaluator(Protocol):
           CommandError: llvm-trace-cost refused its input; the message names the file.
           ObjectFileError: an object file cannot be read.
           ScoreError: an object file has no scores beside it.
-          TraceError: the trace cannot be read.
+          TraceError: the trace cannot be read, or the code has no address map that is needed.
+          PmuError: the profile cannot be read, is of another build, or the code has no debug info.
         """
 
 
@@ -240,6 +251,53 @@ class TraceReplay:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class ProfileCount:
+    """Retired instructions, from the PMU profile of another build; inlining may differ.
+
+    The report has `measured`, the instructions of the profiled run, `change`, what the candidate
+    retires more, and for each of the context's entries `calls` and `instructions` of a call, and
+    `base_instructions`, those in the profiled binary.
+    """
+
+    name: str = "profile-count"
+    unit: str = "instructions"
+
+    def cost(self, objects: Sequence[Path], context: Context) -> Cost:
+        """What the profiled run retired, and the difference of what is estimated of both binaries.
+
+        Raises FitError, too: the solver failed.
+        """
+        if context.profile is None or context.base is None:
+            raise CostError(
+                f"the evaluator {self.name} needs a PMU profile and the profiled binary"
+            )
+        if len(objects) != 1:
+            raise CostError(f"the evaluator {self.name} needs one linked binary as candidate")
+        program = profiled_program(context.profile, context.base)
+        base = base_estimate(program, context.entries)
+        candidate = program.estimate(program.read(objects[0]), context.entries)
+        if candidate.total < _LEAST_FOUND * base.total:
+            raise CostError(
+                f"{objects[0]}: the profile's lines are found for {candidate.total:,.0f} of "
+                f"{base.total:,.0f} instructions; is it another program?"
+            )
+        change = candidate.total - base.total
+        total = program.measured + change
+        parts = dict(candidate.instructions)
+        parts[OTHER_CODE] = total - candidate.total
+        entries = {
+            name: {
+                "calls": handler.calls,
+                "instructions": handler.instructions,
+                "base_instructions": base.handlers[name].instructions,
+            }
+            for name, handler in candidate.handlers.items()
+        }
+        report = {"measured": program.measured, "change": change, "entries": entries}
+        return Cost(total, parts, report)
+
+
 EVALUATORS: dict[str, Evaluator] = {
     evaluator.name: evaluator
     for evaluator in (
@@ -247,6 +305,7 @@ EVALUATORS: dict[str, Evaluator] = {
         Score("regalloc-score", weighted=False),
         Score("regalloc-score-calls", weighted=True),
         TraceReplay("count", "instructions", uses_cpu=False),
+        ProfileCount(),
         TraceReplay("mca", "cycles"),
         TraceReplay("mca-pmu", "cycles", uses_profile=True, has_parts=True),
     )
@@ -257,7 +316,16 @@ def describe(evaluator: Evaluator, cost: Cost, top: int) -> str:
     """A few lines on a cost: the total, what it consists of, the costliest parts."""
     lines = [f"{evaluator.name}: {cost.total:,.0f} {evaluator.unit}"]
     report = cost.report
-    if report:
+    if "change" in report:
+        share = report["change"] / report["measured"]
+        lines.append(f"change: {report['change']:+,.0f} of {report['measured']:,} ({share:+.2%})")
+        for name, entry in report["entries"].items():
+            was, now = entry["base_instructions"], entry["instructions"]
+            lines.append(
+                f"entry {name}: {entry['calls']:,.0f} calls of {now:,.1f} instructions; "
+                f"of {was:,.1f} in the profiled binary"
+            )
+    if "trace" in report:
         own = report["executions"]
         lines.append(
             f"executions of its blocks: {own:,}; instructions {report['instructions']:,.0f}"

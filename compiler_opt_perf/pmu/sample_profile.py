@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Counts by source location, written as LLVM sample profiles, one file an event."""
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,9 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event, Kind
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
+
+# A call target of a line, after a space. Names may hold spaces and colons.
+_TARGET = re.compile(r" (.+?):(\d+)(?= |$)")
 
 
 class FunctionSamples:
@@ -107,7 +111,7 @@ class SampleProfile:
         return result
 
     def read_text(self, event: Event, path: Path) -> None:
-        """Adds the counts of one event from a profile in LLVM's text format.
+        """Adds the counts and call targets of one event from a profile in LLVM's text format.
 
         Raises:
           PmuError: not such a profile; names the line.
@@ -148,9 +152,12 @@ class SampleProfile:
         offset, _, discriminator = place.partition(".")
         line = Line(int(offset), int(discriminator or 0))
         if rest[0].isdigit():
-            count = int(rest.split(" ", 1)[0])
+            count_text, space, targets = rest.partition(" ")
+            count = int(count_text)
             stack[-1].lines.setdefault(line, [0] * len(self.events))[index] += count
             self.located[index] += count
+            for callee, calls in _TARGET.findall(space + targets):
+                stack[-1].targets.setdefault(line, Counter())[callee] += int(calls)
         else:
             callee, total = rest.rsplit(":", 1)
             int(total)

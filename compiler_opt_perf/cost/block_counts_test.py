@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import math
+
+import pytest
+
+from compiler_opt_perf.cost.block_counts import Observation, fit
+from compiler_opt_perf.cost.object_code import FunctionCode
+
+# 0 branches to 1 or 2, which join in 3; 3 is a loop that ends in 4.
+CODE = FunctionCode(entries=[0], sizes=[1] * 5, successors=[[1, 2], [3], [3], [3, 4], []])
+
+
+def _seen(block: int, count: float, weight: float = 1.0) -> Observation:
+    return Observation((block,), count, count, weight)
+
+
+def test_what_enters_leaves() -> None:
+    found = fit(CODE, [_seen(1, 30), _seen(3, 1000)], entered=100)
+    assert found.blocks.tolist() == pytest.approx([100, 30, 70, 1000, 100])
+    assert found.entered == pytest.approx(100)
+
+
+def test_one_wrong_observation_changes_nothing() -> None:
+    known = [_seen(0, 100), _seen(1, 30), _seen(2, 70), _seen(4, 100), _seen(3, 500)]
+    found = fit(CODE, [*known, _seen(1, 1e6)])
+    assert found.blocks.tolist() == pytest.approx([100, 30, 70, 500, 100])
+
+
+def test_sums_and_bounds() -> None:
+    # Two copies of a line in blocks 1 and 2, one of them twice; block 1 ran at most 10 times.
+    known = [Observation((1, 2, 2), 190, 190, 1.0), Observation((1,), 0, 10, 1.0)]
+    found = fit(CODE, known, entered=100)
+    assert found.blocks.tolist()[1:3] == pytest.approx([10, 90])
+    at_least = fit(CODE, [Observation((3,), 400, math.inf, 1.0), _seen(1, 0)], entered=100)
+    assert at_least.blocks.tolist() == pytest.approx([100, 0, 100, 400, 100])
+
+
+def test_nothing_known_is_nothing_executed() -> None:
+    assert fit(CODE, []).blocks.tolist() == [0] * 5
