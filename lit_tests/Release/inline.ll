@@ -1,7 +1,7 @@
 ; The mock model, compiled ahead of time, inlines every call that is not a recursion; the tools say
 ; which policy decides when none is compiled in.
 ; RUN: opt -S -passes=scc-oz-module-inliner -enable-ml-inliner=release < %s | FileCheck %s
-; RUN: opt -S -passes=scc-oz-module-inliner -enable-ml-inliner=default -inline-threshold=-1000 \
+; RUN: opt -S -passes=scc-oz-module-inliner -enable-ml-inliner=default -inline-threshold=0 \
 ; RUN:   < %s | FileCheck %s --check-prefix=DEFAULT
 
 target triple = "x86_64-unknown-linux-gnu"
