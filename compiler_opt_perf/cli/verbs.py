@@ -371,7 +371,7 @@ def _define_train(values: flags.FlagValues) -> None:
 
 def _train(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.corpus import Corpus
-    from compiler_opt_perf.cost.evaluator import Context
+    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.train import default_config, train
 
@@ -390,7 +390,8 @@ def _train(values: Any, arguments: list[str]) -> None:
     trace, cpu = _path(values, "trace"), _path(values, "cpu")
     if values.evaluator is not None and trace is None:
         raise UsageError(f"--evaluator={values.evaluator}: give the trace to replay with --trace")
-    if values.evaluator in ("mca", "mca-pmu") and cpu is None:
+    evaluator = EVALUATORS[values.evaluator] if values.evaluator else None
+    if isinstance(evaluator, TraceReplay) and evaluator.uses_cpu and cpu is None:
         raise UsageError(f"--evaluator={values.evaluator}: give the CPU file with --cpu")
     if values.evaluator is None and (trace or cpu):
         raise UsageError("--trace and --cpu are for --evaluator")
