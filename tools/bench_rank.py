@@ -44,7 +44,7 @@ from compiler_opt_perf.cost.calibrate import calibrate
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.timing import Stopwatch, boundaries, processor_seconds
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
@@ -75,6 +75,8 @@ _LAYOUTS = 5
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
+# What clang says where a variant has fewer than some instruction needs.
+_TOO_FEW_REGISTERS = "ran out of registers during register allocation"
 _SHORTEST_PART_S = 0.003
 # What is left out of mca-pmu, one at a time.
 _PARTS = (
@@ -450,11 +452,22 @@ class Study:
                 if target.is_relative_to(folder) and not target.exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
                     jobs.append(_Codegen(self.toolchain, variant, policy, source, target))
+        impossible = set()
         with Pool() as pool:
-            for outcome in pool.map(_generate, jobs, label=f"compiling {self.name}"):
-                outcome.get()
+            outcomes = pool.map(_generate, jobs, label=f"compiling {self.name}")
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                try:
+                    outcome.get()
+                except CommandError as error:
+                    if _TOO_FEW_REGISTERS not in str(error):
+                        raise
+                    impossible.add(job.variant)
+        for variant in impossible:
+            logging.warning("%s: %s is left out: %s", self.name, variant.name, _TOO_FEW_REGISTERS)
         computed = {}
         for variant in VARIANTS:
+            if variant in impossible:
+                continue
             stamp = self._variant(variant) / "linked.json"
             linked = json.loads(stamp.read_text()) if stamp.is_file() else None
             if linked is None:

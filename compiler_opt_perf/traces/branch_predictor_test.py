@@ -66,7 +66,9 @@ def test_exits_and_calls_are_told_apart(branches: Trace) -> None:
 def test_file_keeps_them(branches: Trace, tmp_path: Path) -> None:
     written = write_windows(branches, 4, tmp_path / "w.bbwindows")
     assert written.branches is not None
-    np.testing.assert_array_equal(Windows.load(tmp_path / "w.bbwindows").branches, written.branches)
+    loaded = Windows.load(tmp_path / "w.bbwindows").branches
+    assert loaded is not None
+    np.testing.assert_array_equal(loaded, written.branches)
 
 
 def test_long_runs_are_predicted_in_part(
