@@ -5,7 +5,7 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check bench-collect bench-compile bench-hits bench-inference \
+.PHONY: help bootstrap build demo check bench-collect bench-compile bench-cost bench-hits bench-inference \
   bench-trace bench-rank bench-series bench-upstream \
   lint clean
 
@@ -34,6 +34,10 @@ bench-collect: build ## measure PMU collection on four real programs, about 15 m
 bench-hits: bootstrap ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
 	@$(COP) toolchain build --set=mock
 	@$(PYTHON) tools/bench_hits.py
+
+bench-cost: bootstrap ## predicted against counted instructions of four real programs in many variants; two hours
+	@$(COP) toolchain build --set=mock
+	@$(PYTHON) tools/bench_cost.py
 
 bench-compile: bootstrap ## what a 10 MB profile costs a compilation, after bench-collect; hours
 	@$(COP) toolchain build --set=mock

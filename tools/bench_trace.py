@@ -84,14 +84,14 @@ def interpreter(output: Path, options: Sequence[str] = _FLAGS) -> Case:
     return Case(built.binary, [str(output / "script.lua")])
 
 
-def database(output: Path) -> Case:
+def database(output: Path, options: Sequence[str] = _FLAGS) -> Case:
     """SQLite's own benchmark, in memory."""
     tree = debian_source("sqlite3")
     folder = sqlite_amalgamation(tree, output)
     binary = output / "speedtest1"
     sources = [folder / "sqlite3.c", folder / "speedtest1.c"]
-    options = ["-fuse-ld=lld", "-Wl,--build-id", "-DSQLITE_THREADSAFE=0", f"-I{folder}"]
-    command = [stock_tool("clang"), *_FLAGS, *options, *sources, "-lm", "-ldl", "-o", binary]
+    words = ["-fuse-ld=lld", "-Wl,--build-id", "-DSQLITE_THREADSAFE=0", f"-I{folder}"]
+    command = [stock_tool("clang"), *options, *words, *sources, "-lm", "-ldl", "-o", binary]
     run_command(command, timeout_s=1200)
     return Case(binary, ["--memdb", "--size", "10"])
 

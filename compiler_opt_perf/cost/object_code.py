@@ -72,12 +72,101 @@ class FunctionCode:
 
 
 class _Place(NamedTuple):
-    """Where a block lies: first address, address behind it, function and number."""
+    """Where a block of the address map lies: first address, address behind it, function, number."""
 
     start: int
     end: int
-    code: FunctionCode
+    function: "_Function"
     block: int
+
+
+class _Function:
+    """A function while it is read.
+
+    Attributes:
+      code: what is read so far.
+      starts: [B] addresses of the blocks of the address map.
+    """
+
+    def __init__(self) -> None:
+        self.code = FunctionCode()
+        self.starts: list[int] = []
+
+    def add_blocks(self, binary: Path, part: MappedFunction) -> Iterator[_Place]:
+        """Adds the blocks of a part of it; returns where they lie."""
+        if part.successors is None:
+            raise TraceError(
+                f"{binary}: its address map does not say which blocks follow each other; "
+                f"compile it with {ANALYSIS_FLAGS}"
+            )
+        first = len(self.starts)
+        numbers = {block_id: first + index for index, (_, _, block_id) in enumerate(part.blocks)}
+        if part.blocks:
+            self.code.entries.append(first)
+        self.starts += [address for address, _, _ in part.blocks]
+        self.code.sizes += [0] * len(part.blocks)
+        for ways in part.successors:
+            self.code.successors.append([numbers[target] for target, _ in ways])
+        for address, size, block_id in part.blocks:
+            if size:
+                yield _Place(address, address + size, self, numbers[block_id])
+
+    def add_instructions(
+        self,
+        block: int,
+        lines: Sequence[tuple[int, str]],
+        locations: Mapping[int, Location],
+        entries: Mapping[int, str],
+    ) -> None:
+        """Adds a block's instructions, each given by address and text.
+
+        A block of the address map may end in several jumps. What follows a conditional one is a
+        block of its own here, for it runs less often.
+
+        Args:
+          entries: names of the program's functions by address.
+        """
+        code = self.code
+        ways = list(code.successors[block])
+        # Those that no jump so far leads to.
+        remaining = ways
+        for index, (address, text) in enumerate(lines):
+            mnemonic, _, operands = text.partition("#")[0].partition("\t")
+            mnemonic, kind, location = mnemonic.strip(), kind_of(text), locations.get(address)
+            code.sizes[block] += 1
+            code.instructions.append(Instruction(mnemonic, kind, block, location))
+            found = _TARGET.search("\t" + operands)
+            target = int(found[1], 16) if found else None
+            callee = entries.get(target) if target is not None else None
+            followers = [way for way in ways if self.starts[way] == target]
+            if "call" in mnemonic:
+                if callee is not None or "*" in operands:
+                    code.calls.append(Call(block, location, callee))
+            elif kind & Kind.CONDITIONAL:
+                if not followers:
+                    # To another function.
+                    followers = [self._new_block([])]
+                    if callee is not None:
+                        code.calls.append(Call(followers[0], location, callee))
+                remaining = [way for way in remaining if way not in followers]
+                if index + 1 < len(lines):
+                    after = self._new_block(remaining)
+                    code.successors[block] = [*followers, after]
+                    block = after
+                else:
+                    code.successors[block] = [*followers, *remaining]
+            elif "jmp" in mnemonic and target is not None:
+                code.successors[block] = followers
+                if callee is not None and not followers:
+                    code.calls.append(Call(block, location, callee))
+            elif "jmp" in mnemonic and not ways:
+                # A jump out of a block that has successors is that of a switch.
+                code.calls.append(Call(block, location, None))
+
+    def _new_block(self, successors: list[int]) -> int:
+        self.code.sizes.append(0)
+        self.code.successors.append(successors)
+        return len(self.code.sizes) - 1
 
 
 @dataclass(frozen=True)
@@ -101,56 +190,35 @@ class ObjectCode:
         mapped = read_address_map(binary)
         require_debug_info(binary)
         entries = {function.entry: canonical_name(function.name) for function in mapped}
-        functions: dict[str, FunctionCode] = {}
+        functions: dict[str, _Function] = {}
         places: list[_Place] = []
         for part in mapped:
             name = canonical_name(part.name)
             if name in wanted:
-                places += _add_blocks(binary, functions.setdefault(name, FunctionCode()), part)
+                places += functions.setdefault(name, _Function()).add_blocks(binary, part)
         if not places:
             raise PmuError(
                 f"{binary}: has none of the functions that the profile has; is it the profiled "
                 "program?"
             )
-        places.sort()
-        lines = list(_lines(binary, places))
-        locations = symbolize(binary, (address for address, _, _ in lines)).locations
-        for address, text, place in lines:
-            code, block = place.code, place.block
-            mnemonic, _, operands = text.partition("#")[0].partition("\t")
-            location = locations.get(address)
-            code.sizes[block] += 1
-            code.instructions.append(Instruction(mnemonic.strip(), kind_of(text), block, location))
-            # A jump out of a block that has successors is that of a switch.
-            if "call" in mnemonic or ("jmp" in mnemonic and not code.successors[block]):
-                target = _TARGET.search("\t" + operands)
-                callee = entries.get(int(target[1], 16)) if target else None
-                if callee is not None or "*" in operands:
-                    code.calls.append(Call(block, location, callee))
-        return cls(functions)
+        places.sort(key=lambda place: place.start)
+        lines: list[list[tuple[int, str]]] = [[] for _ in places]
+        for address, text, index in _lines(binary, [(place.start, place.end) for place in places]):
+            lines[index].append((address, text))
+        addresses = (address for block in lines for address, _ in block)
+        locations = symbolize(binary, addresses).locations
+        for place, block in zip(places, lines, strict=True):
+            place.function.add_instructions(place.block, block, locations, entries)
+        return cls({name: function.code for name, function in functions.items()})
 
 
-def _add_blocks(binary: Path, code: FunctionCode, part: MappedFunction) -> Iterator[_Place]:
-    """Adds the blocks of a function of the address map; returns where they lie."""
-    if part.successors is None:
-        raise TraceError(
-            f"{binary}: its address map does not say which blocks follow each other; "
-            f"compile it with {ANALYSIS_FLAGS}"
-        )
-    first = len(code.sizes)
-    numbers = {block_id: first + index for index, (_, _, block_id) in enumerate(part.blocks)}
-    if part.blocks:
-        code.entries.append(first)
-    code.sizes += [0] * len(part.blocks)
-    code.successors += [[numbers[target] for target, _ in ways] for ways in part.successors]
-    for address, size, block_id in part.blocks:
-        if size:
-            yield _Place(address, address + size, code, numbers[block_id])
+def _lines(binary: Path, places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str, int]]:
+    """Address and text of each instruction in `places`, and the number of the place.
 
-
-def _lines(binary: Path, places: Sequence[_Place]) -> Iterator[tuple[int, str, _Place]]:
-    """Address, text and block of each instruction in `places`, which are in order."""
-    starts = [place.start for place in places]
+    Args:
+      places: first addresses and addresses behind, ascending.
+    """
+    starts = [start for start, _ in places]
     argv = [str(stock_tool("llvm-objdump")), "-d", "--no-show-raw-insn", str(binary)]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
@@ -162,7 +230,7 @@ def _lines(binary: Path, places: Sequence[_Place]) -> Iterator[tuple[int, str, _
                 continue
             address = int(match[1], 16)
             index = bisect.bisect_right(starts, address) - 1
-            if index >= 0 and address < places[index].end:
-                yield address, match[2], places[index]
+            if index >= 0 and address < places[index][1]:
+                yield address, match[2], index
     if process.returncode:
         raise PmuError(f"{binary}: llvm-objdump failed with status {process.returncode}")

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How near predicted instruction counts of candidates come to callgrind's.
+
+    build/venv/bin/python tools/bench_cost.py [--only=zstd,lua] [--output=build/bench-cost]
+
+Real programs, each compiled in several variants: other register allocation, other inlining, other
+code generation. One run of the default variant is profiled and traced; `profile-count` and `count`
+predict from that what each variant retires, and callgrind counts it, of the program's own object,
+in all and within calls of some functions. What was counted is kept in the output folder and not
+counted again. Writes OUTPUT/PROGRAM.json and prints tables.
+"""
+
+import hashlib
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bench_rank
+import bench_trace
+from absl import flags, logging
+
+from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, sqlite_amalgamation
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
+from compiler_opt_perf.pmu.callgrind import read_dump
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.policies.problem import for_clang
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.source import debian_source
+from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
+from compiler_opt_perf.traces.windows import write_windows
+
+_FLAGS = ("-O2", *PROFILING_FLAGS.split(), *ANALYSIS_FLAGS.split(), "-march=x86-64-v2")
+_TIMEOUT_S = 1800.0
+_WINDOW = 4
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to compile.
+
+    Attributes:
+      kind: what is otherwise than in the default variant; "eviction", "inlining" or "other".
+      flags: of clang.
+      replays: block ids are kept for `count`.
+      by_entry: calls of the programs' entries are counted, too; each takes a run.
+    """
+
+    name: str
+    kind: str = ""
+    flags: tuple[str, ...] = ()
+    replays: bool = True
+    by_entry: bool = False
+
+
+_EVICTIONS = ("basic", "spill for size", "no region splitting", "10 registers", "8 registers")
+DEFAULT = Variant("default", by_entry=True)
+VARIANTS: tuple[Variant, ...] = (
+    DEFAULT,
+    *(
+        Variant(
+            variant.name,
+            "eviction",
+            tuple(for_clang(variant.options)),
+            by_entry=variant.name == "8 registers",
+        )
+        for variant in bench_rank.VARIANTS
+        if variant.name in _EVICTIONS
+    ),
+    Variant("-inline-threshold=0", "inlining", ("-mllvm", "-inline-threshold=0")),
+    Variant("-inline-threshold=25", "inlining", ("-mllvm", "-inline-threshold=25")),
+    Variant(
+        "-inline-threshold=1000", "inlining", ("-mllvm", "-inline-threshold=1000"), by_entry=True
+    ),
+    Variant("-fno-inline", "inlining", ("-fno-inline",), by_entry=True),
+    Variant("-Os", "inlining", ("-Os",), by_entry=True),
+    Variant("-O3", "inlining", ("-O3",)),
+    Variant("branch folding, tail duplication", "other", replays=False),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program.
+
+    Attributes:
+      build: compiles it with given flags into a given folder.
+      entries: functions of whose calls the instructions are told.
+    """
+
+    build: Callable[[Path, Sequence[str]], bench_trace.Case]
+    entries: tuple[str, ...] = ()
+
+
+def compiler(output: Path, options: Sequence[str]) -> bench_trace.Case:
+    """tcc on SQLite's benchmark, which includes little."""
+    tree = debian_source("tcc")
+    built = build_program(PROGRAMS["tcc"], tree, output, clang=stock_tool("clang"), flags=options)
+    sqlite = sqlite_amalgamation(debian_source("sqlite3"), output.parent / "amalgamation")
+    headers = [f"-B{tree}", "-I/usr/include/x86_64-linux-gnu", f"-I{sqlite}"]
+    target = ["-c", str(sqlite / "sqlite3.c"), "-o", str(output / "output.o")]
+    return bench_trace.Case(built.binary, [*headers, *target])
+
+
+CASES: dict[str, Case] = {
+    "zstd": Case(
+        bench_trace.compressor,
+        ("ZSTD_compressBlock_lazy2_row", "ZSTD_encodeSequences", "HUF_compress4X_repeat"),
+    ),
+    "lua": Case(bench_trace.interpreter, ("luaH_resize", "str_gsub", "sort")),
+    "sqlite": Case(bench_trace.database, ("sqlite3BtreeInsert", "sqlite3BtreeTableMoveto")),
+    "tcc": Case(compiler, ("next_nomacro", "gen_op")),
+}
+
+
+class Study:
+    """One program's study, in a folder of its own."""
+
+    def __init__(self, name: str, output: Path, toolchain: Toolchain):
+        self.name = name
+        self.case = CASES[name]
+        self.folder = output / name
+        self.toolchain = toolchain
+
+    def run(self) -> dict[str, Any]:
+        """Builds, profiles, predicts and counts; returns what OUTPUT/PROGRAM.json holds."""
+        built = {variant.name: self._build(variant) for variant in VARIANTS}
+        base = built[DEFAULT.name]
+        context = self._recorded(base)
+        variants = []
+        for variant in VARIANTS:
+            case = built[variant.name]
+            row: dict[str, Any] = {"name": variant.name, "kind": variant.kind}
+            cost = EVALUATORS["profile-count"].cost([case.binary], context)
+            row["profile-count"] = cost.report["change"]
+            row["entries"] = cost.report["entries"] if variant.by_entry else {}
+            row["count"] = self._replayed(case.binary, context) if variant.replays else None
+            # The arguments are always the default variant's: its inputs.
+            row["counted"] = self._counted(case.binary, base.arguments)
+            for entry, found in row["entries"].items():
+                found["counted"] = self._counted(case.binary, base.arguments, entry)
+            variants.append(row)
+            logging.info("%s: %s: %s", self.name, variant.name, row)
+        return {"variants": variants}
+
+    def _replayed(self, binary: Path, context: Context) -> float | None:
+        """The evaluator `count`; None where it refuses code in which it finds too few blocks."""
+        try:
+            return EVALUATORS["count"].cost([binary], context).total
+        except CommandError as error:
+            logging.info("%s", error)
+            return None
+
+    def _folder(self, variant: Variant) -> Path:
+        return self.folder / variant.name.strip("-").replace(" ", "-").replace(",", "")
+
+    def _build(self, variant: Variant) -> bench_trace.Case:
+        options = (*_FLAGS, *(REPLAY_FLAGS if variant.replays else ()), *variant.flags)
+        folder = self._folder(variant)
+        stamp = folder / "built.json"
+        if stamp.is_file():
+            found = json.loads(stamp.read_text())
+            if found["options"] == list(options) and Path(found["binary"]).is_file():
+                return bench_trace.Case(Path(found["binary"]), found["arguments"])
+        folder.mkdir(parents=True, exist_ok=True)
+        case = self.case.build(folder, options)
+        found = {"options": options, "binary": str(case.binary), "arguments": case.arguments}
+        write_json(stamp, found)
+        return case
+
+    def _recorded(self, base: bench_trace.Case) -> Context:
+        """The profile and the trace of the default variant's run."""
+        stamp = self.folder / "recorded.json"
+        recorded = {"binary": sha256(base.binary), "arguments": base.arguments}
+        if not (stamp.is_file() and json.loads(stamp.read_text()) == recorded):
+            collect(base.binary, base.arguments, self.folder / "run.pmu.json")
+            trace = record(base.binary, base.arguments, self.folder / "run.bbtrace")
+            write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
+            write_json(stamp, recorded)
+        return Context(
+            tool=self.toolchain.trace_cost,
+            trace=self.folder / "run.bbwindows",
+            profile=self.folder / "run.pmu.json",
+            base=base.binary,
+            entries=self.case.entries,
+            threads=1,
+        )
+
+    def _counted(self, binary: Path, arguments: Sequence[str], entry: str = "") -> int:
+        """Instructions of the program's object, by callgrind; within calls of `entry` if given."""
+        key = hashlib.sha256(repr((sha256(binary), arguments, entry)).encode()).hexdigest()
+        stamp = self.folder / "counts" / f"{key[:16]}.json"
+        if stamp.is_file():
+            return int(json.loads(stamp.read_text()))
+        # The same path for all variants: what a program does may depend on it.
+        copy = self.folder / "copy" / self.name
+        copy.parent.mkdir(exist_ok=True)
+        hide_debug_info(binary, copy)
+        dump = self.folder / "callgrind.out"
+        argv: list[str | Path] = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--vgdb=no"]
+        argv += ["--skip-plt=no", f"--callgrind-out-file={dump}"]
+        if entry:
+            argv += ["--collect-atstart=no", f"--toggle-collect={entry}"]
+        run_command([*argv, copy, *arguments], timeout_s=_TIMEOUT_S)
+        total = read_dump(dump, copy).totals()[0]
+        write_json(stamp, total)
+        return total
+
+
+def tables(results: dict[str, dict[str, Any]]) -> str:
+    """The results in Markdown.
+
+    Changes and errors are shares of the default variant's instructions; for functions, of a call's.
+    """
+    rows = [
+        "| program | variant | callgrind | `profile-count` | error | `count` | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        base = result["variants"][0]
+        rows.append(f"| {name} | {base['name']} | {base['counted']:,} | | | | |")
+        for row in result["variants"][1:]:
+            true = row["counted"] / base["counted"] - 1
+            predicted = row["profile-count"] / base["counted"]
+            cells = [f"{true:+.2%}", f"{predicted:+.2%}", f"{predicted - true:+.2%}"]
+            if row["count"] is None:
+                cells += ["–", "–"]
+            else:
+                replayed = (row["count"] - base["count"]) / base["counted"]
+                cells += [f"{replayed:+.2%}", f"{replayed - true:+.2%}"]
+            rows.append(f"| | {row['name']} | " + " | ".join(cells) + " |")
+    rows += ["", "| program | kind | largest error | median |", "|---|---|---|---|"]
+    for name, result in results.items():
+        base = result["variants"][0]["counted"]
+        for kind in dict.fromkeys(row["kind"] for row in result["variants"][1:]):
+            errors = [
+                abs(base + row["profile-count"] - row["counted"]) / base
+                for row in result["variants"]
+                if row["kind"] == kind
+            ]
+            rows.append(
+                f"| {name} | {kind} | {max(errors):.2%} | {statistics.median(errors):.2%} |"
+            )
+    rows += [
+        "",
+        "| program | function | calls | variant | callgrind, a call | predicted | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        for entry in result["variants"][0]["entries"]:
+            for row in result["variants"]:
+                if entry not in row["entries"]:
+                    continue
+                found = row["entries"][entry]
+                calls = found["calls"]
+                true = found["counted"] / calls if calls else 0.0
+                error = found["instructions"] / true - 1 if true else 0.0
+                rows.append(
+                    f"| {name} | `{entry}` | {calls:,.0f} | {row['name']} | {true:,.1f} "
+                    f"| {found['instructions']:,.1f} | {error:+.2%} |"
+                )
+    return "\n".join(rows) + "\n"
+
+
+def main(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "output", str(BUILD / "bench-cost"), "folder for results", flag_values=values
+    )
+    flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
+    flags.DEFINE_string(
+        "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
+    )
+    values(list(argv))
+    logging.set_verbosity(logging.INFO)
+    output = Path(values.output).resolve()
+    toolchain = Toolchain.load(Path(values.toolchain))
+    for name in values.only:
+        write_json(output / f"{name}.json", Study(name, output, toolchain).run())
+    studied = [name for name in CASES if (output / f"{name}.json").exists()]
+    print(tables({name: json.loads((output / f"{name}.json").read_text()) for name in studied}))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

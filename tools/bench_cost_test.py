@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The study of instruction counts on one small program."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import bench_cost as bench
+import bench_trace
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+SOURCE = Path(__file__).parents[1] / "compiler_opt_perf/cost/testdata/requests.c"
+
+
+def _build(output: Path, options: Sequence[str]) -> bench_trace.Case:
+    binary = output / "requests"
+    words = [*options, "-fuse-ld=lld", "-Wl,--build-id"]
+    run_command([stock_tool("clang"), *words, SOURCE, "-o", binary], timeout_s=300)
+    return bench_trace.Case(binary, ["3000"])
+
+
+def test_a_program_is_studied(
+    tmp_path: Path,
+    toolchain: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {"default", "8 registers", "-fno-inline", "branch folding, tail duplication"}
+    monkeypatch.setattr(bench, "VARIANTS", tuple(v for v in bench.VARIANTS if v.name in names))
+    monkeypatch.setitem(bench.CASES, "requests", bench.Case(_build, ("scan",)))
+    arguments = ["bench", "--only=requests", f"--output={tmp_path}"]
+    bench.main([*arguments, f"--toolchain={toolchain.directory}"])
+
+    printed = capsys.readouterr().out
+    result = json.loads((tmp_path / "requests.json").read_text())
+    rows = {row["name"]: row for row in result["variants"]}
+    base = rows["default"]
+    for name, bound in (("8 registers", 0.005), ("-fno-inline", 0.03)):
+        row = rows[name]
+        true = row["counted"] - base["counted"]
+        assert row["profile-count"] == pytest.approx(true, abs=bound * base["counted"])
+        scan = row["entries"]["scan"]
+        assert scan["instructions"] * scan["calls"] == pytest.approx(scan["counted"], rel=0.03)
+    # Where inlining changed, it has no use for block ids.
+    true = rows["8 registers"]["counted"] - base["counted"]
+    assert rows["8 registers"]["count"] - base["count"] == pytest.approx(true, rel=0.005)
+    assert rows["-fno-inline"]["count"] is None
+    assert rows["branch folding, tail duplication"]["count"] is None
+    assert printed.count("| 8 registers |") == 2
+
+    # What was counted is not counted again.
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "requests/counts").iterdir()}
+    assert len(before) == 8
+    bench.main([*arguments, f"--toolchain={toolchain.directory}"])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert json.loads((tmp_path / "requests.json").read_text()) == result
