@@ -54,7 +54,7 @@ bench-upstream: bootstrap ## upstream's tests around the advisors, on the patche
 bench-trace: bootstrap ## measure block traces of three real programs, about 15 minutes
 	@$(PYTHON) tools/bench_trace.py
 
-bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? an hour, machine otherwise idle
+bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
 	@$(PYTHON) tools/bench_rank.py
 

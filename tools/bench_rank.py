@@ -717,7 +717,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
     flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
-    flags.DEFINE_integer("rounds", 16, "runs of each variant", 4, flag_values=values)
+    flags.DEFINE_integer("rounds", 40, "runs of each variant", 4, flag_values=values)
     flags.DEFINE_integer(
         "processor", max(os.sched_getaffinity(0)), "where runs are bound", flag_values=values
     )
