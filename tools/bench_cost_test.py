@@ -52,7 +52,7 @@ def test_a_program_is_studied(
     assert rows["branch folding, tail duplication"]["count"] is None
     assert printed.count("| 8 registers |") == 2
 
-    # What was counted is not counted again: all variants' runs, and of three the calls of a function.
+    # What was counted is not counted again: all runs, and in three the calls of a function.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "requests/counts").iterdir()}
     assert len(before) == 4 + 3
     bench.main([*arguments, f"--toolchain={toolchain.directory}"])
