@@ -26,6 +26,7 @@ from typing import Any
 
 from absl import flags, logging
 
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.programs import (
     PROGRAMS,
     BuiltProgram,
@@ -345,7 +346,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("only", list(CASES), "programs to measure", flag_values=values)
     flags.DEFINE_bool("collect", True, "collect anew", flag_values=values)
-    values(list(argv))
+    parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     output = Path(values.output)
     for name in values.only if values.collect else ():

@@ -23,6 +23,7 @@ import bench_rank
 import bench_trace
 from absl import flags, logging
 
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, sqlite_amalgamation
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -280,7 +281,7 @@ def main(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
     )
-    values(list(argv))
+    parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     output = Path(values.output).resolve()
     toolchain = Toolchain.load(Path(values.toolchain))

@@ -23,6 +23,7 @@ from absl import flags, logging
 from bench_collect import CASES as COLLECTED
 from bench_collect import Case, build_case, run_all
 
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.programs import PROGRAMS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
@@ -331,7 +332,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_string("set", "mock", "model set of the compiler to use", flag_values=values)
     flags.DEFINE_bool("measure", True, "compile and look up anew", flag_values=values)
-    values(list(argv))
+    parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     output = Path(values.output)
     tools = Toolchain.load(BUILD / "toolchain" / values.set)

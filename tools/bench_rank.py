@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from absl import flags, logging
 
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.programs import (
@@ -725,7 +726,7 @@ def main(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
     )
-    values(list(argv))
+    parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     output = Path(values.output).resolve()
     cpu = Path(values.cpu or output / "cpu.json").resolve()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from absl import flags, logging
 
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
@@ -100,7 +101,7 @@ def main(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string("output", str(BUILD / "bench-series"), "folder", flag_values=values)
     flags.DEFINE_integer("first", 1, "patches of the shortest prefix to check", flag_values=values)
-    values(list(argv))
+    parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     build = Path(values.output).absolute()
     # The mock models do not depend on the patches.

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from absl import flags, logging
 
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, sqlite_amalgamation
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
@@ -226,7 +227,7 @@ def main(argv: Sequence[str]) -> None:
         "output", str(BUILD / "bench-trace"), "folder for results", flag_values=values
     )
     flags.DEFINE_list("only", list(CASES), "programs to measure", flag_values=values)
-    values(list(argv))
+    parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     output = Path(values.output).resolve()
     for name in values.only:

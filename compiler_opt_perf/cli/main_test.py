@@ -5,8 +5,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from absl import flags
 
 from compiler_opt_perf.cli.main import find_verb, run
+from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.source import debian_source
@@ -29,6 +31,21 @@ def test_help_has_an_example_that_parses(verb, capsys: pytest.CaptureFixture[str
     values(["cop", *rest])
     for name in values:
         assert f"--{name}: " in shown
+
+
+def test_programs_that_are_no_verbs_have_help(capsys: pytest.CaptureFixture[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_integer("rounds", 40, "runs of each", flag_values=values)
+    with pytest.raises(SystemExit) as ended:
+        parse_program(["bench.py", "--help"], values, "Measures.\n\n    bench.py [--rounds=3]\n")
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert shown.startswith("Measures.") and "--rounds: runs of each" in shown
+    for wrong, named in (("--round=x", "round"), ("5", "unknown arguments: 5")):
+        with pytest.raises(SystemExit, match=named):
+            parse_program(["bench.py", wrong], values, "")
+    parse_program(["bench.py", "--rounds=3"], values, "")
+    assert values["rounds"].value == 3
 
 
 def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a verb of the console command is: its flags, its help, what it calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from absl import flags
@@ -49,3 +49,22 @@ class Verb:
             default = "" if flag.default is None else f" (default: {flag.default_as_str})"
             lines.append(f"  --{name}: {flag.help}{default}")
         return "\n".join(lines)
+
+
+def parse_program(argv: Sequence[str], values: flags.FlagValues, description: str) -> None:
+    """Parses the flags of a program that is no verb, such as a benchmark in tools/.
+
+    Ends the program after `--help`, which prints `description`, its docstring, and the flags; and
+    with a message when the command line is wrong.
+    """
+    if {"-h", "--help"} & set(argv[1:]):
+        print(
+            f"{description.strip()}\n\nFlags:\n{values.get_help(include_special_flags=False).strip()}"
+        )
+        raise SystemExit(0)
+    try:
+        rest = values(list(argv))[1:]
+    except flags.Error as error:
+        raise SystemExit(f"{argv[0]}: {error}; --help lists the flags") from None
+    if rest:
+        raise SystemExit(f"{argv[0]}: unknown arguments: {' '.join(rest)}; --help lists the flags")

@@ -101,12 +101,13 @@ def summary(cpu: Mapping[str, Any]) -> str:
 def buffer_sizes(caches: Mapping[int, int]) -> list[int]:
     """Bytes to follow pointers through, for each level and for memory.
 
-    Small enough to fit a level in spite of what else is there, large enough not to fit the level
-    below, and, up to the second level, for the first level of address translation.
+    Small enough to fit a level in spite of what else is there, such as what another thread of the
+    same core has there, large enough not to fit the level below, and, up to the second level, for
+    the first level of address translation.
     """
     l1, l2 = caches[1], caches[2]
     last = caches.get(3, l2)
-    return [l1 // 2, 4 * l1, min(4 * l2, last // 2) if last > l2 else l2, max(4 * last, 1 << 28)]
+    return [l1 // 8, 4 * l1, min(4 * l2, last // 2) if last > l2 else l2, max(4 * last, 1 << 28)]
 
 
 def read_measurements(printed: str) -> dict[str, Measurement]:
