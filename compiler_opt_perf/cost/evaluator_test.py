@@ -21,10 +21,18 @@ from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.windows import write_windows
 
+BZIP2 = (
+    *("blocksort", "bzip2", "bzlib", "compress", "crctable", "decompress", "huffman"),
+    "randtable",
+)
 SOURCE = Path(__file__).parent / "testdata" / "pressure.c"
 CPU = Path(__file__).parent / "cpus" / "icelake-server.json"
 # Register allocators of the stock compiler: another one, and fewer registers for the usual one.
@@ -117,6 +125,43 @@ def test_parts_of_the_model_can_be_left_out(run: Run) -> None:
         # Other models have no parts.
         assert EVALUATORS["mca"].cost(few, without).total == plain.total
     assert len(totals) == 4
+
+
+def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Toolchain) -> None:
+    """bzip2: its sort reads and compares what lies anywhere in a block of text."""
+    tree = debian_source("bzip2")
+    files = [tree / f"{name}.c" for name in BZIP2]
+    flags = ["-w", "-O2", *PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-D_FILE_OFFSET_BITS=64"]
+    flags += ["-fuse-ld=lld", "-Wl,--build-id"]
+    binaries = {}
+    for name in ("default", "few"):
+        binaries[name] = tmp_path / name
+        options = [word for option in VARIANTS[name] for word in ("-mllvm", option)]
+        command = [stock_tool("clang"), *flags, *options, *files, "-o", binaries[name]]
+        run_command(command, timeout_s=300)
+    text = tmp_path / "text"
+    text.write_bytes(b"".join(path.read_bytes() for path in files))
+    arguments = ["-c", "-k", str(text)]
+    trace = record(binaries["default"], arguments, tmp_path / "run.bbtrace")
+    write_windows(trace, 6, tmp_path / "run.bbwindows")
+    # A last level of 64 kB: the text, 250 kB, and the pointers into it do not fit.
+    caches = CacheGeometry(ll=Cache(64 << 10, 8, 64))
+    collect(binaries["default"], arguments, tmp_path / "run.pmu.json", geometry=caches)
+    context = Context(
+        tool=toolchain.trace_cost,
+        trace=tmp_path / "run.bbwindows",
+        cpu=CPU,
+        profile=tmp_path / "run.pmu.json",
+    )
+    default, few = (
+        EVALUATORS["mca-pmu"].cost([binaries[name]], context) for name in ("default", "few")
+    )
+    for cost in (default, few):
+        cycles = cost.report["cycles"]
+        for part in ("execution", "llc_miss", "mispredict"):
+            assert cycles[part] > 0.05 * cycles["total"], part
+        assert cost.parts["BZ2_blockSort"] + cost.parts["mainGtU"] > 0.3 * cost.total
+    assert few.total > default.total
 
 
 def test_a_batch_is_what_its_candidates_are_one_by_one(run: Run, tmp_path: Path) -> None:
