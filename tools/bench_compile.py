@@ -6,8 +6,9 @@
 
 Each module is compiled with both policies in release mode: without a profile, with a profile of 10
 MB, and, where --reference names a clang of the series without its PMU patches, with that one.
-Instructions are counted by QEMU's user mode, times are processor times; both are given as ratios to
-the compilation without a profile. Instructions do not depend on the machine's load.
+Instructions are counted by QEMU's user mode, times are processor times of interleaved runs; both
+are given as ratios to the compilation without a profile. Instructions do not depend on the
+machine's load.
 
 The profile holds those of real programs, as tools/bench_collect.py leaves them, and copies of them
 under other names, as many as the size needs. So the modules of those programs find their data, and
@@ -23,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from absl import app, flags, logging
@@ -68,7 +69,7 @@ _OUTPUT = flags.DEFINE_string("output", str(BUILD / "bench-compile"), "folder fo
 _ONLY = flags.DEFINE_list("only", [], "names of modules; all by default")
 _SET = flags.DEFINE_string("set", "mock", "model set of the compiler to measure")
 _REFERENCE = flags.DEFINE_string("reference", None, "clang built without the PMU patches")
-_RUNS = flags.DEFINE_integer("runs", 3, "timed runs; 0 counts instructions only", lower_bound=0)
+_RUNS = flags.DEFINE_integer("runs", 5, "timed runs; 0 counts instructions only", lower_bound=0)
 
 _RELEASE_MODE = (
     *("-mllvm", "-enable-ml-inliner=release"),
@@ -164,29 +165,30 @@ def modules(folder: Path) -> list[Module]:
     return result
 
 
-def compile_once(
-    clang: Path, module: Module, extra: Sequence[str], plugin: Path, folder: Path
-) -> tuple[int, float]:
-    """Instructions of a compilation, and its median processor time in seconds, 0 if not timed."""
-    argv: list[str | Path] = [
-        clang,
-        "-O2",
-        "-w",
-        *module.flags,
-        *PROFILING_FLAGS.split(),
-        *_RELEASE_MODE,
-        *extra,
-    ]
-    argv += ["-c", module.source, "-o", folder / "out.o"]
+def command(clang: Path, module: Module, extra: Sequence[str], folder: Path) -> list[str]:
+    """The compilation of a module."""
+    options = ["-O2", "-w", *module.flags, *PROFILING_FLAGS.split(), *_RELEASE_MODE, *extra]
+    return [str(clang), *options, "-c", str(module.source), "-o", str(folder / "out.o")]
+
+
+def instructions(argv: Sequence[str], plugin: Path, folder: Path) -> int:
+    """Instructions that a command executes."""
     count = folder / "count"
     run_command(["qemu-x86_64", "-plugin", f"{plugin},output={count}", *argv], timeout_s=_TIMEOUT_S)
-    seconds = []
+    return int(count.read_text())
+
+
+def processor_seconds(commands: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Median processor time of each command, all of them interleaved; 0 without runs."""
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(_RUNS.value):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([str(word) for word in argv], check=True, timeout=_TIMEOUT_S)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return int(count.read_text()), statistics.median(seconds) if seconds else 0.0
+        for name, argv in commands.items():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(argv, check=True, timeout=_TIMEOUT_S)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            seconds[name].append(used)
+    return {name: statistics.median(values or [0.0]) for name, values in seconds.items()}
 
 
 def _ratio(seconds: float, reference: float) -> str:
@@ -225,10 +227,13 @@ def main(argv: Sequence[str]) -> int:
     print(f"| module | G instructions | s | {columns} |")
     print("|---" * (3 + 2 * len(others)) + "|")
     for module in modules(output / "modules"):
-        results[module.name] = {
-            name: compile_once(compiler, module, extra, plugin, output)
+        commands = {
+            name: command(compiler, module, extra, output)
             for name, (compiler, extra) in configurations.items()
         }
+        counts = {name: instructions(argv, plugin, output) for name, argv in commands.items()}
+        times = processor_seconds(commands)
+        results[module.name] = {name: (counts[name], times[name]) for name in commands}
         counted, seconds = results[module.name]["none"]
         cells = [module.name, f"{counted / 1e9:.2f}", f"{seconds:.1f}"]
         for name in others:
@@ -237,12 +242,12 @@ def main(argv: Sequence[str]) -> int:
         print(f"| {' | '.join(cells)} |", flush=True)
         write_json(output / "results.json", results)
     for name in others:
-        counts, times = (
+        more, longer = (
             [row[name][i] / (row["none"][i] or 1) for row in results.values()] for i in (0, 1)
         )
         print(
-            f"{name}: median {statistics.median(counts):.4f} instructions, "
-            f"{_ratio(statistics.median(times), 1)} time; largest {max(counts):.4f} instructions"
+            f"{name}: median {statistics.median(more):.4f} instructions, "
+            f"{_ratio(statistics.median(longer), 1)} time; largest {max(more):.4f} instructions"
         )
     return 0
 

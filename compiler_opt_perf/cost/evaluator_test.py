@@ -137,7 +137,8 @@ def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Tool
     for name in ("default", "few"):
         binaries[name] = tmp_path / name
         options = [word for option in VARIANTS[name] for word in ("-mllvm", option)]
-        command = [stock_tool("clang"), *flags, *options, *files, "-o", binaries[name]]
+        command: list[str | Path] = [stock_tool("clang"), *flags, *options, *files]
+        command += ["-o", binaries[name]]
         run_command(command, timeout_s=300)
     text = tmp_path / "text"
     text.write_bytes(b"".join(path.read_bytes() for path in files))
