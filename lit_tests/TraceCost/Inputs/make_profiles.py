@@ -13,11 +13,13 @@ profile = "".join(
 )
 RATES = {
     "llc-miss-probability": ("llc-load-misses", "loads"),
+    "l1-miss-probability": ("l1-load-misses", "loads"),
     "branch-mispredict-rate": ("conditional-branch-mispredicts", "conditional-branches"),
     "icache-miss-rate": ("icache-misses", "instructions"),
 }
 for name, rates in (
     ("misses", ["llc-miss-probability"]),
+    ("l1-misses", ["l1-miss-probability", "branch-mispredict-rate"]),
     ("mispredicts", ["branch-mispredict-rate"]),
     ("both", ["llc-miss-probability", "branch-mispredict-rate"]),
     ("fetches", ["icache-miss-rate"]),
