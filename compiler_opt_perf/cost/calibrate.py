@@ -152,7 +152,7 @@ def parameters(m: Mapping[str, Measurement]) -> dict[str, dict[str, Any]]:
             "source": "measured: dependent against independent loads, memory",
         },
         "store_forward_latency": measured(
-            m["store_forward"], "chain of a store and a load of one address"
+            m["store_forward"], "chain of a store and a load of one stack slot"
         ),
         "mispredict_penalty": combined(
             mispredict,
