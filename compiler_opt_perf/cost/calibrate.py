@@ -151,8 +151,10 @@ def parameters(m: Mapping[str, Measurement]) -> dict[str, dict[str, Any]]:
             "high": round(m["memory"].high / m["memory_independent"].low, 3),
             "source": "measured: dependent against independent loads, memory",
         },
-        "store_forward_latency": measured(
-            m["store_forward"], "chain of a store and a load of one stack slot"
+        "store_forward_latency": combined(
+            max(0.0, m["store_forward"].value - 1),
+            "chain of a store, a load of the same stack slot and an addition, less that",
+            (m["store_forward"], 1),
         ),
         "mispredict_penalty": combined(
             mispredict,
