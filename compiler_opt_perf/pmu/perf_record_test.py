@@ -136,7 +136,8 @@ def test_recording_becomes_a_profile(
     (event,) = manifest.events
     assert (event.name, event.period, event.precise) == ("cpu-time", 1_000_000, False)
     assert event.total > 0.5 * (event.total + event.outside)
-    assert event.located / event.total > 0.9
+    # Some processors tell the clock's interrupts at instructions that have no line.
+    assert event.located / event.total > 0.5
     profile = Profile.load(manifest.path)
     assert show_profile(profile, 3) == summarize(manifest)
     write_page(profile, tmp_path / "w.html", 3)
