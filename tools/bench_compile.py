@@ -18,10 +18,8 @@ the rest is what else a program of that size has.
 import dataclasses
 import json
 import re
-import resource
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -30,6 +28,7 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from compiler_opt_perf.corpus.programs import PROGRAMS, Program
+from compiler_opt_perf.cost.timing import processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -178,16 +177,13 @@ def instructions(argv: Sequence[str], plugin: Path, folder: Path) -> int:
     return int(count.read_text())
 
 
-def processor_seconds(commands: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def median_seconds(commands: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Median processor time of each command, all of them interleaved; 0 without runs."""
+    limit = ["timeout", str(_TIMEOUT_S)]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(_RUNS.value):
         for name, argv in commands.items():
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(argv, check=True, timeout=_TIMEOUT_S)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            seconds[name].append(used)
+            seconds[name].append(processor_seconds([*limit, *argv]))
     return {name: statistics.median(values or [0.0]) for name, values in seconds.items()}
 
 
@@ -232,7 +228,7 @@ def main(argv: Sequence[str]) -> int:
             for name, (compiler, extra) in configurations.items()
         }
         counts = {name: instructions(argv, plugin, output) for name, argv in commands.items()}
-        times = processor_seconds(commands)
+        times = median_seconds(commands)
         results[module.name] = {name: (counts[name], times[name]) for name in commands}
         counted, seconds = results[module.name]["none"]
         cells = [module.name, f"{counted / 1e9:.2f}", f"{seconds:.1f}"]

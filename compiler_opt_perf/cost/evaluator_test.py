@@ -2,6 +2,7 @@
 """Evaluators on a real program, traced once and compiled anew with other eviction policies."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,10 +53,15 @@ class Run:
     context: Context
 
 
-def _build(output: Path, options: list[str]) -> Path:
+def _build(
+    output: Path,
+    options: Sequence[str],
+    sources: Sequence[Path] = (SOURCE,),
+    more_flags: Sequence[str] = (),
+) -> Path:
     words = [word for option in options for word in ("-mllvm", option)]
-    flags = ["-O2", *REPLAY_FLAGS, "-fuse-ld=lld", "-Wl,--build-id"]
-    command: list[str | Path] = [stock_tool("clang"), *flags, *words, SOURCE, "-o", output]
+    flags = ["-O2", *REPLAY_FLAGS, "-fuse-ld=lld", "-Wl,--build-id", *more_flags]
+    command: list[str | Path] = [stock_tool("clang"), *flags, *words, *sources, "-o", output]
     run_command(command, timeout_s=300)
     return output
 
@@ -131,15 +137,10 @@ def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Tool
     """bzip2: its sort reads and compares what lies anywhere in a block of text."""
     tree = debian_source("bzip2")
     files = [tree / f"{name}.c" for name in BZIP2]
-    flags = ["-w", "-O2", *PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-D_FILE_OFFSET_BITS=64"]
-    flags += ["-fuse-ld=lld", "-Wl,--build-id"]
-    binaries = {}
-    for name in ("default", "few"):
-        binaries[name] = tmp_path / name
-        options = [word for option in VARIANTS[name] for word in ("-mllvm", option)]
-        command: list[str | Path] = [stock_tool("clang"), *flags, *options, *files]
-        command += ["-o", binaries[name]]
-        run_command(command, timeout_s=300)
+    flags = ["-w", *PROFILING_FLAGS.split(), "-D_FILE_OFFSET_BITS=64"]
+    binaries = {
+        name: _build(tmp_path / name, VARIANTS[name], files, flags) for name in ("default", "few")
+    }
     text = tmp_path / "text"
     text.write_bytes(b"".join(path.read_bytes() for path in files))
     arguments = ["-c", "-k", str(text)]
