@@ -44,7 +44,7 @@ from compiler_opt_perf.corpus.programs import (
 from compiler_opt_perf.cost.calibrate import calibrate
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.cost.timing import Stopwatch, boundaries, processor_seconds
+from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries, processor_seconds
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -78,7 +78,7 @@ _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
 # What clang says where a variant has fewer than some instruction needs.
 _TOO_FEW_REGISTERS = "ran out of registers during register allocation"
-_SHORTEST_PART_S = 0.003
+_SHORTEST_PART_S = 0.001
 # What is left out of mca-pmu, one at a time.
 _PARTS = (
     "stack-slots",
@@ -594,7 +594,8 @@ class Study:
         variants = self.variants()
         binaries = [[self.binary(v, layout) for layout in range(_LAYOUTS)] for v in variants]
         checksums = [sha256(binary) for row in binaries for binary in row]
-        key = hashlib.sha256(f"{checksums} {self._run()}".encode()).hexdigest()
+        how = (self._run(), SEGMENTS.read_bytes(), _SHORTEST_PART_S)
+        key = hashlib.sha256(f"{checksums} {how}".encode()).hexdigest()
         path = self.folder / "rounds.json"
         measured: dict[str, Any] = {"key": key, "variants": [v.name for v in variants]}
         measured |= {"moments": 0, "boundaries": [], "seconds": []}

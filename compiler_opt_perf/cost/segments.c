@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  * Preloaded into a program (LD_PRELOAD): notes the processor time whenever it reads a
- * file or asks for the time, and writes the times, doubles in seconds, to the file SEGMENTS at exit. */
+ * file, asks for the time, or has allocated some memory, and writes the times, doubles in seconds, to
+ * the file SEGMENTS at exit. For programs of one thread. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CAPACITY = 1 << 18 };
+enum { CAPACITY = 1 << 18, ALLOCATIONS = 64 };
 static double Times[CAPACITY];
 static unsigned Count;
 
@@ -20,7 +21,27 @@ static void note(void) {
     Times[Count++] = (double)Now.tv_sec + 1e-9 * (double)Now.tv_nsec;
 }
 
-/* The C library's other name; dlsym() is of no use, for there are programs with one of their own. */
+/* Many allocations fit into the time of one note. */
+static void allocate(void) {
+  static unsigned Allocations;
+  if (++Allocations % ALLOCATIONS == 0)
+    note();
+}
+
+/* The C library's other names; dlsym() is of no use, for there are programs with one of their own. */
+void *__libc_malloc(size_t);
+void *__libc_realloc(void *, size_t);
+
+void *malloc(size_t Size) {
+  allocate();
+  return __libc_malloc(Size);
+}
+
+void *realloc(void *Block, size_t Size) {
+  allocate();
+  return __libc_realloc(Block, Size);
+}
+
 size_t _IO_fread(void *, size_t, size_t, FILE *);
 
 size_t fread(void *restrict Buffer, size_t Size, size_t Number, FILE *restrict Stream) {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 
-_SOURCE = Path(__file__).with_name("segments.c")
+SEGMENTS = Path(__file__).with_name("segments.c")
 
 
 def processor_seconds(
@@ -46,7 +46,7 @@ def processor_seconds(
 
 
 class Stopwatch:
-    """Times the parts of runs between the moments at which they read files or ask for the time.
+    """Times the parts of runs between moments: of reading files, asking for the time, allocating.
 
     Where a core is shared with others that nobody here knows of, no run of a second is undisturbed,
     but some of the runs are, in each of its parts. Used in a `with` statement.
@@ -56,7 +56,7 @@ class Stopwatch:
         self._folder = tempfile.TemporaryDirectory(prefix="stopwatch-")
         self._library = Path(self._folder.name) / "segments.so"
         options = ("-O2", "-shared", "-fPIC")
-        run_command([stock_tool("clang"), *options, _SOURCE, "-o", self._library])
+        run_command([stock_tool("clang"), *options, SEGMENTS, "-o", self._library])
         return self
 
     def __exit__(self, *_: object) -> None:
