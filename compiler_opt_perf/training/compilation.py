@@ -14,7 +14,7 @@ from pathlib import Path
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.rewards import REWARDS, Costs, Reward, evaluator_reward
@@ -50,6 +50,16 @@ class Compiler:
         if self.evaluator is None:
             return REWARDS[self.problem.reward]
         return evaluator_reward(self.evaluator, self.context)
+
+    @property
+    def evaluator_inputs(self) -> dict[str, str | None] | None:
+        """What the evaluator's costs depend on: its name, and files by their content."""
+        if self.evaluator is None:
+            return None
+        context = self.context
+        files = {"tool": context.tool, "trace": context.trace, "cpu": context.cpu}
+        hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
+        return {"name": self.evaluator, **hashes}
 
     @property
     def score_in_log(self) -> bool:

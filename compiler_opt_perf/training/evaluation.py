@@ -63,11 +63,10 @@ def measure_defaults(
     A module that does not compile is left out with a warning.
     """
     problem = compiler.problem
-    compiler_key = [sha256(compiler.clang), problem.name, _file_key(compiler.profile)]
+    profile = sha256(compiler.profile) if compiler.profile is not None else ""
+    compiler_key = [sha256(compiler.clang), problem.name, profile]
     compiler_key += problem.extra_rates
-    if compiler.evaluator is not None:
-        context = compiler.context
-        compiler_key += [compiler.evaluator, _file_key(context.trace), _file_key(context.cpu)]
+    compiler_key += [value or "" for value in (compiler.evaluator_inputs or {}).values()]
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}
     jobs = []
@@ -113,10 +112,6 @@ def _raise_unless_of_one_compilation(error: Exception | None) -> None:
         return
     if not isinstance(error, LogError | ObjectFileError | WorkerError):
         raise error or AssertionError("an outcome without value and error")
-
-
-def _file_key(path: Path | None) -> str:
-    return sha256(path) if path is not None else ""
 
 
 class Evaluator:

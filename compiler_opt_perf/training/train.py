@@ -225,7 +225,7 @@ class _Training:
             "compiler": sha256(self._compiler.clang),
             "profile": sha256(profile) if profile is not None else None,
             "extra_rates": list(self._problem.extra_rates),
-            "evaluator": self._evaluator_inputs(),
+            "evaluator": self._compiler.evaluator_inputs,
             "corpus": {m.name: sha256(m.bitcode) for m in self._corpus.modules},
             "config": json.loads(json.dumps(config)),
         }
@@ -244,14 +244,6 @@ class _Training:
                     "choose another folder, or remove this one"
                 )
         write_json(path, inputs)
-
-    def _evaluator_inputs(self) -> dict[str, str | None] | None:
-        if self._compiler.evaluator is None:
-            return None
-        context = self._compiler.context
-        files = {"trace": context.trace, "cpu": context.cpu}
-        hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
-        return {"name": self._compiler.evaluator, **hashes}
 
     def _measure_defaults(self) -> list[MeasuredModule]:
         folder = self._output / "default"
