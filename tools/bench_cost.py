@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +141,11 @@ class Study:
         for variant in VARIANTS:
             case = built[variant.name]
             row: dict[str, Any] = {"name": variant.name, "kind": variant.kind}
-            cost = EVALUATORS["profile-count"].cost([case.binary], context)
+            entries = _defined(case.binary, self.case.entries) if variant.by_entry else ()
+            candidate = replace(context, entries=entries)
+            cost = EVALUATORS["profile-count"].cost([case.binary], candidate)
             row["profile-count"] = cost.report["change"]
-            row["entries"] = cost.report["entries"] if variant.by_entry else {}
+            row["entries"] = cost.report["entries"]
             row["count"] = self._replayed(case.binary, context) if variant.replays else None
             # The arguments are always the default variant's: its inputs.
             row["counted"] = self._counted(case.binary, base.arguments)
@@ -192,7 +194,6 @@ class Study:
             trace=self.folder / "run.bbwindows",
             profile=self.folder / "run.pmu.json",
             base=base.binary,
-            entries=self.case.entries,
             threads=1,
         )
 
@@ -217,34 +218,45 @@ class Study:
         return total
 
 
+def _defined(binary: Path, functions: Sequence[str]) -> tuple[str, ...]:
+    """Those that are not inlined everywhere."""
+    listed = run_command([stock_tool("llvm-nm"), "--format=just-symbols", binary], timeout_s=60)
+    return tuple(name for name in functions if name in listed.stdout.splitlines())
+
+
 def tables(results: dict[str, dict[str, Any]]) -> str:
     """The results in Markdown.
 
-    Changes and errors are shares of the default variant's instructions; for functions, of a call's.
+    Changes are shares of the default variant's instructions; errors of the predicted instructions,
+    which are the default variant's and the predicted change, of those that callgrind counted.
     """
+
+    def error(base: int, change: float, counted: int) -> float:
+        return (base + change) / counted - 1
+
     rows = [
         "| program | variant | callgrind | `profile-count` | error | `count` | error |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, result in results.items():
         base = result["variants"][0]
-        rows.append(f"| {name} | {base['name']} | {base['counted']:,} | | | | |")
+        of = base["counted"]
+        rows.append(f"| {name} | {base['name']} | {of:,} | | | | |")
         for row in result["variants"][1:]:
-            true = row["counted"] / base["counted"] - 1
-            predicted = row["profile-count"] / base["counted"]
-            cells = [f"{true:+.2%}", f"{predicted:+.2%}", f"{predicted - true:+.2%}"]
-            if row["count"] is None:
-                cells += ["–", "–"]
-            else:
-                replayed = (row["count"] - base["count"]) / base["counted"]
-                cells += [f"{replayed:+.2%}", f"{replayed - true:+.2%}"]
+            cells = [f"{row['counted'] / of - 1:+.2%}"]
+            replayed = None if row["count"] is None else row["count"] - base["count"]
+            for change in (row["profile-count"], replayed):
+                if change is None:
+                    cells += ["–", "–"]
+                else:
+                    cells += [f"{change / of:+.2%}", f"{error(of, change, row['counted']):+.2%}"]
             rows.append(f"| | {row['name']} | " + " | ".join(cells) + " |")
     rows += ["", "| program | kind | largest error | median |", "|---|---|---|---|"]
     for name, result in results.items():
         base = result["variants"][0]["counted"]
         for kind in dict.fromkeys(row["kind"] for row in result["variants"][1:]):
             errors = [
-                abs(base + row["profile-count"] - row["counted"]) / base
+                abs(error(base, row["profile-count"], row["counted"]))
                 for row in result["variants"]
                 if row["kind"] == kind
             ]
@@ -264,10 +276,10 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
                 found = row["entries"][entry]
                 calls = found["calls"]
                 true = found["counted"] / calls if calls else 0.0
-                error = found["instructions"] / true - 1 if true else 0.0
+                wrong = found["instructions"] / true - 1 if true else 0.0
                 rows.append(
                     f"| {name} | `{entry}` | {calls:,.0f} | {row['name']} | {true:,.1f} "
-                    f"| {found['instructions']:,.1f} | {error:+.2%} |"
+                    f"| {found['instructions']:,.1f} | {wrong:+.2%} |"
                 )
     return "\n".join(rows) + "\n"
 
