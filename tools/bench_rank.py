@@ -77,7 +77,7 @@ _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
 # What clang says where a variant has fewer than some instruction needs.
-_TOO_FEW_REGISTERS = "ran out of registers during register allocation"
+TOO_FEW_REGISTERS = "ran out of registers during register allocation"
 _SHORTEST_PART_S = 0.001
 # What is left out of mca-pmu, one at a time.
 _PARTS = (
@@ -460,11 +460,11 @@ class Study:
                 try:
                     outcome.get()
                 except CommandError as error:
-                    if _TOO_FEW_REGISTERS not in str(error):
+                    if TOO_FEW_REGISTERS not in str(error):
                         raise
                     impossible.add(job.variant)
         for variant in impossible:
-            logging.warning("%s: %s is left out: %s", self.name, variant.name, _TOO_FEW_REGISTERS)
+            logging.warning("%s: %s is left out: %s", self.name, variant.name, TOO_FEW_REGISTERS)
         computed = {}
         for variant in VARIANTS:
             if variant in impossible:
