@@ -256,8 +256,10 @@ def test_interrupted_run_leaves_nothing(
     output, scratch = tmp_path / "output", tmp_path / "scratch"
     output.mkdir()
     scratch.mkdir()
+    # Whoever runs the tests may have SIGINT ignored, and this would be inherited.
     code = (
-        "import sys; from pathlib import Path; from compiler_opt_perf.pmu.collect import collect; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from pathlib import Path; from compiler_opt_perf.pmu.collect import collect; "
         "collect(Path(sys.argv[1]), ['hang'], Path(sys.argv[2]))"
     )
     process = subprocess.Popen(
