@@ -5,8 +5,9 @@
 
 Real programs, each compiled in several variants: other register allocation, other inlining, other
 code generation. One run of the default variant is profiled and traced; `profile-count` and `count`
-predict from that what each variant retires, and callgrind counts it, of the program's own object,
-in all and within calls of some functions. What was counted is kept in the output folder and not
+predict from that what each variant retires, and callgrind counts it, of the program's own object.
+The same within calls of some functions, from profiles of these calls alone, and by way of
+comparison from that of the whole run. What was counted is kept in the output folder and not
 counted again. Writes OUTPUT/PROGRAM.json and prints tables.
 """
 
@@ -29,7 +30,7 @@ from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.pmu.callgrind import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
@@ -63,6 +64,8 @@ class Variant:
     by_entry: bool = False
 
 
+# Of whose calls instructions are told, each in a run of its own.
+_BY_ENTRY = ("basic", "8 registers")
 _EVICTIONS = ("basic", "spill for size", "no region splitting", "10 registers", "8 registers")
 DEFAULT = Variant("default", by_entry=True)
 VARIANTS: tuple[Variant, ...] = (
@@ -72,7 +75,7 @@ VARIANTS: tuple[Variant, ...] = (
             variant.name,
             "eviction",
             tuple(for_clang(variant.options)),
-            by_entry=variant.name == "8 registers",
+            by_entry=variant.name in _BY_ENTRY,
         )
         for variant in bench_rank.VARIANTS
         if variant.name in _EVICTIONS
@@ -95,8 +98,7 @@ class Case:
 
     Attributes:
       build: compiles it with given flags into a given folder.
-      entries: functions of whose calls the instructions are told; none that calls itself, for
-        callgrind stops counting at the inner call.
+      entries: functions of whose calls the instructions are told.
     """
 
     build: Callable[[Path, Sequence[str]], bench_trace.Case]
@@ -120,7 +122,7 @@ CASES: dict[str, Case] = {
     ),
     "lua": Case(bench_trace.interpreter, ("luaH_resize", "str_gsub", "sort")),
     "sqlite": Case(bench_trace.database, ("sqlite3BtreeInsert", "sqlite3BtreeTableMoveto")),
-    "tcc": Case(compiler, ("gen_opic", "save_reg_upstack")),
+    "tcc": Case(compiler, ("next_nomacro", "gen_op", "gen_opic", "save_reg_upstack")),
 }
 
 
@@ -152,11 +154,15 @@ class Study:
             candidate = replace(context, entries=entries)
             cost = EVALUATORS["profile-count"].cost([case.binary], candidate)
             row["profile-count"] = cost.report["change"]
-            row["entries"] = cost.report["entries"]
+            row["entries"] = {entry: {"whole": cost.report["entries"][entry]} for entry in entries}
             row["count"] = self._replayed(case.binary, context) if variant.replays else None
             # The arguments are always the default variant's: its inputs.
-            row["counted"] = self._counted(case.binary, base.arguments)
+            row["counted"] = self._counted(case.binary, base.arguments)["instructions"]
             for entry, found in row["entries"].items():
+                profile = self.folder / f"{entry}.pmu.json"
+                inside = replace(context, profile=profile)
+                of_calls = EVALUATORS["profile-count"].cost([case.binary], inside)
+                found["within"] = of_calls.report["entries"][entry]
                 found["counted"] = self._counted(case.binary, base.arguments, entry)
             variants.append(row)
             logging.info("%s: %s: %s", self.name, variant.name, row)
@@ -190,9 +196,13 @@ class Study:
     def _recorded(self, base: bench_trace.Case) -> Context:
         """The profile and the trace of the default variant's run."""
         stamp = self.folder / "recorded.json"
-        recorded = {"binary": sha256(base.binary), "arguments": base.arguments}
+        recorded: dict[str, Any] = {"binary": sha256(base.binary), "arguments": base.arguments}
+        recorded["entries"] = list(self.case.entries)
         if not (stamp.is_file() and json.loads(stamp.read_text()) == recorded):
             collect(base.binary, base.arguments, self.folder / "run.pmu.json")
+            for entry in self.case.entries:
+                profile = self.folder / f"{entry}.pmu.json"
+                collect(base.binary, base.arguments, profile, within=entry)
             trace = record(base.binary, base.arguments, self.folder / "run.bbtrace")
             write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
             write_json(stamp, recorded)
@@ -204,25 +214,33 @@ class Study:
             threads=1,
         )
 
-    def _counted(self, binary: Path, arguments: Sequence[str], entry: str = "") -> int:
-        """Instructions of the program's object, by callgrind; within calls of `entry` if given."""
+    def _counted(self, binary: Path, arguments: Sequence[str], entry: str = "") -> dict[str, float]:
+        """Instructions of the program's object, by callgrind.
+
+        Within calls of `entry` if given; then their number, and the instructions of one.
+        """
         key = hashlib.sha256(repr((sha256(binary), arguments, entry)).encode()).hexdigest()
         stamp = self.folder / "counts" / f"{key[:16]}.json"
         if stamp.is_file():
-            return int(json.loads(stamp.read_text()))
+            return dict(json.loads(stamp.read_text()))
         # The same path for all variants: what a program does may depend on it.
         copy = self.folder / "copy" / self.name
         copy.parent.mkdir(exist_ok=True)
         hide_debug_info(binary, copy)
-        dump = self.folder / "callgrind.out"
+        path = self.folder / "callgrind.out"
         argv: list[str | Path] = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--vgdb=no"]
-        argv += ["--skip-plt=no", f"--callgrind-out-file={dump}"]
+        argv += ["--skip-plt=no", f"--callgrind-out-file={path}"]
         if entry:
             argv += ["--collect-atstart=no", f"--toggle-collect={entry}"]
         run_command([*argv, copy, *arguments], timeout_s=_TIMEOUT_S)
-        total = read_dump(dump, copy).totals()[0]
-        write_json(stamp, total)
-        return total
+        dump = read_dump(path, copy)
+        found: dict[str, float] = {"instructions": dump.totals()[0]}
+        if entry:
+            addresses = function_entries(binary, entry)
+            calls = sum(n for (_, callee), n in dump.calls.items() if callee in addresses)
+            found |= {"calls": calls, "instructions": dump.totals()[0] / calls if calls else 0.0}
+        write_json(stamp, found)
+        return found
 
 
 def _defined(binary: Path, functions: Sequence[str]) -> tuple[str, ...]:
@@ -235,8 +253,7 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     """The results in Markdown.
 
     Changes are shares of the default variant's instructions; errors of the predicted instructions,
-    which are the default variant's and the predicted change, of those that callgrind counted. Of
-    calls, changes are against the default variant's calls, both times.
+    which are the default variant's and the predicted change, of those that callgrind counted.
     """
 
     def error(base: int, change: float, counted: int) -> float:
@@ -273,28 +290,24 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
             )
     rows += [
         "",
-        "| program | function | calls | variant | callgrind, a call | error | change | predicted |",
+        "| program | function | calls | variant | callgrind | predicted | error | whole run |",
         "|---" * 8 + "|",
     ]
     for name, result in results.items():
         for entry in result["variants"][0]["entries"]:
-            first = (0.0, 0.0)
+            default = result["variants"][0]["entries"][entry]
             for row in result["variants"]:
                 found = row["entries"].get(entry)
-                if found is None or not found["calls"]:
+                if found is None or not found["counted"]["calls"]:
                     continue
-                both = (found["counted"] / found["calls"], found["instructions"])
-                cells = [name, f"`{entry}`", f"{found['calls']:,.0f}", row["name"]]
-                cells += [f"{both[0]:,.1f}", f"{both[1] / both[0] - 1:+.2%}"]
-                if row["name"] == DEFAULT.name:
-                    first = both
-                    cells += ["", ""]
-                elif not all(first):
-                    cells += ["–", "–"]
-                else:
-                    cells += [
-                        f"{now / then - 1:+.2%}" for now, then in zip(both, first, strict=True)
-                    ]
+                each = {way: found[way]["instructions"] for way in ("counted", "within", "whole")}
+                calls = found["counted"]["calls"]
+                cells = [name, f"`{entry}`", f"{calls:,}", row["name"]]
+                for way in ("counted", "within"):
+                    change = each[way] / default[way]["instructions"] - 1
+                    cells.append(f"{each[way]:,.1f}" if found is default else f"{change:+.2%}")
+                for way in ("within", "whole"):
+                    cells.append(f"{each[way] / each['counted'] - 1:+.2%}")
                 rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 

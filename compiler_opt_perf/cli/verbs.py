@@ -141,6 +141,13 @@ def _define_collect(values: flags.FlagValues) -> None:
         flags.DEFINE_string(
             name, None, f"simulated {what} cache as SIZE,WAYS,LINE in bytes", flag_values=values
         )
+    flags.DEFINE_string(
+        "within",
+        None,
+        "count only what calls of this function execute, with all that it calls: the profile of a "
+        "request handler; for the simulator alone",
+        flag_values=values,
+    )
     flags.DEFINE_float("timeout", None, "limit of the run, seconds", flag_values=values)
 
 
@@ -157,6 +164,8 @@ def _collect(values: Any, arguments: list[str]) -> None:
     recording = _path(values, "recording")
     if recording is not None:
         _no_arguments(arguments)
+        if values.within is not None:
+            raise UsageError("--within is for runs; a recording tells no function's calls apart")
         print(summarize(import_recording(recording, binary, output)), end="")
         return
     texts = {"i1": values.I1, "d1": values.D1, "ll": values.LL}
@@ -169,6 +178,7 @@ def _collect(values: Any, arguments: list[str]) -> None:
         program=_path(values, "run"),
         backend=values.backend,
         geometry=dataclasses.replace(geometry, **caches),
+        within=values.within,
         stdin=_path(values, "stdin"),
         timeout_s=values.timeout,
     )
@@ -180,7 +190,7 @@ def _collect_trace(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.traces.qemu import record
     from compiler_opt_perf.traces.statistics import Statistics
 
-    for name in ("backend", "cpu", "I1", "D1", "LL"):
+    for name in ("backend", "cpu", "I1", "D1", "LL", "within"):
         if values[name].present:
             raise UsageError(f"--{name} is for PMU profiles; a block trace has no use for it")
     binary, output = _required_path(values, "binary"), _required_path(values, "output")

@@ -257,7 +257,9 @@ class ProfileCount:
 
     The report has `measured`, the instructions of the profiled run, `change`, what the candidate
     retires more, and for each of the context's entries `calls` and `instructions` of a call, and
-    `base_instructions`, those in the profiled binary.
+    `base_instructions`, those in the profiled binary. If the profile is of the calls of one
+    function alone, so is all of this, and the function is among the entries; of its calls there are
+    no others, so that what is measured and the change tell what they take.
     """
 
     name: str = "profile-count"
@@ -294,6 +296,13 @@ class ProfileCount:
             }
             for name, handler in candidate.handlers.items()
         }
+        if program.within:
+            calls = float(program.entries[program.within])
+            entries[program.within] = {
+                "calls": calls,
+                "instructions": total / calls,
+                "base_instructions": program.measured / calls,
+            }
         report = {"measured": program.measured, "change": change, "entries": entries}
         return Cost(total, parts, report)
 

@@ -4,7 +4,7 @@
 import bisect
 import re
 import subprocess
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -56,6 +56,8 @@ class Call(NamedTuple):
 class FunctionCode:
     """The machine code of a function; of several of one name, or of parts of one, together.
 
+    Of several that are alike it is that of one.
+
     Attributes:
       entries: numbers of the blocks where calls enter.
       sizes: [B] instructions in each block.
@@ -93,16 +95,15 @@ class _Function:
         self.starts: list[int] = []
 
     def add_blocks(self, binary: Path, part: MappedFunction) -> Iterator[_Place]:
-        """Adds the blocks of a part of it; returns where they lie."""
+        """Adds its blocks; returns where they lie."""
         if part.successors is None:
             raise TraceError(
                 f"{binary}: its address map does not say which blocks follow each other; "
                 f"compile it with {ANALYSIS_FLAGS}"
             )
-        first = len(self.starts)
-        numbers = {block_id: first + index for index, (_, _, block_id) in enumerate(part.blocks)}
+        numbers = {block_id: number for number, (_, _, block_id) in enumerate(part.blocks)}
         if part.blocks:
-            self.code.entries.append(first)
+            self.code.entries.append(0)
         self.starts += [address for address, _, _ in part.blocks]
         self.code.sizes += [0] * len(part.blocks)
         for ways in part.successors:
@@ -175,13 +176,15 @@ class ObjectCode:
 
     Attributes:
       functions: by linkage name, without the suffixes of LLVM's copies and parts.
+      names: of all functions of the program, read or not.
     """
 
     functions: Mapping[str, FunctionCode]
+    names: frozenset[str]
 
     @classmethod
-    def read(cls, binary: Path, wanted: Container[str]) -> Self:
-        """Reads those functions of a linked program whose names are `wanted`.
+    def read(cls, binary: Path, wanted: Callable[[str], bool]) -> Self:
+        """Reads those functions of a linked program whose names are wanted.
 
         Raises:
           TraceError: it cannot be read, or has no address map with the blocks' successors.
@@ -190,12 +193,14 @@ class ObjectCode:
         mapped = read_address_map(binary)
         require_debug_info(binary)
         entries = {function.entry: canonical_name(function.name) for function in mapped}
-        functions: dict[str, _Function] = {}
+        functions: dict[str, list[_Function]] = {}
         places: list[_Place] = []
         for part in mapped:
             name = canonical_name(part.name)
-            if name in wanted:
-                places += functions.setdefault(name, _Function()).add_blocks(binary, part)
+            if wanted(name):
+                function = _Function()
+                functions.setdefault(name, []).append(function)
+                places += function.add_blocks(binary, part)
         if not places:
             raise PmuError(
                 f"{binary}: has none of the functions that the profile has; is it the profiled "
@@ -209,7 +214,31 @@ class ObjectCode:
         locations = symbolize(binary, addresses).locations
         for place, block in zip(places, lines, strict=True):
             place.function.add_instructions(place.block, block, locations, entries)
-        return cls({name: function.code for name, function in functions.items()})
+        found = {name: _joined([one.code for one in each]) for name, each in functions.items()}
+        return cls(found, frozenset(entries.values()))
+
+
+def _joined(parts: Sequence[FunctionCode]) -> FunctionCode:
+    """Functions of one name together; one of those that are alike stands for all.
+
+    A static function of a header is compiled in each file that includes it, and a profile does not
+    tell the copies apart.
+    """
+    distinct: list[FunctionCode] = []
+    for part in parts:
+        if part not in distinct:
+            distinct.append(part)
+    if len(distinct) == 1:
+        return distinct[0]
+    joined = FunctionCode()
+    for part in distinct:
+        first = len(joined.sizes)
+        joined.entries += [first + block for block in part.entries]
+        joined.sizes += part.sizes
+        joined.successors += [[first + block for block in ways] for ways in part.successors]
+        joined.instructions += [one._replace(block=first + one.block) for one in part.instructions]
+        joined.calls += [call._replace(block=first + call.block) for call in part.calls]
+    return joined
 
 
 def _lines(binary: Path, places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str, int]]:

@@ -50,7 +50,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FunctionCode]:
     binary = folder / "program"
     run_command([stock_tool("clang"), *flags, folder / "program.c", "-o", binary])
     wanted = {"leaf", "tail", "maybe", "compare", "choose", "call"}
-    found = dict(ObjectCode.read(binary, wanted).functions)
+    found = dict(ObjectCode.read(binary, wanted.__contains__).functions)
     assert found.keys() == wanted
     return found
 
@@ -91,13 +91,42 @@ def test_instructions_have_locations(code: dict[str, FunctionCode]) -> None:
         assert located and all(location.function == name for location in located)
 
 
+def test_copies_of_a_function_in_several_files_are_one(tmp_path: Path) -> None:
+    """Those that are alike; of a name that two files use for two functions, both are there."""
+    (tmp_path / "shared.h").write_text(
+        "__attribute__((noinline)) static int step(int x) {\n"
+        '  __asm__ volatile("" : "+r"(x));\n  return x > 2 ? x / 3 : x;\n}\n'
+    )
+    for name, own in (("first", "x + 1"), ("second", "x > 7 ? x * 5 : 2")):
+        (tmp_path / f"{name}.c").write_text(
+            f'#include "shared.h"\n__attribute__((noinline)) static int own(int x) {{\n'
+            f'  __asm__ volatile("" : "+r"(x));\n  return {own};\n}}\n'
+            f"int {name}(int x) {{ return step(x) + own(x); }}\n"
+        )
+    (tmp_path / "main.c").write_text(
+        "int first(int), second(int);\nint main(int n, char **a) { return first(n) + second(n); }\n"
+    )
+    flags = ["-O1", *shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS)]
+    sources = [tmp_path / f"{name}.c" for name in ("first", "second", "main")]
+    run_command([stock_tool("clang"), *flags, *sources, "-o", tmp_path / "program"])
+    code = ObjectCode.read(tmp_path / "program", {"step", "own", "first"}.__contains__)
+    assert {"step", "own", "first", "second", "main"} <= code.names
+    functions = code.functions
+    assert functions.keys() == {"step", "own", "first"}
+    assert functions["step"].entries == [0]
+    assert len(functions["own"].entries) == 2
+    assert sum(functions["own"].sizes) == len(functions["own"].instructions)
+    for entry in functions["own"].entries:
+        assert any(one.block == entry for one in functions["own"].instructions)
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     source, binary = tmp_path / "program.c", tmp_path / "program"
     source.write_text(SOURCE)
     run_command([stock_tool("clang"), "-g", "-fbasic-block-address-map", source, "-o", binary])
     with pytest.raises(TraceError, match="does not say which blocks follow.*pgo-analysis-map"):
-        ObjectCode.read(binary, {"leaf"})
+        ObjectCode.read(binary, "leaf".__eq__)
     with pytest.raises(PmuError, match="has none of the functions"):
-        ObjectCode.read(binary, {"other"})
+        ObjectCode.read(binary, "other".__eq__)
     with pytest.raises(TraceError, match="cannot be read"):
-        ObjectCode.read(tmp_path / "none", {"leaf"})
+        ObjectCode.read(tmp_path / "none", "leaf".__eq__)

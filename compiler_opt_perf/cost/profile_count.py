@@ -105,6 +105,8 @@ class ProfiledProgram:
 
     Attributes:
       measured: instructions that the run retired in the program.
+      within: the function of whose calls the profile is; empty when it is of whole runs.
+      entries: calls of each function.
     """
 
     def __init__(self, profile: Profile, binary: Path):
@@ -127,16 +129,19 @@ class ProfiledProgram:
                 f"{profile.manifest.path}: has no event executions; collect the profile again"
             )
         self._profile = profile
-        self._names = {*profile.functions, *profile.samples.functions}
         self.entries = profile.samples.entries
+        self.within = profile.manifest.collector.within
         self.measured = profile.manifest.event("executions").total
         #: Counts and calls of each instance, by the profile.
         self.samples: dict[Instance, FunctionSamples] = {}
         for name, samples in profile.samples.functions.items():
             self.samples.update(_instances((name, ()), samples))
+        names = {*profile.functions, *profile.samples.functions}
+        names.update(site.callee for _, sites in self.samples for site in sites)
         #: The executed and unexecuted instructions of each instance, by line.
         self.copies: dict[Instance, dict[Line, _Copies]] = {}
-        self.code = ObjectCode.read(binary, self._names)
+        self.code = ObjectCode.read(binary, names.__contains__)
+        self._names = names
         for name, code in self.code.functions.items():
             if name not in profile.samples.functions:
                 continue
@@ -159,8 +164,15 @@ class ProfiledProgram:
         }
 
     def read(self, binary: Path) -> ObjectCode:
-        """Those functions of a candidate that the profile knows. Raises as ObjectCode.read."""
-        return ObjectCode.read(binary, self._names)
+        """Those functions of a candidate that may run.
+
+        They are those that the profile knows, and those that the profiled binary had no code of: of
+        a small function that is inlined everywhere nothing may be left that has its line.
+
+        Raises as ObjectCode.read.
+        """
+        unexecuted = self.code.names - self._names
+        return ObjectCode.read(binary, lambda name: name not in unexecuted)
 
     def is_active(self, instance: Instance) -> bool:
         """Whether one of the instance's instructions ran."""
@@ -213,10 +225,11 @@ class ProfiledProgram:
           handlers: names of functions of which calls shall be told.
 
         Raises:
-          PmuError: a handler is not among the functions of the code.
+          PmuError: a handler, or the function that the profile is of, is not among the functions
+            of the code.
           FitError: the solver failed.
         """
-        for handler in handlers:
+        for handler in (*handlers, *([self.within] if self.within else [])):
             if handler not in code.functions:
                 raise PmuError(
                     f"entry {handler}: not a function of the candidate that the profile knows; "
@@ -311,6 +324,7 @@ class _Placement:
         self._transfer = coo_array((0, 0))
         self._solution = np.zeros(0)
         self.shares = self._solve()
+        self._known = {function for function, _ in self.shares}
         self.indirect = self._indirect_calls()
 
     def _solve(self) -> dict[Instance, list[tuple[Instance, float]]]:
@@ -398,8 +412,14 @@ class _Placement:
                             found[callee][here[0]] += share * calls
         return found
 
-    def observations(self, code: FunctionCode) -> list[Observation]:
-        """What the lines of a function of the candidate lead to expect of its blocks."""
+    def observations(self, name: str) -> list[Observation]:
+        """What the lines of a function of the candidate lead to expect of its blocks.
+
+        Of a function that nothing is known of only its callers tell how often it runs.
+        """
+        code = self._code.functions[name]
+        if name not in self._known:
+            return []
         found: list[Observation] = []
         for instance, line, instructions in _by_line(code):
             found += self._of_line(self.shares.get(instance, []), line, instructions)
@@ -602,7 +622,7 @@ def _fit_functions(code: ObjectCode, placement: _Placement) -> dict[str, Fitted]
             if name in given and _settled(given[name], entered):
                 continue
             given[name] = entered
-            known = observations.setdefault(name, placement.observations(function))
+            known = observations.setdefault(name, placement.observations(name))
             if entered or any(one.low for one in known):
                 fitted[name] = fit(function, known, entered)
             else:

@@ -2,17 +2,19 @@
 """Predicted instructions of real programs against those that callgrind counts."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError, describe
 from compiler_opt_perf.cost.profile_count import OTHER_CODE
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dumps, simulate
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump, read_dumps, simulate
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.traces.errors import TraceError
@@ -22,6 +24,7 @@ SOURCE = Path(__file__).parent / "testdata" / "requests.c"
 ARGUMENTS = ["4000"]
 HANDLERS = ("get", "put", "scan")
 EVALUATOR = EVALUATORS["profile-count"]
+Build = Callable[..., Path]
 # The same blocks, with other registers; and how near the change must come, in the whole.
 EVICTION = {
     "basic": "-mllvm -regalloc=basic",
@@ -97,6 +100,117 @@ def test_handlers_have_their_callees_instructions(
         assert total == pytest.approx(int(line.split()[1]), rel=0.03), handler
     text = describe(EVALUATOR, cost, top=1)
     assert "\nchange: +" in text and "\nentry scan: " in text
+
+
+# Two requests that call one function, for little work and for much; one recursive. A helper of a
+# header is compiled in both files, and nothing of `after` has a line of its own once it is inlined.
+HELPERS = """
+static inline const unsigned char *after(const unsigned char *at) { return at + 1; }
+__attribute__((noinline)) static unsigned weigh(const unsigned char *at, unsigned n) {
+  unsigned sum = 0;
+  for (unsigned i = 0; i < n; ++i) {
+    unsigned turn = *after(at + i);
+    if (turn & 1)
+      sum += sum >> 3;
+    sum = sum * 33 + turn;
+  }
+  return sum;
+}
+unsigned few(const unsigned char *at), many(const unsigned char *at, unsigned depth);
+"""
+FEW = """
+#include "helpers.h"
+__attribute__((noinline)) unsigned few(const unsigned char *at) {
+  return weigh(at, 4) + *after(at + 8);
+}
+"""
+MANY = """
+#include "helpers.h"
+__attribute__((noinline)) unsigned many(const unsigned char *at, unsigned depth) {
+  unsigned sum = weigh(at, 500);
+  if (depth)
+    sum += many(after(at), depth - 1) * 7;
+  return sum + few(at);
+}
+int main(void) {
+  unsigned char data[2048];
+  unsigned sum = 1;
+  for (unsigned i = 0; i < sizeof data; ++i)
+    data[i] = (sum = sum * 1103515245u + 12345u) >> 24;
+  for (unsigned i = 0; i < 1000; ++i)
+    sum += few(data + i);
+  for (unsigned i = 0; i < 20; ++i)
+    sum += many(data + i, i % 5);
+  return sum == 42;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Builds that program with given options."""
+
+    def build(options: str = "") -> Path:
+        folder = tmp_path_factory.mktemp("requests")
+        for name, text in (("helpers.h", HELPERS), ("few.c", FEW), ("many.c", MANY)):
+            (folder / name).write_text(text)
+        words = ["-O2", *shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS), *REPLAY_FLAGS]
+        words += [*shlex.split(options), "-fuse-ld=lld", "-Wl,--build-id"]
+        sources = [folder / "few.c", folder / "many.c"]
+        run_command([stock_tool("clang"), *words, *sources, "-o", folder / "requests"])
+        return folder / "requests"
+
+    return build
+
+
+def _dump(binary: Path, folder: Path, within: str | None) -> Dump:
+    """The program's own instructions, by callgrind."""
+    copy = folder / "copy"
+    hide_debug_info(binary, copy)
+    for old in folder.glob("callgrind.out.*"):
+        old.unlink()
+    return read_dumps(simulate(copy, [], folder, CacheGeometry(), within=within), copy)
+
+
+@pytest.mark.parametrize("function", ["few", "many"])
+def test_a_profile_of_its_calls_tells_what_a_function_takes(
+    function: str, requests: Build, tmp_path: Path
+) -> None:
+    base = requests()
+    collect(base, [], tmp_path / "run.pmu.json", within=function)
+    context = Context(profile=tmp_path / "run.pmu.json", base=base)
+    for options, bound in ((EVICTION["few"], 0.005), (INLINING["none"], 0.03)):
+        candidate = requests(options)
+        dump = _dump(candidate, tmp_path, function)
+        cost = EVALUATOR.cost([candidate], context)
+        assert cost.total == pytest.approx(dump.totals()[0], rel=bound), options
+        entry = cost.report["entries"][function]
+        # `many` calls itself, twice a request on average, and `few`.
+        (address,) = function_entries(candidate, function)
+        entered = sum(n for (_, callee), n in dump.calls.items() if callee == address)
+        assert entry["calls"] == entered == {"few": 1060, "many": 60}[function]
+        assert entry["calls"] * entry["instructions"] == pytest.approx(cost.total)
+
+
+def test_functions_that_left_nothing_in_the_profiled_binary(
+    requests: Build, tmp_path: Path
+) -> None:
+    """They are in the candidate, and run as often as they are called; so do copies in two files."""
+    base, candidate = requests(), requests(INLINING["none"])
+    collect(base, [], tmp_path / "run.pmu.json")
+    cost = EVALUATOR.cost([candidate], Context(profile=tmp_path / "run.pmu.json", base=base))
+    dump = _dump(candidate, tmp_path, None)
+    for name in ("after", "weigh"):
+        with candidate.open("rb") as stream:
+            table = ELFFile(stream).get_section_by_name(".symtab")
+            symbols = [(one["st_value"], one["st_size"]) for one in table.get_symbol_by_name(name)]
+        assert len(symbols) == 2
+        ran = sum(
+            counts[0]
+            for address, counts in dump.counts.items()
+            if any(start <= address < start + size for start, size in symbols)
+        )
+        assert cost.parts[name] == pytest.approx(ran, rel=0.03), name
 
 
 def test_the_same_inputs_give_the_same_result(context: Context, tmp_path: Path) -> None:

@@ -82,6 +82,24 @@ def has_flow_sensitive_discriminators(binary: Path) -> bool:
         )
 
 
+def function_entries(binary: Path, function: str) -> list[int]:
+    """Link-time addresses of the functions of that linkage name; static ones may share one.
+
+    Raises:
+      PmuError: no such file, not an ELF file, or one without such a function.
+    """
+    with _elf(binary) as elf:
+        table = elf.get_section_by_name(".symtab")
+        found = table.get_symbol_by_name(function) if table is not None else None
+        entries = [one["st_value"] for one in found or () if one["st_info"]["type"] == "STT_FUNC"]
+    if not entries:
+        raise PmuError(
+            f"{binary}: has no function {function}; check its linkage name (nm), or declare it "
+            "noinline if it is inlined everywhere"
+        )
+    return entries
+
+
 def require_split_debug_info(binary: Path) -> None:
     """Checks that the files of split debug info (-gsplit-dwarf) are where the binary says.
 

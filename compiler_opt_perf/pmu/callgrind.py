@@ -5,7 +5,7 @@ import shlex
 import shutil
 import signal
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -102,7 +102,7 @@ class CacheGeometry:
         return {"I1": str(self.i1), "D1": str(self.d1), "LL": str(self.ll)}
 
 
-def options(geometry: CacheGeometry) -> tuple[str, ...]:
+def options(geometry: CacheGeometry, within: str | None = None) -> tuple[str, ...]:
     """The options of valgrind that decide what is counted, without file names."""
     return (
         "--tool=callgrind",
@@ -120,7 +120,15 @@ def options(geometry: CacheGeometry) -> tuple[str, ...]:
         "--skip-plt=no",
         # No debugger will attach; its pipes would be left behind by a killed run.
         "--vgdb=no",
+        *_only(within),
     )
+
+
+def _only(function: str | None) -> tuple[str, ...]:
+    """Counts only while the outermost call of a function is under way."""
+    if function is None:
+        return ()
+    return ("--demangle=no", "--collect-atstart=no", f"--toggle-collect={function}")
 
 
 def version() -> str:
@@ -140,6 +148,7 @@ def simulate(
     directory: Path,
     geometry: CacheGeometry,
     *,
+    within: str | None = None,
     stdin: Path | None = None,
     stdout: Path | None = None,
     cwd: Path | None = None,
@@ -157,6 +166,8 @@ def simulate(
       arguments: of the program.
       directory: where dump, valgrind's messages and the program's diagnostics are written.
       geometry: caches to simulate.
+      within: count only what calls of this function execute; its linkage name. Caches and branch
+        predictor see the rest, too.
       stdin: the program's standard input; empty when None.
       stdout: where its standard output goes; discarded when None.
       cwd: the working directory it runs in.
@@ -175,7 +186,7 @@ def simulate(
     command = [str(program.resolve()), *arguments]
     argv = [
         "valgrind",
-        *options(geometry),
+        *options(geometry, within),
         f"--callgrind-out-file={directory}/callgrind.out.%p",
         f"--log-file={messages}",
         *command,
@@ -271,6 +282,39 @@ class Dump:
             self.calls[edge] = self.calls.get(edge, 0) + count
         for name, cost in other.objects.items():
             self.objects[name] = self.objects.get(name, 0) + cost
+
+    def limit_calls(self, entries: Container[int]) -> None:
+        """Leaves out calls that were made while nothing was counted; callgrind counts them, too.
+
+        A call instruction calls at most as often as it ran. Of calls out of other objects, which
+        have no instruction here, at most those are kept that the callee's executions ask for.
+
+        Args:
+          entries: addresses of the function to whose calls counting was limited; all calls of it
+            were counted.
+        """
+
+        def ran(address: int) -> int:
+            counts = self.counts.get(address)
+            return counts[0] if counts else 0
+
+        made: defaultdict[int, int] = defaultdict(int)
+        for (caller, callee), count in self.calls.items():
+            if caller is not None and callee not in entries:
+                made[caller] += count
+        limited: dict[tuple[int | None, int], int] = {}
+        known: defaultdict[int, int] = defaultdict(int)
+        for (caller, callee), count in self.calls.items():
+            if caller is not None and callee not in entries:
+                # Of an indirect call with several callees it is not known which were called when.
+                count = count * min(ran(caller), made[caller]) // made[caller]
+                known[callee] += count
+            limited[caller, callee] = count
+        for caller, callee in limited:
+            if caller is None and callee not in entries:
+                rest = max(ran(callee) - known[callee], 0)
+                limited[caller, callee] = min(limited[caller, callee], rest)
+        self.calls = {edge: count for edge, count in limited.items() if count}
 
     def totals(self) -> list[int]:
         """For each column, the counts of the program itself."""

@@ -18,6 +18,7 @@ from compiler_opt_perf.pmu import callgrind, perf_record
 from compiler_opt_perf.pmu.binary import (
     PROFILING_FLAGS,
     build_id,
+    function_entries,
     hide_debug_info,
     require_debug_info,
     require_split_debug_info,
@@ -50,6 +51,7 @@ def collect(
     program: Path | None = None,
     backend: Backend = "callgrind",
     geometry: CacheGeometry | None = None,
+    within: str | None = None,
     stdin: Path | None = None,
     stdout: Path | None = None,
     cwd: Path | None = None,
@@ -71,6 +73,8 @@ def collect(
       backend: "perf" counts in hardware, "callgrind" simulates; "auto" is perf if the machine has
         the events that matter, else callgrind.
       geometry: caches to simulate; CacheGeometry() when None.
+      within: count only what calls of this function of the binary execute; its linkage name. For
+        the simulator alone.
       stdin: the program's standard input; empty when None.
       stdout: where its standard output goes; discarded when None.
       cwd: the working directory it runs in.
@@ -87,7 +91,12 @@ def collect(
     program = program or binary
     if not os.access(program, os.X_OK):
         raise PmuError(f"{program}: cannot be executed; make it executable (chmod +x)")
-    recipe = _choose(backend)
+    if within is not None:
+        entries = function_entries(binary, within)
+        recipe = None
+        _require_simulator(backend)
+    else:
+        entries, recipe = [], _choose(backend)
     with _scratch() as directory:
         if recipe is None:
             geometry = geometry or CacheGeometry()
@@ -95,8 +104,9 @@ def collect(
                 backend="callgrind",
                 tool=callgrind.version(),
                 command=(program.name, *arguments),
-                options=callgrind.options(geometry),
+                options=callgrind.options(geometry, within),
                 cache_geometry=geometry.as_dict(),
+                within=within or "",
             )
             # Programs look at the name that they are called by.
             copies = directory / "program"
@@ -118,6 +128,7 @@ def collect(
                 arguments,
                 directory,
                 geometry,
+                within=within,
                 stdin=stdin,
                 stdout=stdout,
                 cwd=cwd,
@@ -128,6 +139,8 @@ def collect(
             size = sum(path.stat().st_size for path in dumps)
             with _stage(f"reading {size / 1e6:.1f} MB of counts"):
                 dump = callgrind.read_dumps(dumps, copy)
+            if within is not None:
+                dump.limit_calls(entries)
             _log_other_code(binary, dump)
             counts = callgrind.event_counts(dump)
         else:
@@ -191,6 +204,14 @@ def _require_fit(binary: Path, output_manifest: Path) -> Program:
     return program
 
 
+def _require_simulator(backend: Backend) -> None:
+    """Checks the back-end of counts within one function. Raises PmuError when it is perf."""
+    if backend == "perf":
+        raise PmuError("perf cannot count the calls of one function alone; use --backend=callgrind")
+    if backend == "auto":
+        logging.info("back-end callgrind, for perf cannot count the calls of one function alone")
+
+
 def _choose(backend: Backend) -> perf_record.Recipe | None:
     """What perf shall record; None for the simulator. Raises PmuError when there is no perf."""
     if backend == "callgrind":
@@ -250,6 +271,11 @@ def _finish(
     directory: Path,
 ) -> Manifest:
     """From counts at instructions to the profile."""
+    if not counts.at and collector.within:
+        raise PmuError(
+            f"{binary}: {collector.within} was not called in this run; choose arguments with which "
+            "it is"
+        )
     if not counts.at:
         raise PmuError(
             f"{binary}: none of its instructions was seen to run; is it what was run? (A program "

@@ -27,6 +27,7 @@ from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.report import show as show_profile
+from compiler_opt_perf.pmu.report import summarize
 from compiler_opt_perf.pmu.sample_profile import SampleProfile
 
 Show = Callable[[Path], dict[str, Any]]
@@ -173,6 +174,57 @@ def test_totals_are_those_of_the_files(profile: Manifest, show: Show) -> None:
         event = profile.event(name)
         assert event.located / event.total > 0.95
     assert profile.event("instructions").outside > 1_000_000  # The C library's qsort.
+
+
+# The calls of one function
+
+
+def test_within_a_function_its_calls_alone_are_counted(
+    workload: Path, geometry: CacheGeometry, profile: Manifest, show: Show, tmp_path: Path
+) -> None:
+    """Of `seldom`, which another function calls, too, the calls in `choose` count."""
+    path = tmp_path / "choose.pmu.json"
+    manifest = collect(workload, ["measure"], path, geometry=geometry, within="choose")
+    assert Manifest.load(path) == manifest and manifest.collector.within == "choose"
+    shown = show(manifest.file(manifest.event("executions")))
+    whole = show(profile.file(profile.event("executions")))
+    assert {name: record["head"] for name, record in shown.items() if record["total"]} == {
+        "choose": 1,
+        "often": 4500,
+        "seldom": 500,
+    }
+    assert whole["seldom"]["head"] == 700
+    assert shown["choose"]["body"] == whole["choose"]["body"]
+    assert shown["often"] == whole["often"]
+    # Libraries count as far as it calls them.
+    assert manifest.event("executions").outside < 0.01 * manifest.event("executions").total
+    assert "calls of choose only" in summarize(manifest)
+
+
+def test_within_a_function_threads_and_callbacks_are_counted(
+    workload: Path, show: Show, tmp_path: Path
+) -> None:
+    """Counting begins in each thread that calls the function."""
+    manifest = collect(workload, ["threads"], tmp_path / "outer.pmu.json", within="outer")
+    outer = show(manifest.file(manifest.event("stores")))["outer"]
+    assert (outer["total"], manifest.event("stores").total) == (1000, 1000)
+    manifest = collect(workload, ["measure"], tmp_path / "compare.pmu.json", within="compare")
+    compare = show(manifest.file(manifest.event("executions")))["compare"]
+    assert compare["head"] == compare["body"][0]["samples"] > 100_000
+
+
+def test_within_a_function_that_is_not_there(workload: Path, tmp_path: Path) -> None:
+    def within(function: str, **options: Any) -> Manifest:
+        path = tmp_path / "x.pmu.json"
+        return collect(workload, ["repeat", "1"], path, within=function, timeout_s=60, **options)
+
+    with pytest.raises(PmuError, match="workload: has no function chose; check its linkage name"):
+        within("chose")
+    with pytest.raises(PmuError, match="workload: compare was not called in this run"):
+        within("compare")
+    with pytest.raises(PmuError, match="perf cannot count the calls of one function alone"):
+        within("choose", backend="perf")
+    assert not list(tmp_path.iterdir())
 
 
 # Other tools accept the files

@@ -45,6 +45,8 @@ class Collector:
       cache_geometry: simulated caches, "size,ways,line" in bytes by name (I1, D1, LL); empty when
         nothing was simulated.
       runs: how many runs the counts are of; `command` is that of the first.
+      within: the function of whose calls the counts are, with all that they call; empty when they
+        are of whole runs.
     """
 
     backend: str
@@ -53,6 +55,12 @@ class Collector:
     options: tuple[str, ...]
     cache_geometry: Mapping[str, str]
     runs: int = 1
+    within: str = ""
+
+    @property
+    def scope(self) -> str:
+        """What the counts are of, in words."""
+        return f"calls of {self.within}" if self.within else "whole runs"
 
 
 @dataclass(frozen=True)
@@ -315,6 +323,7 @@ class _Fields:
                 collector.strings("options"),
                 collector.string_map("cache_geometry"),
                 collector.count("runs") if "runs" in collector else 1,
+                collector.get("within", str) if "within" in collector else "",
             ),
             tuple(events.values()),
             tuple(rates.values()),

@@ -31,8 +31,8 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     Args:
       paths: at least one manifest; collector and command of the result are those of the first.
       output: NAME.pmu.json.
-      allow_different: add up profiles of different binaries, or of different simulated caches,
-        instead of refusing to.
+      allow_different: add up profiles of different binaries, simulated caches, back-ends or
+        scopes, instead of refusing to.
 
     Raises:
       PmuError: a profile cannot be read, or the profiles do not belong together.
@@ -48,6 +48,7 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
             _require_same("build-id", first, other, lambda one: one.program.build_id)
             _require_same("back-end", first, other, lambda one: one.collector.backend)
             _require_same("caches", first, other, lambda one: one.collector.cache_geometry)
+            _require_same("scope", first, other, lambda one: one.collector.scope)
         _require_same("events", first, other, lambda one: {e.name: e.kind for e in one.events})
     collector = dataclasses.replace(
         first.collector, runs=sum(manifest.collector.runs for manifest in manifests)

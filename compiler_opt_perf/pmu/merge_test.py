@@ -90,6 +90,9 @@ def test_other_binaries_and_caches_are_refused_unless_told(
     cached = collect(workload, ["repeat", "1"], tmp_path / "c.pmu.json", geometry=small)
     with pytest.raises(PmuError, match=r"c\.pmu\.json: its caches .*--allow_different"):
         merge([runs[1].path, cached.path], output)
+    part = collect(workload, ["repeat", "1"], tmp_path / "f.pmu.json", within="outer")
+    with pytest.raises(PmuError, match=r"f\.pmu\.json: its scope calls of outer differs"):
+        merge([runs[1].path, part.path], output)
     assert not output.exists()
     merged = merge([runs[1].path, other.path, cached.path], output, allow_different=True)
     assert merged.collector.runs == 3

@@ -25,9 +25,10 @@ def summarize(manifest: Manifest) -> str:
     program, collector = manifest.program, manifest.collector
     caches = "".join(f", {name} {cache}" for name, cache in collector.cache_geometry.items())
     runs = f" and {collector.runs - 1} more" if collector.runs > 1 else ""
+    within = f", {collector.scope} only" if collector.within else ""
     lines = [
         f"program    {program.path}, build-id {program.build_id}",
-        f"command    {' '.join(collector.command)}{runs}",
+        f"command    {' '.join(collector.command)}{runs}{within}",
         f"collector  {collector.tool} ({collector.backend}){caches}",
         "",
         f"{'event':32}{'in the program':>16}{'located':>10}{'elsewhere':>16}",
@@ -114,6 +115,8 @@ def diff(before: Profile, after: Profile, number: int) -> str:
         out.append("note    the simulated caches differ, so misses cannot be compared")
     if one.collector.backend != two.collector.backend:
         out.append("note    one was counted by perf, the other simulated")
+    if one.collector.scope != two.collector.scope:
+        out.append(f"note    of {one.collector.scope} before, of {two.collector.scope} after")
     out += ["", f"{'event':32}{'before':>18}{'after':>18}{'change':>10}"]
     known = {event.name for event in one.events}
     for event in two.events:
