@@ -2,7 +2,7 @@
 """How often the blocks of a function are executed, from what is known of some of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,10 +47,12 @@ class Fitted:
     Attributes:
       blocks: [B] float64, executions of each block.
       entered: calls of the function.
+      edges: how often one block, by number, was followed by another.
     """
 
     blocks: npt.NDArray[np.float64]
     entered: float
+    edges: Mapping[tuple[int, int], float]
 
 
 def fit(
@@ -119,7 +121,10 @@ def fit(
     if solved.x is None:
         raise FitError(f"no counts of {size} blocks: {solved.message}")
     counts = np.maximum(solved.x, 0.0) * scale
-    return Fitted(counts[:size], float(counts[first_call:first_return].sum()))
+    followed: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for way, count in zip(edges, counts[size:first_call].tolist(), strict=True):
+        followed[way] += count
+    return Fitted(counts[:size], float(counts[first_call:first_return].sum()), followed)
 
 
 def _matrix(entries: list[tuple[int, int, float]], rows: int, columns: int) -> csr_array:

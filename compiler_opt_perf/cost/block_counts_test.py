@@ -18,6 +18,9 @@ def test_what_enters_leaves() -> None:
     found = fit(CODE, [_seen(1, 30), _seen(3, 1000)], entered=100)
     assert found.blocks.tolist() == pytest.approx([100, 30, 70, 1000, 100])
     assert found.entered == pytest.approx(100)
+    assert found.edges == pytest.approx(
+        {(0, 1): 30, (0, 2): 70, (1, 3): 30, (2, 3): 70, (3, 3): 900, (3, 4): 100}
+    )
 
 
 def test_one_wrong_observation_changes_nothing() -> None:

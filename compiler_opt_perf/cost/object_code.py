@@ -2,6 +2,7 @@
 """The code of a linked program: blocks, edges, calls, and the source location of instructions."""
 
 import bisect
+import itertools
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 
 _INSTRUCTION = re.compile(r" *([0-9a-f]+):\s+(.*)")
+_LEAVES = ("jmp", "ret")
+# Bytes; blocks are aligned to 16 or 32.
+_MOST_PADDING = 64
 _TARGET = re.compile(r"\s0x([0-9a-f]+)(?: <|$)")
 
 
@@ -132,6 +136,8 @@ class _Function:
         # Those that no jump so far leads to.
         remaining = ways
         for index, (address, text) in enumerate(lines):
+            if index and lines[index - 1][1].startswith(_LEAVES):
+                break  # Padding that does not run.
             mnemonic, _, operands = text.partition("#")[0].partition("\t")
             mnemonic, kind, location = mnemonic.strip(), kind_of(text), locations.get(address)
             code.sizes[block] += 1
@@ -206,7 +212,7 @@ class ObjectCode:
                 f"{binary}: has none of the functions that the profile has; is it the profiled "
                 "program?"
             )
-        places.sort(key=lambda place: place.start)
+        places = _with_padding(places)
         lines: list[list[tuple[int, str]]] = [[] for _ in places]
         for address, text, index in _lines(binary, [(place.start, place.end) for place in places]):
             lines[index].append((address, text))
@@ -216,6 +222,18 @@ class ObjectCode:
             place.function.add_instructions(place.block, block, locations, entries)
         found = {name: _joined([one.code for one in each]) for name, each in functions.items()}
         return cls(found, frozenset(entries.values()))
+
+
+def _with_padding(places: Sequence[_Place]) -> list[_Place]:
+    """The places by address, each with the padding up to the next block of the function.
+
+    The address map leaves it out, but a block that does not end in a jump runs it.
+    """
+    ordered = sorted(places, key=lambda place: place.start)
+    for index, (place, after) in enumerate(itertools.pairwise(ordered)):
+        if after.function is place.function and after.start - place.end < _MOST_PADDING:
+            ordered[index] = place._replace(end=after.start)
+    return ordered
 
 
 def _joined(parts: Sequence[FunctionCode]) -> FunctionCode:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import itertools
 import shlex
 from pathlib import Path
 
@@ -83,6 +84,20 @@ def test_calls_are_found(code: dict[str, FunctionCode]) -> None:
     assert callees("maybe") == ["leaf"]
     (jump,) = code["maybe"].calls
     assert code["maybe"].successors[jump.block] == []
+
+
+def test_padding_that_runs_belongs_to_the_block_before_it(tmp_path: Path) -> None:
+    """A loop is aligned; what lies behind a jump or a return is never reached."""
+    source, binary = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(SOURCE)
+    flags = ["-O2", "-falign-loops=32", *shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS)]
+    run_command([stock_tool("clang"), *flags, source, "-o", binary])
+    functions = ObjectCode.read(binary, {"compare", "choose"}.__contains__).functions
+    assert any("nop" in one.mnemonic for one in functions["compare"].instructions)
+    for function in functions.values():
+        for one, after in itertools.pairwise(function.instructions):
+            if one.mnemonic.startswith(("jmp", "ret")):
+                assert one.block != after.block
 
 
 def test_instructions_have_locations(code: dict[str, FunctionCode]) -> None:

@@ -32,7 +32,7 @@ from compiler_opt_perf.pmu.coverage import Stack as Instance
 from compiler_opt_perf.pmu.disassembly import Kind
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.pmu.sample_profile import FunctionSamples
+from compiler_opt_perf.pmu.sample_profile import FunctionSamples, entered
 from compiler_opt_perf.pmu.symbolize import CallSite, Line
 
 # Weights of observations, in deviations of one execution.
@@ -140,28 +140,32 @@ class ProfiledProgram:
         names.update(site.callee for _, sites in self.samples for site in sites)
         #: The executed and unexecuted instructions of each instance, by line.
         self.copies: dict[Instance, dict[Line, _Copies]] = {}
+        #: How often each inlined instance began.
+        self._begun: dict[Instance, float] = {}
+        #: Calls without a line, by caller and callee.
+        self.unlocated: dict[str, Counter[str]] = {}
         self.code = ObjectCode.read(binary, names.__contains__)
         self._names = names
         for name, code in self.code.functions.items():
             if name not in profile.samples.functions:
                 continue
             fitted = fit(code, self._observations(code), float(self.entries[name]))
+            calls = self.unlocated[name] = Counter()
+            for call in code.calls:
+                if call.callee is not None and call.location is None:
+                    calls[call.callee] += round(fitted.blocks[call.block])
+            self._begun.update(_begun(code, fitted))
             for instance, line, instructions in _by_line(code):
                 copies: _Copies = self.copies.setdefault(instance, {}).setdefault(line, {})
                 for one in instructions:
                     copies.setdefault(one.mnemonic, []).append(
                         _Copy(float(fitted.blocks[one.block]), _duplication(one), one.block)
                     )
-        self._active = {
-            instance
-            for instance, lines in self.copies.items()
-            if any(
-                copy.executions
-                for copies in lines.values()
-                for of in copies.values()
-                for copy in of
-            )
-        }
+        self._active: set[Instance] = set()
+        for (function, sites), lines in self.copies.items():
+            every = (copy for copies in lines.values() for of in copies.values() for copy in of)
+            if any(copy.executions for copy in every):
+                self._active.update((function, sites[:depth]) for depth in range(len(sites) + 1))
 
     def read(self, binary: Path) -> ObjectCode:
         """Those functions of a candidate that may run.
@@ -175,8 +179,22 @@ class ProfiledProgram:
         return ObjectCode.read(binary, lambda name: name not in unexecuted)
 
     def is_active(self, instance: Instance) -> bool:
-        """Whether one of the instance's instructions ran."""
+        """Whether one of the instance's instructions ran, or of those inlined in it."""
         return instance in self._active
+
+    def inlined_calls(self, instance: Instance, line: Line) -> float | None:
+        """How often the calls of a line were made that are inlined in `instance`; None: no such."""
+        samples = self.samples.get(instance)
+        function, sites = instance
+        column = self._profile.index["executions"]
+        made = [
+            # Either is too much at times: a first line may be that of a loop, and a copy's blocks
+            # may be interrupted by some without lines.
+            min(self._begun.get((function, (*sites, site)), 0.0), entered(callee, column))
+            for site, callee in (samples.callees if samples else {}).items()
+            if site.line == line
+        ]
+        return sum(made) if made else None
 
     def _observations(self, code: FunctionCode) -> Iterator[Observation]:
         """What the profile says of the profiled binary's own blocks."""
@@ -273,6 +291,26 @@ def _by_line(code: FunctionCode) -> Iterator[tuple[Instance, Line, list[Instruct
         yield instance, line, instructions
 
 
+def _begun(code: FunctionCode, counts: Fitted) -> dict[Instance, float]:
+    """How often each inlined instance of a function began: its blocks followed others."""
+    members: list[set[Instance]] = [set() for _ in code.sizes]
+    for one in code.instructions:
+        at = one.location
+        if at is not None:
+            sites = at.call_sites
+            members[one.block].update(
+                (at.function, sites[:depth]) for depth in range(1, len(sites) + 1)
+            )
+    begun: defaultdict[Instance, float] = defaultdict(float)
+    for block, instances in enumerate(members):
+        for instance in instances:
+            begun[instance] += float(counts.blocks[block])
+    for (source, target), count in counts.edges.items():
+        for instance in members[source] & members[target]:
+            begun[instance] -= count
+    return begun
+
+
 def _duplication(instruction: Instruction) -> int:
     assert instruction.location is not None
     return instruction.location.duplication
@@ -312,6 +350,8 @@ class _Placement:
         for samples in program.samples.values():
             for targets in samples.targets.values():
                 located.update(targets)
+        for calls in program.unlocated.values():
+            located.update(calls)
         self._external = {
             callee: float(max(program.entries[callee] - located[callee], 0))
             for callee in program.entries
@@ -374,6 +414,29 @@ class _Placement:
                 reached = self._reached(here, CallSite(line, callee))
                 if reached is not None and calls:
                     yield (reached, (callee, ())), calls / self._activations[callee]
+        if not sites:
+            yield from self._unlocated_calls(here, function)
+
+    def _unlocated_calls(
+        self, here: Instance, caller: str
+    ) -> Iterator[tuple[tuple[Instance, Instance], float]]:
+        """The same of calls without a line: they may be any that the candidate has inlined."""
+        function, sites = here
+        for callee, calls in self._program.unlocated[caller].items():
+            if not calls:
+                continue
+            places = sorted(
+                instance
+                for instance in self._instances
+                if instance[0] == function
+                and instance[1][: len(sites)] == sites
+                and len(instance[1]) > len(sites)
+                and instance[1][-1].callee == callee
+            )
+            if not places and (callee, ()) in self._instances:
+                places = [(callee, ())]
+            for place in places:
+                yield (place, (callee, ())), calls / len(places) / self._activations[callee]
 
     def _reached(self, here: Instance, site: CallSite) -> Instance | None:
         """Where a call leads in the candidate; None when nothing is left of it."""
@@ -491,16 +554,24 @@ class _Placement:
     ) -> Iterator[Observation]:
         """What is expected of the instructions of one line in one instance."""
         known: list[tuple[float, _Copies]] = []
+        # Calls of the line that the profiled binary has inlined, without instructions of the line.
+        calls: float | None = None
         # Instances that ran, but have nothing of this line: it ran there as it may.
         missing = False
         for there, share in pairs:
             copies = self._program.copies.get(there, {}).get(line)
             if copies is not None:
                 known.append((share, copies))
-            else:
-                missing |= self._program.is_active(there)
+                continue
+            missing |= self._program.is_active(there)
+            inlined = self._program.inlined_calls(there, line)
+            if inlined is not None:
+                calls = (calls or 0.0) + share * inlined
         if not known:
-            if not missing:
+            if calls is not None:
+                for one in instructions:
+                    yield Observation((one.block,), calls, calls, _VAGUE)
+            elif not missing:
                 for one in instructions:
                     yield Observation((one.block,), 0.0, 0.0, _ABSENT)
             return
@@ -511,6 +582,10 @@ class _Placement:
         groups: dict[str, list[Instruction]] = {}
         for one in instructions:
             groups.setdefault(one.mnemonic, []).append(one)
+        if regrouped and duplications == {1}:
+            for mnemonic, group in groups.items():
+                yield from _gathered(known, mnemonic, group, missing)
+            return
         for mnemonic, group in groups.items():
             wanted = sorted(map(_duplication, group))
             if all(
@@ -530,6 +605,41 @@ class _Placement:
             else:
                 alike = False
             yield from _vague(known, mnemonic, group, regrouped, missing, alike)
+
+
+def _gathered(
+    known: Sequence[tuple[float, _Copies]],
+    mnemonic: str,
+    group: Sequence[Instruction],
+    missing: bool,
+) -> Iterator[Observation]:
+    """Bounds for plain instructions of a line that the profiled binary has unrolled or vectorised.
+
+    Its rounds there were those of the unrolled loop and those of the loop for the rest.
+
+    Args:
+      known, mnemonic, group, missing: as for `_vague`.
+    """
+    least = low = high = 0.0
+    for share, copies in known:
+        everything = [one for of in copies.values() for one in of]
+        plain, unrolled = _rounds(everything)
+        if unrolled:
+            least += share * min([*plain, *unrolled])
+            low += share * (max(plain, default=0.0) + sum(unrolled))
+            high += share * (sum(plain) + sum(unrolled))
+        else:
+            apart = _executions(copies.get(mnemonic) or everything)
+            least += share * min(apart)
+            low += share * min(apart)
+            high += share * max(apart)
+    high = math.inf if missing else high
+    blocks = {one.block for one in group}
+    for block in sorted(blocks):
+        if len(blocks) == 1:
+            yield Observation((block,), low, high, _LIKELY)
+        else:
+            yield Observation((block,), least, high, _VAGUE)
 
 
 def _vague(
@@ -581,7 +691,13 @@ def _vague(
 
 
 def _executions(copies: Sequence[_Copy]) -> list[float]:
-    """How often a line ran, by each of its instructions that may have run apart.
+    """How often a line ran, by each of its instructions that may have run apart."""
+    plain, unrolled = _rounds(copies)
+    return plain + unrolled
+
+
+def _rounds(copies: Sequence[_Copy]) -> tuple[list[float], list[float]]:
+    """The same, of plain instructions and of those of unrolled loops.
 
     Instructions of one block ran together. The copies that unrolling made share the line's
     executions: evenly, or not when a loop of few rounds is unrolled as a whole.
@@ -591,9 +707,8 @@ def _executions(copies: Sequence[_Copy]) -> list[float]:
     for copy in copies:
         if copy.duplication > 1:
             unrolled.setdefault(copy.duplication, []).append(copy.executions)
-    return [
-        *plain.values(),
-        *(duplication * sum(each) / len(each) for duplication, each in unrolled.items()),
+    return list(plain.values()), [
+        duplication * sum(each) / len(each) for duplication, each in unrolled.items()
     ]
 
 
@@ -626,7 +741,7 @@ def _fit_functions(code: ObjectCode, placement: _Placement) -> dict[str, Fitted]
             if entered or any(one.low for one in known):
                 fitted[name] = fit(function, known, entered)
             else:
-                fitted[name] = Fitted(np.zeros(len(function.sizes)), 0.0)
+                fitted[name] = Fitted(np.zeros(len(function.sizes)), 0.0, {})
     return fitted
 
 

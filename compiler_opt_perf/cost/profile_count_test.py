@@ -201,16 +201,107 @@ def test_functions_that_left_nothing_in_the_profiled_binary(
     cost = EVALUATOR.cost([candidate], Context(profile=tmp_path / "run.pmu.json", base=base))
     dump = _dump(candidate, tmp_path, None)
     for name in ("after", "weigh"):
-        with candidate.open("rb") as stream:
-            table = ELFFile(stream).get_section_by_name(".symtab")
-            symbols = [(one["st_value"], one["st_size"]) for one in table.get_symbol_by_name(name)]
-        assert len(symbols) == 2
-        ran = sum(
-            counts[0]
-            for address, counts in dump.counts.items()
-            if any(start <= address < start + size for start, size in symbols)
-        )
-        assert cost.parts[name] == pytest.approx(ran, rel=0.03), name
+        assert len(function_entries(candidate, name)) == 2
+        true = _executed(candidate, dump, name)
+        assert cost.parts[name] == pytest.approx(true, rel=0.03), name
+
+
+# What the profiled binary does otherwise than a candidate, function by function.
+OTHERWISE = """
+#define KEEP __attribute__((noinline))
+unsigned out[64];
+static void put(unsigned c) {
+  while (c) {
+    out[out[0]++ & 63] = c & 255;
+    c >>= 8;
+  }
+}
+KEEP void encode(unsigned kind) {
+  put(0x11458945);
+  if (kind > 2)
+    put(kind << 24 | 7);
+  put(0x12345690);
+}
+KEEP int added(const int *values, int n) {
+  int sum = 0;
+  for (int i = 0; i < n; ++i)
+    sum += values[i] > 7 ? values[i] ^ i : 3;
+  return sum;
+}
+static unsigned turned(unsigned x, unsigned n, unsigned often) {
+  for (unsigned i = 0; i < n; ++i) {
+    x = x * 33 + (x >> 3) + i;
+    if (x & 64)
+      x ^= often ? x << 7 | x >> 25 : x >> 9;
+    else
+      x += often ? x * x + 5 : 17;
+    for (unsigned t = 0; t < 3; ++t)
+      x = (x << 5) + (x >> 2) * (often + t) - (x ^ i) % 11;
+    if (often)
+      x -= x / 7 + (x % 13) * 3;
+  }
+  return x;
+}
+KEEP unsigned pick(unsigned x) {
+  if (x & 1)
+    return turned(x, 20, 1);
+  else
+    return turned(x, 20, 0);
+}
+int main(void) {
+  int values[300];
+  unsigned sum = 0;
+  for (int i = 0; i < 300; ++i)
+    values[i] = i * i;
+  for (int i = 0; i < 500; ++i) {
+    encode(i % 5);
+    sum += added(values, 259) + pick(sum + i);
+  }
+  return sum == 42;
+}
+"""
+
+
+def _executed(binary: Path, dump: Dump, function: str) -> int:
+    """Instructions of a function itself; of several of its name, together."""
+    with binary.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".symtab")
+        symbols = [(one["st_value"], one["st_size"]) for one in table.get_symbol_by_name(function)]
+    return sum(
+        counts[0]
+        for address, counts in dump.counts.items()
+        if any(start <= address < start + size for start, size in symbols)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "functions"),
+    [
+        # The constants that `put` was called with left nothing of its loop.
+        ("-fno-inline", ["put", "encode"]),
+        # A vectorised loop, and another for the rest.
+        ("-Os", ["added"]),
+        # Two calls became one, which has neither's line.
+        ("-mllvm -inline-threshold=5000", ["pick"]),
+    ],
+)
+def test_what_the_profiled_binary_does_otherwise(
+    options: str, functions: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "otherwise.c").write_text(OTHERWISE)
+    binaries = []
+    for name, extra in (("base", ""), ("candidate", options)):
+        words = ["-O2", *shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS)]
+        words += [*shlex.split(extra), "-fuse-ld=lld", "-Wl,--build-id"]
+        binaries.append(tmp_path / name)
+        run_command([stock_tool("clang"), *words, tmp_path / "otherwise.c", "-o", binaries[-1]])
+    base, candidate = binaries
+    collect(base, [], tmp_path / "run.pmu.json")
+    cost = EVALUATOR.cost([candidate], Context(profile=tmp_path / "run.pmu.json", base=base))
+    dump = _dump(candidate, tmp_path, None)
+    for function in functions:
+        true = _executed(candidate, dump, function)
+        assert cost.parts[function] == pytest.approx(true, rel=0.08), function
 
 
 def test_the_same_inputs_give_the_same_result(context: Context, tmp_path: Path) -> None:

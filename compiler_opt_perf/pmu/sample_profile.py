@@ -208,14 +208,14 @@ class SampleProfile:
         lines = {line: list(counts) for line, counts in samples.lines.items()}
         maxima = [index for index, event in enumerate(self.events) if event.kind == "max"]
         if maxima:
-            flat.entries[name] += calls or _entries(samples, maxima[0])
-        entered: dict[Line, list[int]] = {}
+            flat.entries[name] += calls or entered(samples, maxima[0])
+        calls_at: dict[Line, list[int]] = {}
         for site, inlined in samples.callees.items():
-            into = entered.setdefault(site.line, [0] * len(self.events))
+            into = calls_at.setdefault(site.line, [0] * len(self.events))
             for index in maxima:
-                into[index] += _entries(inlined, index)
+                into[index] += entered(inlined, index)
             self._flatten_into(flat, site.callee, inlined, 0)
-        for line, counts in entered.items():
+        for line, counts in calls_at.items():
             own = lines.setdefault(line, [0] * len(self.events))
             for index in maxima:
                 own[index] = max(own[index], counts[index])
@@ -226,7 +226,7 @@ class SampleProfile:
                 known[index] += count
 
 
-def _entries(samples: FunctionSamples, index: int) -> int:
+def entered(samples: FunctionSamples, index: int) -> int:
     """How often an inlined copy was entered: as often as the first of its lines that ran.
 
     `index` is that of an event of kind "max". An inlined call ran as often as its callees were
@@ -235,7 +235,7 @@ def _entries(samples: FunctionSamples, index: int) -> int:
     ran = {line: counts[index] for line, counts in samples.lines.items() if counts[index]}
     calls: Counter[Line] = Counter()
     for site, inlined in samples.callees.items():
-        calls[site.line] += _entries(inlined, index)
+        calls[site.line] += entered(inlined, index)
     ran |= {line: count for line, count in calls.items() if count}
     return ran[min(ran)] if ran else 0
 
