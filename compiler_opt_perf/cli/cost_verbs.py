@@ -50,9 +50,9 @@ def _define_predict(values: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "entry",
         [],
-        "functions, such as request handlers, of which profile-count tells what a call takes, "
+        "functions, such as request handlers, of which profile-count estimates what a call takes, "
         "callees included: --evaluator=profile-count --profile=run.pmu.json --base=program "
-        "--entry=get_page,put_page candidate",
+        "--entry=get_page,put_page candidate; a profile by `cop collect --within=` tells more",
         flag_values=values,
     )
     flags.DEFINE_list(

@@ -72,6 +72,14 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("trace stats", "expected one trace"),
         ("trace cut a.bbtrace --output=b.bbtrace --number=0", "positive integer"),
         ("collect --trace --binary=a --output=b.bbtrace --cpu=zen3", "--cpu is for PMU profiles"),
+        (
+            "collect --trace --binary=a --output=b.bbtrace --within=f",
+            "--within is for PMU profiles",
+        ),
+        (
+            "collect --recording=p --binary=a --output=b.pmu.json --within=f",
+            "--within is for runs",
+        ),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
     ],
 )

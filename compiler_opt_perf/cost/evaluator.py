@@ -258,8 +258,8 @@ class ProfileCount:
     The report has `measured`, the instructions of the profiled run, `change`, what the candidate
     retires more, and for each of the context's entries `calls` and `instructions` of a call, and
     `base_instructions`, those in the profiled binary. If the profile is of the calls of one
-    function alone, so is all of this, and the function is among the entries; of its calls there are
-    no others, so that what is measured and the change tell what they take.
+    function alone (`cop collect --within`), so are the cost and the change, and the function is
+    among the entries.
     """
 
     name: str = "profile-count"
