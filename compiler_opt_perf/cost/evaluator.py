@@ -279,11 +279,15 @@ class ProfileCount:
         program = profiled_program(context.profile, context.base)
         base = base_estimate(program, context.entries)
         candidate = program.estimate(program.read(objects[0]), context.entries)
-        if candidate.total < _LEAST_FOUND * base.total:
-            raise CostError(
-                f"{objects[0]}: the profile's lines are found for {candidate.total:,.0f} of "
-                f"{base.total:,.0f} instructions; is it another program?"
-            )
+        for binary, found, expected in (
+            (context.base, base.total, program.measured),
+            (objects[0], candidate.total, base.total),
+        ):
+            if found < _LEAST_FOUND * expected:
+                raise CostError(
+                    f"{binary}: the profile's lines are found for {found:,.0f} of {expected:,.0f} "
+                    "instructions; is it another program?"
+                )
         change = candidate.total - base.total
         total = program.measured + change
         parts = dict(candidate.instructions)

@@ -290,8 +290,8 @@ class Dump:
         have no instruction here, at most those are kept that the callee's executions ask for.
 
         Args:
-          entries: addresses of the function to whose calls counting was limited; all calls of it
-            were counted.
+          entries: addresses of the function to whose calls counting was limited; `read_dump` with
+            its name tells the outermost ones, which were all counted.
         """
 
         def ran(address: int) -> int:
@@ -300,12 +300,12 @@ class Dump:
 
         made: defaultdict[int, int] = defaultdict(int)
         for (caller, callee), count in self.calls.items():
-            if caller is not None and callee not in entries:
+            if caller is not None:
                 made[caller] += count
         limited: dict[tuple[int | None, int], int] = {}
         known: defaultdict[int, int] = defaultdict(int)
         for (caller, callee), count in self.calls.items():
-            if caller is not None and callee not in entries:
+            if caller is not None:
                 # Of an indirect call with several callees it is not known which were called when.
                 count = count * min(ran(caller), made[caller]) // made[caller]
                 known[callee] += count
@@ -350,7 +350,7 @@ _POSITION = frozenset("0123456789+-*")
 _IGNORED = ("fn=", "fl=", "fi=", "fe=", "cfn=", "cfi=", "cfl=", "jfi=", "jfn=", "rcalls=")
 
 
-def read_dump(path: Path, program: Path) -> Dump:
+def read_dump(path: Path, program: Path, within: str | None = None) -> Dump:
     """Reads a dump in callgrind's format, of one or more parts, made with --dump-instr=yes.
 
     The format: "Callgrind Format Specification" in valgrind's manual. The file is read line by
@@ -359,6 +359,7 @@ def read_dump(path: Path, program: Path) -> Dump:
     Args:
       path: the dump.
       program: the object, as callgrind saw it, whose instructions are wanted.
+      within: the function to whose calls counting was limited: its outermost calls have no caller.
 
     Raises:
       PmuError: not a dump, truncated, or its counts do not add up to its own totals; names the
@@ -375,6 +376,8 @@ def read_dump(path: Path, program: Path) -> Dump:
     claimed: list[int] = []
     complete = True  # The part's totals have been read.
     names: dict[str, str] = {}
+    functions: dict[str, str] = {}
+    callee = ""
     in_program = False
     callee_in_program: bool | None = None
     address = 0
@@ -382,9 +385,9 @@ def read_dump(path: Path, program: Path) -> Dump:
     skip_position = False
     number = 0
 
-    def object_name(text: str) -> str:
+    def decoded(names: dict[str, str], text: str) -> str:
         """Decodes "(1) name", which defines number 1, and "(1)", which repeats it."""
-        key, _, name = text.partition(" ")
+        key, _, name = text.strip().partition(" ")
         if not key.startswith("("):
             return text
         if name:
@@ -418,20 +421,23 @@ def read_dump(path: Path, program: Path) -> Dump:
                 if line[0] in _POSITION:
                     fields = line.split()
                     text = fields[0]
-                    if text != "*":
-                        address = moved(address, text)
+                    here = moved(address, text)
                     if call is not None:
-                        # A call's costs are those of the callee, counted there already.
+                        # A call's costs are those of the callee, counted there already. The next
+                        # position is relative to the one before, as if this line were not there.
                         count, target = call
                         call = None
                         to_program = in_program if callee_in_program is None else callee_in_program
                         callee_in_program = None
                         if to_program:
-                            calls[address if in_program else None, target] += count
+                            # A recursive call's callee is called F'2.
+                            known_caller = in_program and callee != within
+                            calls[here if known_caller else None, target] += count
                         continue
                     if skip_position:
                         skip_position = False
                         continue
+                    address = here
                     costs = [int(cost) for cost in fields[positions:]]
                     if not 0 < positions < len(fields) <= positions + len(columns):
                         raise ValueError
@@ -445,16 +451,20 @@ def read_dump(path: Path, program: Path) -> Dump:
                         known.extend([0] * (len(costs) - len(known)))
                         for column, cost in enumerate(costs):
                             known[column] += cost
+                elif within is not None and line.startswith(("fn=", "cfn=")):
+                    kind, _, text = line.partition("=")
+                    name = decoded(functions, text)
+                    callee = name if kind == "cfn" else callee
                 elif line.startswith(_IGNORED) or line[0] in "\n#":
                     continue
                 elif line.startswith("calls="):
                     count_text, target_text = line[6:].split()[:2]
                     call = int(count_text), moved(address, target_text)
                 elif line.startswith("ob="):
-                    current = object_name(line[3:].strip())
+                    current = decoded(names, line[3:])
                     in_program = current == wanted
                 elif line.startswith("cob="):
-                    callee_in_program = object_name(line[4:].strip()) == wanted
+                    callee_in_program = decoded(names, line[4:]) == wanted
                 elif line.startswith(("jump=", "jcnd=")):
                     skip_position = True
                 elif line.startswith("part:"):
@@ -501,9 +511,9 @@ def read_dump(path: Path, program: Path) -> Dump:
     return Dump(columns, counts, outside, dict(calls), dict(objects))
 
 
-def read_dumps(paths: Sequence[Path], program: Path) -> Dump:
-    """Reads the dumps of several processes and adds them up. Raises as `read_dump`."""
-    dump = read_dump(paths[0], program)
+def read_dumps(paths: Sequence[Path], program: Path, within: str | None = None) -> Dump:
+    """Reads the dumps of several processes and adds them up. As `read_dump`, and raises as it."""
+    dump = read_dump(paths[0], program, within)
     for path in paths[1:]:
-        dump.add(read_dump(path, program))
+        dump.add(read_dump(path, program, within))
     return dump

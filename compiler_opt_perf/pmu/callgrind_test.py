@@ -263,6 +263,13 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def test_a_call_that_was_not_counted_moves_no_position(tmp_path: Path) -> None:
+    """Counting may begin in the callee; the next position is relative to the line before."""
+    text = SMALL.replace("+8 * 7 2\n", "+8 * 7 2\n+12 * 2\n").replace("totals: 34", "totals: 36")
+    counts = read_dump(write(tmp_path / "dump", text), Path("/bin/p")).counts
+    assert counts[0x10C] == [2]
+
+
 def test_positions_names_calls_and_jumps(tmp_path: Path) -> None:
     dump = read_dump(write(tmp_path / "dump", SMALL), Path("/bin/p"))
     assert dump.columns == ("Ir", "Dr")

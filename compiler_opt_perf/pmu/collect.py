@@ -138,7 +138,7 @@ def collect(
             )
             size = sum(path.stat().st_size for path in dumps)
             with _stage(f"reading {size / 1e6:.1f} MB of counts"):
-                dump = callgrind.read_dumps(dumps, copy)
+                dump = callgrind.read_dumps(dumps, copy, within)
             if within is not None:
                 dump.limit_calls(entries)
             _log_other_code(binary, dump)
