@@ -299,7 +299,7 @@ class Dump:
             return counts[0] if counts else 0
 
         made: defaultdict[int, int] = defaultdict(int)
-        for (caller, callee), count in self.calls.items():
+        for (caller, _), count in self.calls.items():
             if caller is not None:
                 made[caller] += count
         limited: dict[tuple[int | None, int], int] = {}
