@@ -338,6 +338,8 @@ class _Placement:
         self._program = program
         self._code = code
         self._instances: set[Instance] = set()
+        # Those inlined in each function.
+        self._inlined: defaultdict[str, list[Instance]] = defaultdict(list)
         self._callees: dict[str, set[str | None]] = {}
         for name, function in code.functions.items():
             self._instances.add((name, ()))
@@ -346,6 +348,9 @@ class _Placement:
                 assert at is not None
                 for depth in range(len(at.call_sites) + 1):
                     self._instances.add((at.function, at.call_sites[:depth]))
+        for instance in sorted(self._instances):
+            if instance[1]:
+                self._inlined[instance[0]].append(instance)
         located: Counter[str] = Counter()
         for samples in program.samples.values():
             for targets in samples.targets.values():
@@ -422,17 +427,16 @@ class _Placement:
     ) -> Iterator[tuple[tuple[Instance, Instance], float]]:
         """The same of calls without a line: they may be any that the candidate has inlined."""
         function, sites = here
-        for callee, calls in self._program.unlocated[caller].items():
-            if not calls:
+        for callee, calls in self._program.unlocated.get(caller, Counter[str]()).items():
+            if not calls or callee not in self._activations:
                 continue
-            places = sorted(
-                instance
-                for instance in self._instances
-                if instance[0] == function
-                and instance[1][: len(sites)] == sites
-                and len(instance[1]) > len(sites)
-                and instance[1][-1].callee == callee
-            )
+            places = [
+                (name, inner)
+                for name, inner in self._inlined[function]
+                if inner[-1].callee == callee
+                and len(inner) > len(sites)
+                and inner[: len(sites)] == sites
+            ]
             if not places and (callee, ()) in self._instances:
                 places = [(callee, ())]
             for place in places:
