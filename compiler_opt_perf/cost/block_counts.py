@@ -16,6 +16,8 @@ from compiler_opt_perf.cost.object_code import FunctionCode
 _ENTRY_WEIGHT = 10.0
 # Of counts that explain everything alike the smallest are taken: nothing turns in loops unseen.
 _WEIGHT_OF_ANY = 1e-4
+# A loop that many calls could pass by and few could turn in often is rather entered by all.
+_WEIGHT_OF_TURN = 1e-3
 # The solver's tolerances are absolute: counts are scaled to at most this.
 _LARGEST = 1e4
 
@@ -100,7 +102,10 @@ def fit(
     scale = max([low for _, low, _ in weights] + [1.0]) / _LARGEST
     bounds: list[tuple[int, int, float]] = []
     limits: list[float] = []
-    costs = [_WEIGHT_OF_ANY] * size + [0.0] * (first_deviation - size)
+    back = _back_edges(code)
+    costs = [_WEIGHT_OF_ANY] * size
+    costs += [_WEIGHT_OF_TURN if edge in back else 0.0 for edge in edges]
+    costs += [0.0] * (first_deviation - first_call)
     for (variables, low, high), weight in weights.items():
         for sign, limit in ((-1.0, low), (1.0, high)):
             # Counts are not negative anyway.
@@ -125,6 +130,32 @@ def fit(
     for way, count in zip(edges, counts[size:first_call].tolist(), strict=True):
         followed[way] += count
     return Fitted(counts[:size], float(counts[first_call:first_return].sum()), followed)
+
+
+def _back_edges(code: FunctionCode) -> set[tuple[int, int]]:
+    """Edges to a block through which the way from the entry leads: those by which loops turn."""
+    found: set[tuple[int, int]] = set()
+    seen: set[int] = set()
+    for entry in code.entries:
+        if entry in seen:
+            continue
+        seen.add(entry)
+        stack = [(entry, iter(code.successors[entry]))]
+        path = {entry}
+        while stack:
+            block, rest = stack[-1]
+            for follower in rest:
+                if follower in path:
+                    found.add((block, follower))
+                elif follower not in seen:
+                    seen.add(follower)
+                    path.add(follower)
+                    stack.append((follower, iter(code.successors[follower])))
+                    break
+            else:
+                path.remove(block)
+                stack.pop()
+    return found
 
 
 def _matrix(entries: list[tuple[int, int, float]], rows: int, columns: int) -> csr_array:

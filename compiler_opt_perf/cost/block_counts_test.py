@@ -38,5 +38,13 @@ def test_sums_and_bounds() -> None:
     assert at_least.blocks.tolist() == pytest.approx([100, 0, 100, 400, 100])
 
 
+def test_a_loop_is_rather_entered_by_all_than_turned_in_by_few() -> None:
+    """0 may pass by the loop 2, which 1 leads to."""
+    loop = FunctionCode(entries=[0], sizes=[1] * 4, successors=[[1, 3], [2], [2, 3], []])
+    found = fit(loop, [_seen(2, 1500)], entered=1000)
+    assert found.blocks.tolist() == pytest.approx([1000, 1000, 1500, 1000])
+    assert found.edges[2, 2] == pytest.approx(500)
+
+
 def test_nothing_known_is_nothing_executed() -> None:
     assert fit(CODE, []).blocks.tolist() == [0] * 5
