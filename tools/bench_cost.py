@@ -307,9 +307,9 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
                 for way in ("counted", "within"):
                     change = each[way] / default[way]["instructions"] - 1
                     cells.append(f"{each[way]:,.1f}" if found is default else f"{change:+.2%}")
+                # Calls that the default variant inlines are not in its profile.
+                same = abs(calls / default["counted"]["calls"] - 1) < _SAME_CALLS
                 for way in ("within", "whole"):
-                    # Calls that the default variant inlines are not in its profile.
-                    same = abs(calls / default["counted"]["calls"] - 1) < _SAME_CALLS
                     off = each[way] / each["counted"] - 1
                     cells.append(f"{off:+.2%}" if same else "other calls")
                 rows.append("| " + " | ".join(cells) + " |")

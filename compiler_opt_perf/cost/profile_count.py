@@ -140,11 +140,10 @@ class ProfiledProgram:
         names.update(site.callee for _, sites in self.samples for site in sites)
         #: The executed and unexecuted instructions of each instance, by line.
         self.copies: dict[Instance, dict[Line, _Copies]] = {}
-        #: How often each inlined instance began.
-        self._begun: dict[Instance, float] = {}
         #: Calls without a line, by caller and callee.
         self.unlocated: dict[str, Counter[str]] = {}
         self.code = ObjectCode.read(binary, names.__contains__)
+        begun: dict[Instance, float] = {}
         self._names = names
         for name, code in self.code.functions.items():
             if name not in profile.samples.functions:
@@ -154,13 +153,15 @@ class ProfiledProgram:
             for call in code.calls:
                 if call.callee is not None and call.location is None:
                     calls[call.callee] += round(fitted.blocks[call.block])
-            self._begun.update(_begun(code, fitted))
+            begun.update(_begun(code, fitted))
             for instance, line, instructions in _by_line(code):
                 copies: _Copies = self.copies.setdefault(instance, {}).setdefault(line, {})
                 for one in instructions:
                     copies.setdefault(one.mnemonic, []).append(
                         _Copy(float(fitted.blocks[one.block]), _duplication(one), one.block)
                     )
+        #: How often the calls of a line were made that are inlined in an instance.
+        self.inlined_calls = self._inlined_calls(begun)
         self._active: set[Instance] = set()
         for (function, sites), lines in self.copies.items():
             every = (copy for copies in lines.values() for of in copies.values() for copy in of)
@@ -182,19 +183,22 @@ class ProfiledProgram:
         """Whether one of the instance's instructions ran, or of those inlined in it."""
         return instance in self._active
 
-    def inlined_calls(self, instance: Instance, line: Line) -> float | None:
-        """How often the calls of a line were made that are inlined in `instance`; None: no such."""
-        samples = self.samples.get(instance)
-        function, sites = instance
+    def _inlined_calls(self, begun: Mapping[Instance, float]) -> dict[tuple[Instance, Line], float]:
+        """The calls that are inlined, by instance and line.
+
+        Args:
+          begun: how often the blocks of each inlined instance followed others.
+        """
         column = self._profile.index["executions"]
-        made = [
-            # Either is too much at times: a first line may be that of a loop, and a copy's blocks
-            # may be interrupted by some without lines.
-            min(self._begun.get((function, (*sites, site)), 0.0), entered(callee, column))
-            for site, callee in (samples.callees if samples else {}).items()
-            if site.line == line
-        ]
-        return sum(made) if made else None
+        calls: defaultdict[tuple[Instance, Line], float] = defaultdict(float)
+        for instance, samples in self.samples.items():
+            function, sites = instance
+            for site, callee in samples.callees.items():
+                # Either is too much at times: a first line may be that of a loop, and a copy's
+                # blocks may be interrupted by some without lines.
+                made = min(begun.get((function, (*sites, site)), 0.0), entered(callee, column))
+                calls[instance, site.line] += made
+        return dict(calls)
 
     def _observations(self, code: FunctionCode) -> Iterator[Observation]:
         """What the profile says of the profiled binary's own blocks."""
@@ -568,7 +572,7 @@ class _Placement:
                 known.append((share, copies))
                 continue
             missing |= self._program.is_active(there)
-            inlined = self._program.inlined_calls(there, line)
+            inlined = self._program.inlined_calls.get((there, line))
             if inlined is not None:
                 calls = (calls or 0.0) + share * inlined
         if not known:

@@ -2,7 +2,7 @@
 """Predicted instructions of real programs against those that callgrind counts."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,11 +38,15 @@ INLINING = {
 }
 
 
-def _build(output: Path, options: str = "", debug: str = PROFILING_FLAGS) -> Path:
-    words = ["-O2", *shlex.split(debug), *shlex.split(ANALYSIS_FLAGS), *REPLAY_FLAGS]
-    words += [*shlex.split(options), "-fuse-ld=lld", "-Wl,--build-id"]
-    run_command([stock_tool("clang"), *words, SOURCE, "-o", output], timeout_s=300)
+def _compile(sources: Sequence[Path], output: Path, options: Sequence[str], debug: str) -> Path:
+    words = ["-O2", *shlex.split(debug), *shlex.split(ANALYSIS_FLAGS)]
+    words += [*options, "-fuse-ld=lld", "-Wl,--build-id"]
+    run_command([stock_tool("clang"), *words, *sources, "-o", output], timeout_s=300)
     return output
+
+
+def _build(output: Path, options: str = "", debug: str = PROFILING_FLAGS) -> Path:
+    return _compile([SOURCE], output, [*REPLAY_FLAGS, *shlex.split(options)], debug)
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +58,15 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
     return Context(profile=folder / "run.pmu.json", base=base, entries=HANDLERS)
 
 
-def _retired(binary: Path, folder: Path) -> int:
+def _dump(
+    binary: Path, folder: Path, arguments: Sequence[str] = (), within: str | None = None
+) -> Dump:
     """The program's own instructions, by callgrind."""
     copy = folder / "copy"
     hide_debug_info(binary, copy)
-    return read_dumps(simulate(copy, ARGUMENTS, folder, CacheGeometry()), copy).totals()[0]
+    for old in folder.glob("callgrind.out.*"):
+        old.unlink()
+    return read_dumps(simulate(copy, arguments, folder, CacheGeometry(), within=within), copy)
 
 
 @pytest.mark.parametrize("name", [*EVICTION, *INLINING])
@@ -66,7 +74,7 @@ def test_predicts_what_a_candidate_retires(name: str, context: Context, tmp_path
     candidate = _build(tmp_path / name, {**EVICTION, **INLINING}[name])
     cost = EVALUATOR.cost([candidate], context)
     measured = cost.report["measured"]
-    true_change = _retired(candidate, tmp_path) - measured
+    true_change = _dump(candidate, tmp_path, ARGUMENTS).totals()[0] - measured
     bound = 0.005 if name in EVICTION else 0.03
     assert cost.report["change"] == pytest.approx(true_change, abs=bound * measured)
     assert sum(cost.parts.values()) == pytest.approx(cost.total)
@@ -103,8 +111,8 @@ def test_handlers_have_their_callees_instructions(
 
 
 # Two requests that call one function, for little work and for much; one recursive. What calls them
-# is called by one of them. A helper of a
-# header is compiled in both files, and nothing of `after` has a line of its own once it is inlined.
+# is called by one of them. A helper of a header is compiled in both files, and nothing of `after`
+# has a line of its own once it is inlined.
 HELPERS = """
 static inline const unsigned char *after(const unsigned char *at) { return at + 1; }
 __attribute__((noinline)) static unsigned weigh(const unsigned char *at, unsigned n) {
@@ -159,22 +167,11 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Build:
         folder = tmp_path_factory.mktemp("requests")
         for name, text in (("helpers.h", HELPERS), ("few.c", FEW), ("many.c", MANY)):
             (folder / name).write_text(text)
-        words = ["-O2", *shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS), *REPLAY_FLAGS]
-        words += [*shlex.split(options), "-fuse-ld=lld", "-Wl,--build-id"]
+        words = [*REPLAY_FLAGS, *shlex.split(options)]
         sources = [folder / "few.c", folder / "many.c"]
-        run_command([stock_tool("clang"), *words, *sources, "-o", folder / "requests"])
-        return folder / "requests"
+        return _compile(sources, folder / "requests", words, PROFILING_FLAGS)
 
     return build
-
-
-def _dump(binary: Path, folder: Path, within: str | None) -> Dump:
-    """The program's own instructions, by callgrind."""
-    copy = folder / "copy"
-    hide_debug_info(binary, copy)
-    for old in folder.glob("callgrind.out.*"):
-        old.unlink()
-    return read_dumps(simulate(copy, [], folder, CacheGeometry(), within=within), copy)
 
 
 @pytest.mark.parametrize("function", ["few", "many"])
@@ -186,7 +183,7 @@ def test_a_profile_of_its_calls_tells_what_a_function_takes(
     context = Context(profile=tmp_path / "run.pmu.json", base=base)
     for options, bound in ((EVICTION["few"], 0.005), (INLINING["none"], 0.03)):
         candidate = requests(options)
-        dump = _dump(candidate, tmp_path, function)
+        dump = _dump(candidate, tmp_path, within=function)
         cost = EVALUATOR.cost([candidate], context)
         assert cost.total == pytest.approx(dump.totals()[0], rel=bound), options
         entry = cost.report["entries"][function]
@@ -205,7 +202,7 @@ def test_functions_that_left_nothing_in_the_profiled_binary(
     base, candidate = requests(), requests(INLINING["none"])
     collect(base, [], tmp_path / "run.pmu.json")
     cost = EVALUATOR.cost([candidate], Context(profile=tmp_path / "run.pmu.json", base=base))
-    dump = _dump(candidate, tmp_path, None)
+    dump = _dump(candidate, tmp_path)
     for name in ("after", "weigh"):
         assert len(function_entries(candidate, name)) == 2
         true = _executed(candidate, dump, name)
@@ -294,17 +291,15 @@ def _executed(binary: Path, dump: Dump, function: str) -> int:
 def test_what_the_profiled_binary_does_otherwise(
     options: str, functions: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "otherwise.c").write_text(OTHERWISE)
-    binaries = []
-    for name, extra in (("base", ""), ("candidate", options)):
-        words = ["-O2", *shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS)]
-        words += [*shlex.split(extra), "-fuse-ld=lld", "-Wl,--build-id"]
-        binaries.append(tmp_path / name)
-        run_command([stock_tool("clang"), *words, tmp_path / "otherwise.c", "-o", binaries[-1]])
-    base, candidate = binaries
+    source = tmp_path / "otherwise.c"
+    source.write_text(OTHERWISE)
+    base, candidate = (
+        _compile([source], tmp_path / name, shlex.split(extra), PROFILING_FLAGS)
+        for name, extra in (("base", ""), ("candidate", options))
+    )
     collect(base, [], tmp_path / "run.pmu.json")
     cost = EVALUATOR.cost([candidate], Context(profile=tmp_path / "run.pmu.json", base=base))
-    dump = _dump(candidate, tmp_path, None)
+    dump = _dump(candidate, tmp_path)
     for function in functions:
         true = _executed(candidate, dump, function)
         assert cost.parts[function] == pytest.approx(true, rel=0.08), function
