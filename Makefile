@@ -22,7 +22,7 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 
-check: ## bootstrap, overlay build, lint, types, lit tests, pytest, upstream's lit tests
+check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, upstream's lit tests
 	@tools/check
 
 bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
@@ -43,7 +43,7 @@ bench-compile: bootstrap ## what a 10 MB profile costs a compilation, after benc
 	@$(COP) toolchain build --set=mock
 	@$(PYTHON) tools/bench_compile.py
 
-bench-series: bootstrap ## build and test every prefix of the patch series, about an hour
+bench-series: bootstrap ## build and test the patch series up to the end of each part, half an hour
 	@$(COP) toolchain build --set=mock
 	@$(PYTHON) tools/bench_series.py
 

@@ -39,9 +39,12 @@ config.test_exec_root = str(tools.parent / "lit_tests")  # noqa: F821
 config.available_features.add("x86_64-linux")  # noqa: F821
 if (tools / "clang").is_file():
     config.available_features.add("clang")  # noqa: F821
+# Programs of the tests import the package that the tests belong to. (lit's own diff changes the
+# variable for the rest of a test.)
+python = f"env PYTHONPATH={Path(__file__).parent.parent} {sys.executable}"
 config.substitutions += [  # noqa: F821
-    ("%seal", f"{sys.executable} {Path(__file__).parent / 'Inputs' / 'seal.py'}"),
-    ("%python", sys.executable),
+    ("%seal", f"{python} {Path(__file__).parent / 'Inputs' / 'seal.py'}"),
+    ("%python", python),
     ("%litert", str(litert)),
 ]
 path = [str(tools), str(stock_directory), config.environment["PATH"]]  # noqa: F821

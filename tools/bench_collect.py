@@ -188,7 +188,7 @@ def compiler(output: Path) -> Case:
     Debian's archives have no debug info: the translation units of `LLVM_UNITS`, where a good part
     of the time goes, are compiled anew for profiling and linked as the overlay links its own.
     """
-    overlay, tree = BUILD / "overlay", BUILD / "llvm-19.1.7"
+    overlay, tree = BUILD / "overlay", BUILD / "llvm-22.1.8"
     database = json.loads(run_command(["ninja", "-C", overlay, "-t", "compdb"]).stdout)
     of_overlay = {entry["file"]: entry for entry in database if "-c" in entry["command"].split()}
     # All units have the same options; these come before the dependency file and the output.

@@ -139,7 +139,7 @@ def modules(folder: Path) -> list[Module]:
         tree = debian_source(program.source_package)
         own = [f"-I{(folder / name).resolve()}", *program.flags]
         jobs += [(Path(source).stem, tree / source, own) for source in sources]
-    llvm = BUILD / "llvm-19.1.7"
+    llvm = BUILD / "llvm-22.1.8"
     database = json.loads(run_command(["ninja", "-C", BUILD / "overlay", "-t", "compdb"]).stdout)
     words = next(
         shlex.split(entry["command"]) for entry in database if "-MD" in entry["command"].split()

@@ -38,7 +38,8 @@ from compiler_opt_perf.toolchain.layout import BUILD
 
 _TIMEOUT_S = 1800.0
 FOUND = ("exact", "flattened")
-REASONS = ("no location", "line 0", "unknown function", "unknown line")
+# The first is known, too: the function was profiled and did not run.
+REASONS = ("cold", "no location", "line 0", "unknown function", "unknown line")
 _EVENTS = ("executions", "loads", "conditional-branches")
 
 
@@ -276,7 +277,7 @@ def machine_lookups(lines: Iterable[str]) -> dict[str, Counter[str]]:
     sites = {"loads": "llc-miss-probability=", "branches": "branch-mispredict-rate="}
     outcomes: dict[str, Counter[str]] = {site: Counter() for site in sites}
     for line in lines:
-        found = re.match(r"  \w+(?: .*)?: (?:missing \(([\w ]+)\)|(exact|flattened)) ", line)
+        found = re.match(r"  \w+(?: .*)?: (?:missing \(([\w ]+)\)|(exact|flattened|cold)) ", line)
         for site, rate in sites.items():
             if found and rate in line:
                 outcomes[site][found[1] or found[2]] += 1

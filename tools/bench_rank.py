@@ -83,7 +83,6 @@ _SHORTEST_PART_S = 0.001
 _PARTS = (
     "stack-slots",
     "other-stores",
-    "stack-engine",
     "renaming",
     "dispatch-width",
     "l1-misses",

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks every prefix of the patch series: that it applies, compiles and passes its tests.
+"""Checks every part of the patch series: that it applies, compiles and passes its tests.
 
-    build/venv/bin/python tools/bench_series.py [--output=build/bench-series] [--first=9]
+    build/venv/bin/python tools/bench_series.py [--output=build/bench-series]
 
-A prefix is built as an overlay with upstream's mock models, in a tree of its own. Its tests are
-those that the messages of its patches name, `Test: lit_tests/DevMode/{inline,library}.test`, and
+At the end of each part the overlay is built with upstream's mock models, in a tree of its own. Its
+tests are the lit tests that name a patch of this part or of those before, the C++ unit tests, and
 upstream's of the ML advisors. Needs `cop toolchain build --set=mock`, which compiles the models. A
 run that was stopped goes on where it was: what passed with the same patches and tests is not done
 again, until the folder is removed.
 """
 
-import glob
 import hashlib
+import itertools
 import json
-import re
 import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from absl import flags, logging
@@ -28,49 +28,47 @@ from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
-from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay
+from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay, run_unit_tests
+from compiler_opt_perf.toolchain.export import group_by_patch
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT, ToolchainError
-from compiler_opt_perf.toolchain.patches import PatchedTree, Series
+from compiler_opt_perf.toolchain.patches import PatchedTree, Series, part_of
 from compiler_opt_perf.toolchain.source import llvm_source
 from compiler_opt_perf.toolchain.upstream_tests import run_upstream_tests
 
 _HEADER = """\
-| | patch | lines | build | lit tests | upstream's MLGO tests |
-|---:|---|---:|---:|---:|---|
+| part | patches | lines | build | lit tests | unit tests | upstream's MLGO tests |
+|---|---:|---:|---:|---:|---:|---|
 """
 
 
-def named_tests(message: str) -> list[str]:
-    """Paths and patterns of the tests that a commit message names after "Test:"."""
-    text = re.search(r"^Test: ((?:.+\n?)+)", message, re.MULTILINE)
-    words = re.findall(r"lit_tests/[^\s,{}]*(?:\{[^{}]*\}[^\s,{}]*)?", text[1]) if text else []
-    tests = []
-    for word in words:
-        start, _, rest = word.partition("{")
-        choices, _, end = rest.partition("}")
-        tests += [f"{start}{choice}{end}" for choice in choices.split(",")] if rest else [start]
-    return [test.rstrip(".") for test in tests]
+@dataclass(frozen=True)
+class Part:
+    """A part of the series with all that comes before it.
 
-
-def find_tests(patterns: Sequence[str]) -> list[str]:
-    """The files that `patterns` name, relative to the repository.
-
-    Raises:
-      ToolchainError: a pattern names none.
+    Attributes:
+      name: as the folder of its patches.
+      commits: (hash, message) of its own patches, in order.
+      subjects: of these and of all patches before.
     """
-    files: set[str] = set()
-    for pattern in patterns:
-        found = glob.glob(pattern, root_dir=REPO_ROOT)
-        if not found:
-            raise ToolchainError(
-                f"{pattern}: no such test, but a patch names it; correct the patch's message"
-            )
-        files.update(found)
-    return sorted(files)
+
+    name: str
+    commits: tuple[tuple[str, str], ...]
+    subjects: tuple[str, ...]
 
 
-def check_prefix(tree: PatchedTree, tests: Sequence[str], build: Path) -> str:
+def split(commits: Sequence[tuple[str, str]]) -> list[Part]:
+    """The parts of a series, given its commits."""
+    parts = []
+    subjects: list[str] = []
+    for name, group in itertools.groupby(commits, key=lambda commit: part_of(commit[1])):
+        own = tuple(group)
+        subjects += [message.partition("\n")[0] for _, message in own]
+        parts.append(Part(name, own, tuple(subjects)))
+    return parts
+
+
+def check_part(tree: PatchedTree, tests: Sequence[Path], build: Path) -> str:
     """Builds the tree as it stands and runs `tests` and upstream's.
 
     Returns:
@@ -91,16 +89,16 @@ def check_prefix(tree: PatchedTree, tests: Sequence[str], build: Path) -> str:
             )
         except CommandError as error:
             raise ToolchainError(f"lit tests fail: {error.stderr}") from error
+    units = run_unit_tests(tree, build).partition(" ")[0]
     upstream = run_upstream_tests(
         toolchain, tree.source, build / "upstream-lit", overlay.has_development_mode(tree.directory)
     )
-    return f"{seconds:.0f} s | {len(tests)} pass | {upstream}"
+    return f"{seconds:.0f} s | {len(tests)} pass | {units} pass | {upstream}"
 
 
 def main(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string("output", str(BUILD / "bench-series"), "folder", flag_values=values)
-    flags.DEFINE_integer("first", 1, "patches of the shortest prefix to check", flag_values=values)
     parse_program(argv, values, __doc__ or "")
     logging.set_verbosity(logging.INFO)
     build = Path(values.output).absolute()
@@ -112,32 +110,29 @@ def main(argv: Sequence[str]) -> None:
     tree.apply()
     passed = build / "passed.json"
     results: dict[str, str] = json.loads(passed.read_text()) if passed.is_file() else {}
-    patterns: list[str] = []
     rows = ""
+    parts = split(tree.commits())
+    tests_of = group_by_patch(parts[-1].subjects) if parts else {}
     patches = hashlib.sha256()
-    for number, ((commit, message), patch) in enumerate(
-        zip(tree.commits(), series.patches(), strict=True), start=1
-    ):
-        # What it changes, not its message.
-        patches.update(patch.read_bytes().partition(b"\n---\n")[2])
-        patterns += named_tests(message)
-        if number < values.first:
-            continue
-        subject = message.partition("\n")[0]
-        tests = find_tests(patterns)
+    for part in parts:
+        for commit, _ in part.commits:
+            # What it changes, not its message.
+            patches.update(tree.changes(commit).encode())
+        tests = sorted(test for subject in part.subjects for test in tests_of.get(subject, []))
         digest = patches.copy()
         for test in tests:
-            digest.update((REPO_ROOT / test).read_bytes())
+            digest.update(test.read_bytes())
         key = digest.hexdigest()
         if key not in results:
-            logging.info("Prefix of %d patches: %s", number, subject)
-            tree.check_out(commit)
+            logging.info("Part %s, %d patches", part.name, len(part.commits))
+            tree.check_out(part.commits[-1][0])
             try:
-                results[key] = check_prefix(tree, tests, build)
+                results[key] = check_part(tree, tests, build)
             except ToolchainError as error:
-                sys.exit(f"error: patches 1 to {number}, '{subject}': {error}")
+                sys.exit(f"error: up to part {part.name}: {error}")
             write_json(passed, results)
-        rows += f"| {number} | {subject} | {tree.size(commit)} | {results[key]} |\n"
+        lines = sum(tree.size(commit) for commit, _ in part.commits)
+        rows += f"| {part.name} | {len(part.commits)} | {lines} | {results[key]} |\n"
         write_text(build / "report.md", _HEADER + rows)
     print(_HEADER + rows, end="")
 

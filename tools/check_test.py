@@ -33,7 +33,7 @@ def test_only_lines_that_the_series_changes_are_held_to_the_style(
 ) -> None:
     check = _copy(repo_root, tmp_path)
     (tmp_path / "tools" / "patches").symlink_to("/bin/true")
-    tree = tmp_path / "build" / "llvm-19.1.7"
+    tree = tmp_path / "build" / "llvm-22.1.8"
     tree.mkdir(parents=True)
 
     def git(*arguments: str) -> None:

@@ -44,7 +44,7 @@ $(PROFILE): $(OUT)/zstd/compile_commands.json
 	  -9 --single-thread -f -q -o /dev/null $(OUT)/zstd/input
 	$(COP) profile check $@ --binary=$(OUT)/zstd/zstd
 	for event in $(OUT)/zstd.*.afdo; do \
-	  /usr/lib/llvm-19/bin/llvm-profdata show --sample "$$event" > /dev/null; done
+	  /usr/lib/llvm-22/bin/llvm-profdata show --sample "$$event" > /dev/null; done
 
 CORPORA := $(PROBLEMS:%=$(OUT)/corpus/%/train/corpus_description.json)
 $(CORPORA): $(OUT)/corpus/%/train/corpus_description.json: $(PROGRAMS:%=$(OUT)/%/compile_commands.json)

@@ -42,6 +42,12 @@ def _define_predict(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "trace", None, "block trace or window histogram of the run", flag_values=values
     )
+    flags.DEFINE_string(
+        "traced",
+        None,
+        "the binary that was traced: blocks are then compared by their instructions, too",
+        flag_values=values,
+    )
     flags.DEFINE_string("cpu", None, "CPU file, for cycles", flag_values=values)
     flags.DEFINE_string(
         "profile", None, "PMU profile of the run, for mca-pmu, profile-count", flag_values=values
@@ -75,6 +81,7 @@ def _predict(values: Any, arguments: list[str]) -> None:
     context = Context(
         tool=Toolchain.load(Path(values.toolchain)).trace_cost if replays else None,
         trace=_path(values.trace),
+        traced=_path(values.traced),
         cpu=_path(values.cpu),
         profile=_path(values.profile),
         base=_path(values.base),

@@ -2,6 +2,7 @@
 """Entry point of `cop`: finds the verb, parses its flags, turns errors into one message."""
 
 import logging as standard_logging
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +14,31 @@ from compiler_opt_perf.cli.verbs import VERBS
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
-_EXIT_INTERRUPTED = 130
+# Shells add a signal's number to it.
+_EXIT_SIGNAL = 128
+
+
+class Terminated(KeyboardInterrupt):
+    """A request to end, by another signal than the keyboard's; nothing is finished then either.
+
+    Attributes:
+      signal: its number.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.signal = number
+
+
+def _terminate(number: int, frame: object) -> None:
+    # The first one counts: what cleans up shall not be interrupted.
+    for other in _ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    raise Terminated(number)
+
+
+# Sent by batch systems and build bots, and by a terminal that closes.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def overview(verbs: Sequence[Verb]) -> str:
@@ -67,9 +92,13 @@ def run(argv: Sequence[str]) -> int:
     except (flags.Error, UsageError) as error:
         print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
         return _EXIT_USAGE
-    except KeyboardInterrupt:
-        print(f"{label}: interrupted; nothing unfinished is left behind", file=sys.stderr)
-        return _EXIT_INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.signal if isinstance(interrupt, Terminated) else signal.SIGINT
+        how = (
+            "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        )
+        print(f"{label}: {how}; nothing unfinished is left behind", file=sys.stderr)
+        return _EXIT_SIGNAL + number
     except OSError as error:
         # A full disk, a folder without permission: where it was met does not matter to the user.
         print(f"{label}: error: {error}", file=sys.stderr)
@@ -86,6 +115,10 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """Console script."""
+    for number in _ENDING:
+        # Not where the parent has it ignored, as nohup does.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -80,6 +80,8 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
             "collect --recording=p --binary=a --output=b.pmu.json --within=f",
             "--within is for runs",
         ),
+        ("collect --binary=a --output=b.pmu.json --timeout=nan", "--timeout=nan: expected seconds"),
+        ("collect --trace --binary=a --output=b.bbtrace --timeout=0", "--timeout=0: expected sec"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
     ],
 )

@@ -7,6 +7,7 @@ not wait for TensorFlow.
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,6 +73,57 @@ def _toolchain_build(values: Any, arguments: list[str]) -> None:
     _no_arguments(arguments)
     models = _path(values, "inline_model"), _path(values, "evict_model")
     print(build(values.set, *models).directory)
+
+
+# cop flags
+
+
+def _define_flags(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "set", None, "name of the model set, or its folder", flag_values=values, required=True
+    )
+    _define_path(values, "profile", "PMU profile manifest, NAME.pmu.json", required=False)
+    for name, problem in (("inline_model", "inline-size"), ("evict_model", "regalloc-evict")):
+        help = f"folder of a {problem} policy, for development mode instead of the set's own"
+        _define_path(values, name, help, required=False)
+    _define_path(
+        values,
+        "config",
+        "write a configuration file of clang's, NAME.cfg, and print the one flag that names it",
+        required=False,
+    )
+    flags.DEFINE_boolean("link", False, "print the flags of links", flag_values=values)
+    flags.DEFINE_boolean(
+        "cmake", False, "print what to give to cmake; needs --config", flag_values=values
+    )
+
+
+def _flags(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.execution.files import write_text
+    from compiler_opt_perf.policies.compiler_flags import compiler_flags, shell_line
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    _no_arguments(arguments)
+    config = _path(values, "config")
+    if values.cmake and config is None:
+        raise UsageError("--cmake needs --config=NAME.cfg, the file that compilations shall read")
+    if values.link and config is not None:
+        raise UsageError("with --config, compilations and links get the same flag; omit --link")
+    folder = Path(values.set) if "/" in values.set else BUILD / "toolchain" / values.set
+    models = {
+        "inline-size": _path(values, "inline_model"),
+        "regalloc-evict": _path(values, "evict_model"),
+    }
+    result = compiler_flags(Toolchain.load(folder), models, _path(values, "profile"))
+    if config is None:
+        print(shell_line(result.link_words() if values.link else result.compile_words()))
+        return
+    write_text(config, result.configuration())
+    if values.cmake:
+        definitions = result.cmake_definitions(config).items()
+        print(shell_line(f"-D{name}={value}" for name, value in definitions))
+    else:
+        print(shell_line([f"--config={config.absolute()}"]))
 
 
 # cop program build
@@ -157,6 +209,8 @@ def _collect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pmu.cpus import geometry_of
     from compiler_opt_perf.pmu.report import summarize
 
+    if values.timeout is not None and not 0 < values.timeout < math.inf:
+        raise UsageError(f"--timeout={values.timeout:g}: expected seconds, more than 0")
     if values.trace:
         _collect_trace(values, arguments)
         return
@@ -297,16 +351,18 @@ def _define_profile_check(values: flags.FlagValues) -> None:
 
 
 def _profile_check(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.pmu.manifest import Manifest
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.pmu.report import describe_functions
 
     path = _manifest_argument(arguments)
-    manifest = Manifest.load(path)
-    manifest.verify_files()
+    profile = Profile.load(path)
+    manifest = profile.manifest
     binary = _path(values, "binary")
     if binary is not None:
         manifest.verify_binary(binary)
     checked = f" and {binary} is the profiled program" if binary else ""
     print(f"{path}: {len(manifest.events)} sample profiles are intact{checked}")
+    print(f"{path}: functions: {describe_functions(profile.table, profile.executed)}")
 
 
 # cop corpus extract
@@ -582,6 +638,13 @@ VERBS: tuple[Verb, ...] = (
         "toolchain build --set=mine --inline_model=build/demo/inline-size/policy",
         _define_toolchain_build,
         _toolchain_build,
+    ),
+    Verb(
+        "flags",
+        "Print the compiler's or linker's flags for policies and profile, or write them to a file.",
+        "flags --set=mine --profile=build/demo/zstd.pmu.json --config=mine.cfg --cmake",
+        _define_flags,
+        _flags,
     ),
     Verb(
         "program build",

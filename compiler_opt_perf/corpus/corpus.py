@@ -6,15 +6,37 @@ The layout on disk is the one of LLVM's `mlgo-utils` (llvm/utils/mlgo-utils): a
 `NAME.cmd` (arguments of `clang -cc1`, separated by NUL).
 """
 
-import json
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.seeds import derive_seed
+
+# A corpus is data from elsewhere, which compiling must not let out of its folder. Options of `-cc1`
+# that run code of others are refused, with those of -mllvm that write files ...
+_REFUSED = {"-load", "-add-plugin", "-plugin"}
+_REFUSED_PREFIXES = (
+    *("-load=", "--load", "-fplugin", "-fpass-plugin=", "-plugin-arg", "-fthinlto-index="),
+    *("-pass-remarks-output", "-info-output-file", "-dot-cfg", "-cfg-dot"),
+)
+# ... and those that write other files than the object file are left out. Those of dependencies are
+# an error without the file.
+_WRITES_VALUE = {
+    *("-o", "-opt-record-file", "-dependency-file", "-MT", "-MQ", "-header-include-file"),
+    *("-serialize-diagnostic-file", "-diagnostic-log-file", "-split-dwarf-output"),
+    *("-dependency-dot", "-module-dependency-dir", "-dwarf-debug-flags"),
+}
+_WRITES = {"-MP", "-MG", "-MV", "-sys-header-deps"}
+_WRITES_PREFIXES = (
+    *("-stats-file=", "-ftime-trace", "-coverage-notes-file=", "-coverage-data-file="),
+    *("-fopt-record-file=", "-print-stats"),
+)
+_LONGEST_NAME = 240
 
 DESCRIPTION = "corpus_description.json"
 BITCODE_MAGIC = b"BC\xc0\xde"
@@ -68,19 +90,47 @@ class Corpus:
         """
         path = directory / DESCRIPTION
         try:
-            description = json.loads(path.read_text(encoding="utf-8"))
+            description = parse_json(path.read_bytes())
         except FileNotFoundError:
             raise CorpusError(
                 f"{path}: not found; make a corpus with `cop corpus extract --output={directory}`"
             ) from None
         except OSError as error:
             raise CorpusError(f"{path}: {error.strerror}") from error
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise CorpusError(f"{path}: not JSON: {error}; extract the corpus again") from error
+        except JsonError as error:
+            raise CorpusError(
+                f"{path}{error.place}: not JSON: {error}; extract the corpus again"
+            ) from error
         names = description.get("modules") if isinstance(description, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise CorpusError(f'{path}: expected {{"modules": [names]}}; extract the corpus again')
-        return cls(directory, tuple(_load_module(directory, name) for name in sorted(names)))
+        for name in names:
+            if not is_module_name(name):
+                raise CorpusError(
+                    f"{path}: {name!r} is no name of a module: expected a path inside the corpus, "
+                    "without '..'; extract the corpus again"
+                )
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+        if repeated:
+            raise CorpusError(f"{path}: module {repeated[0]} is there twice")
+        if description.get("has_thinlto"):
+            raise CorpusError(
+                f"{path}: is of a ThinLTO build (has_thinlto); its modules would be compiled "
+                "without what the thin link imported. Extract it from objects of a build without"
+            )
+        override = description.get("global_command_override")
+        if override is not None and not (
+            isinstance(override, list) and all(isinstance(word, str) for word in override)
+        ):
+            raise CorpusError(f"{path}: global_command_override: expected a list of strings")
+        if override is not None and override[:1] != ["-cc1"]:
+            raise CorpusError(
+                f"{path}: global_command_override: expected arguments that begin with -cc1; LLVM's "
+                "extract_ir leaves them to be filled in"
+            )
+        command = None if override is None else _confined(override, path)
+        modules = (_load_module(directory, name, command) for name in sorted(names))
+        return cls(directory, tuple(modules))
 
     def subset(self, names: Iterable[str]) -> Self:
         """The corpus of these modules only. Raises CorpusError for an unknown name."""
@@ -92,13 +142,50 @@ class Corpus:
         return type(self)(self.directory, tuple(by_name[name] for name in wanted))
 
 
-def _load_module(directory: Path, name: str) -> Module:
+def is_module_name(name: str) -> bool:
+    """Whether `name` is a path that stays inside a folder, in its only spelling."""
+    parts = name.split("/")
+    return (
+        not {"", ".", ".."} & set(parts)
+        and name.isprintable()
+        and len(max(parts, key=len).encode()) < _LONGEST_NAME
+    )
+
+
+def without_side_outputs(words: Iterable[str]) -> list[str]:
+    """The arguments of `clang -cc1` without those that name files to write."""
+    kept = []
+    rest = iter(words)
+    for word in rest:
+        if word in _WRITES_VALUE:
+            next(rest, None)
+        elif word not in _WRITES and not word.startswith(_WRITES_PREFIXES):
+            kept.append(word)
+    return kept
+
+
+def _confined(words: Sequence[str], path: Path) -> tuple[str, ...]:
+    """A command that writes its output alone. Raises CorpusError when it would load code."""
+    for word in words:
+        if word in _REFUSED or word.startswith(_REFUSED_PREFIXES):
+            raise CorpusError(
+                f"{path}: {word} loads code or writes a file, which the command of a module must "
+                "not; take it out, or extract the corpus again"
+            )
+    return tuple(without_side_outputs(words))
+
+
+def _load_module(directory: Path, name: str, override: tuple[str, ...] | None) -> Module:
+    """The module `name`; its command is `override` where the corpus has one for all."""
     bitcode = directory / f"{name}.bc"
     command = directory / f"{name}.cmd"
     try:
         with open(bitcode, "rb") as stream:
             magic = stream.read(len(BITCODE_MAGIC))
-        words = command.read_bytes().decode("utf-8").rstrip("\0").split("\0")
+        if override is not None:
+            words = list(override)
+        else:
+            words = command.read_bytes().decode("utf-8").rstrip("\0").split("\0")
     except OSError as error:
         raise CorpusError(
             f"{error.filename}: {error.strerror}; {DESCRIPTION} lists module {name}: "
@@ -110,7 +197,7 @@ def _load_module(directory: Path, name: str) -> Module:
         raise CorpusError(f"{bitcode}: not LLVM bitcode; extract the corpus again")
     if words[:1] != ["-cc1"]:
         raise CorpusError(f"{command}: expected arguments that begin with -cc1, separated by NUL")
-    return Module(name, bitcode, tuple(words))
+    return Module(name, bitcode, _confined(words, command))
 
 
 def write_description(directory: Path, names: Iterable[str]) -> None:

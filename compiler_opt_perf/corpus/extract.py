@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Extracts a corpus from compile_commands.json."""
 
-import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -10,9 +9,17 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.corpus.corpus import CorpusError, split_names, write_description
+from compiler_opt_perf.corpus.corpus import (
+    DESCRIPTION,
+    CorpusError,
+    is_module_name,
+    split_names,
+    without_side_outputs,
+    write_description,
+)
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.pool import Pool
 
 # IR before any optimisation: what an inliner policy is asked about.
@@ -21,20 +28,18 @@ FRONTEND = "frontend"
 # which its decisions cannot change, and take a third of the time.
 OPTIMIZED = "optimized"
 STAGES = (FRONTEND, OPTIMIZED)
+# Of the files of a module.
+_SUFFIXES = (".bc", ".cmd")
 
 _TIMEOUT_S = 300.0
 # Failures often have one cause; the first few tell it.
 _FAILURES_SHOWN = 3
 
-# `-cc1` arguments that name inputs, outputs, headers, macros or folders: the IR has them already,
-# and without them a corpus can move to another machine.
+# `-cc1` arguments that name inputs, headers, macros or folders, or that only the front end of a
+# language reads: the IR has them already, and without them a corpus can move to another machine.
 _DROPPED_WITH_VALUE = {
-    "-o",
     "-x",
     "-main-file-name",
-    "-dependency-file",
-    "-MT",
-    "-MQ",
     "-include",
     "-isystem",
     "-iquote",
@@ -47,40 +52,47 @@ _DROPPED_WITH_VALUE = {
     "-D",
     "-U",
     "-ferror-limit",
+    "-fmessage-length",
     "-pch-through-header",
 }
-_DROPPED = {"-MP", "-MG", "-MV", "-sys-header-deps", "-fcolor-diagnostics", "-pthread"}
+_DROPPED = {"-pthread"}
 _DROPPED_PREFIXES = (
     "-I",
     "-D",
     "-U",
     "-std=",
+    "-W",
     "-fdebug-compilation-dir=",
     "-fcoverage-compilation-dir=",
-    "-W",
-    "-f",
+    "-fdebug-prefix-map=",
+    "-fcoverage-prefix-map=",
+    "-fmacro-prefix-map=",
+    "-fmodule",
+    "-fprebuilt-module-path=",
+    "-fcolor-diagnostics",
+    "-fdiagnostics",
+    "-fmessage-length",
+    "-ferror-limit",
+    "-fansi-escape-codes",
+    # The front end gives the functions in it other attributes.
+    "-fsanitize-ignorelist=",
+    "-fsanitize-system-ignorelist=",
 )
-# Of the -f options, only those that steer code generation from IR stay.
-_KEPT_F_PREFIXES = (
-    "-ffunction-sections",
-    "-fdata-sections",
-    "-funique-",
-    "-faddrsig",
-    "-fno-addrsig",
-    "-fmath-errno",
-    "-ffp-contract=",
-    "-fno-rounding-math",
-    "-fbasic-block-",
-    "-fsplit-machine-functions",
-    "-fno-jump-tables",
-    "-funroll-loops",
-    "-fno-unroll-loops",
-    "-fdebug-info-for-profiling",
-    "-fexceptions",
-    "-fcxx-exceptions",
-    "-fno-verbose-asm",
-    "-fno-use-cxa-atexit",
-    "-fcf-protection",
+# The IR alone does not say what these do, and what they name is no part of a corpus: compiled
+# without, modules would be those of another build.
+_REFUSED_PREFIXES = (
+    "-fprofile-instrument-use-path=",
+    "-fprofile-sample-use=",
+    "-fprofile-remapping-file=",
+    "-fmemory-profile-use=",
+    "-fprofile-list=",
+    "-fsanitize-coverage-allowlist=",
+    "-fsanitize-coverage-ignorelist=",
+    "-fxray-",
+    "-fthinlto-index=",
+    "-fplugin",
+    "-fpass-plugin=",
+    "-fbasic-block-sections=list=",
 )
 
 
@@ -101,17 +113,25 @@ class _Job:
 
 
 def codegen_arguments(cc1: Sequence[str]) -> list[str]:
-    """The `-cc1` arguments that still mean something when the input is IR."""
+    """The `-cc1` arguments that still mean something when the input is IR.
+
+    Options that are not known here are kept.
+
+    Raises:
+      CorpusError: one cannot be part of a corpus, but changes the code.
+    """
     kept: list[str] = []
-    words = iter(cc1)
+    words = iter(without_side_outputs(cc1))
     for word in words:
         if word in _DROPPED_WITH_VALUE:
             next(words, None)
         elif word in ("-mllvm", "-target-cpu", "-tune-cpu", "-target-feature", "-triple"):
-            kept += [word, next(words)]
-        elif word not in _DROPPED and (
-            not word.startswith(_DROPPED_PREFIXES) or word.startswith(_KEPT_F_PREFIXES)
-        ):
+            kept += [word, next(words, "")]
+        elif word.startswith(_REFUSED_PREFIXES):
+            raise CorpusError(
+                f"compiled with {word}, which a corpus cannot hold; extract it from a build without"
+            )
+        elif word not in _DROPPED and not word.startswith(_DROPPED_PREFIXES):
             kept.append(word)
     return kept
 
@@ -138,10 +158,12 @@ def _extract_one(job: _Job) -> None:
     bitcode.parent.mkdir(parents=True, exist_ok=True)
     # The last word is the input file.
     arguments = ["-cc1", *codegen_arguments(cc1[1:-1])]
-    cc1 = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in cc1]
+    # Without the files of dependencies, say, which are those of the user's build.
+    source = cc1[-1]
+    cc1 = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in cc1[:-1]]
     # Passes walk use lists: without their order the IR file compiles to slightly other code.
-    cc1.insert(1, "-emit-llvm-uselists")
-    cc1[cc1.index("-o") + 1] = str(bitcode)
+    cc1 = [cc1[0], "-emit-llvm-uselists", *without_side_outputs(cc1[1:])]
+    cc1 += ["-o", str(bitcode), source]
     (cc1 if job.stage == FRONTEND else arguments).insert(1, "-disable-llvm-passes")
     run_command([job.clang, *cc1], cwd=job.unit.directory, timeout_s=_TIMEOUT_S)
     (job.output / f"{job.unit.name}.cmd").write_bytes("\0".join(arguments).encode())
@@ -150,19 +172,24 @@ def _extract_one(job: _Job) -> None:
 def _read_units(program: str, path: Path) -> list[_Unit]:
     remedy = "write it with CMake's -DCMAKE_EXPORT_COMPILE_COMMANDS=ON or with `bear -- make`"
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = parse_json(path.read_bytes())
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}; {remedy}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CorpusError(f"{path}: not JSON: {error}; {remedy}") from error
+    except JsonError as error:
+        raise CorpusError(f"{path}{error.place}: not JSON: {error}; {remedy}") from error
     if not isinstance(entries, list):
         raise CorpusError(f"{path}: expected a list of commands; {remedy}")
     found: list[tuple[Path, Path, tuple[str, ...]]] = []
     for number, entry in enumerate(entries):
         try:
-            directory = Path(entry["directory"])
+            directory = path.parent.absolute() / entry["directory"]
             source = Path(os.path.normpath(directory / entry["file"]))
             words = entry.get("arguments") or shlex.split(entry["command"])
+            for text in (str(directory), str(source), *words):
+                if "\0" in text:
+                    raise ValueError("a NUL character")
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise TypeError("arguments are no list of strings")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CorpusError(
                 f"{path}: entry {number}: expected directory, file and arguments or command "
@@ -175,11 +202,41 @@ def _read_units(program: str, path: Path) -> list[_Unit]:
         raise CorpusError(f"{path}: holds no compilation; {remedy}")
     root = Path(os.path.commonpath([source.parent for source, _, _ in found]))
     units: dict[str, _Unit] = {}
+    again = []
     for source, directory, words in found:
         name = f"{program}/{source.relative_to(root).with_suffix('')}"
+        if not is_module_name(name):
+            raise CorpusError(
+                f"{path}: {name!r} cannot be the name of a module; name programs by letters and "
+                "digits, without '..' (PROGRAM=compile_commands.json), and sources printably"
+            )
         # The same source compiled twice (static and shared, say) is one module: the first.
-        units.setdefault(name, _Unit(name, directory, words))
+        if name in units:
+            again.append(name)
+        else:
+            units[name] = _Unit(name, directory, words)
+    if again:
+        logging.warning(
+            "%s: of %d sources compiled more than once the first compilation is taken: %s",
+            path,
+            len(set(again)),
+            ", ".join(sorted(set(again))),
+        )
     return list(units.values())
+
+
+def is_extracted(folder: Path) -> bool:
+    """Whether a folder holds what `extract_corpus` wrote, and nothing else."""
+    expected: set[Path] = set()
+    for side in ("train", "held_out"):
+        try:
+            description = parse_json((folder / side / DESCRIPTION).read_bytes())
+            names = [str(name) for name in description["modules"]]
+        except (OSError, JsonError, KeyError, TypeError):
+            return False
+        expected |= {folder / side / f"{name}{suffix}" for name in names for suffix in _SUFFIXES}
+        expected.add(folder / side / DESCRIPTION)
+    return all(path in expected or path.is_dir() for path in folder.rglob("*"))
 
 
 def extract_corpus(
@@ -208,11 +265,20 @@ def extract_corpus(
 
     Raises:
       CorpusError: unreadable commands, or nothing could be extracted.
-      FileWriteError: the disk is full.
+      FileWriteError: the disk is full, or `output` holds files that are no extracted corpora.
     """
+    for name in commands:
+        if not is_module_name(name) or "/" in name or name.startswith("."):
+            raise CorpusError(
+                f"{name!r} cannot be the name of a program; expected letters and digits "
+                "(PROGRAM=compile_commands.json)"
+            )
     units = [unit for name, path in commands.items() for unit in _read_units(name, path)]
     # The compiler runs in the folders of the sources: paths must not be relative to ours.
-    with atomic_directory(output.absolute()) as temporary, Pool(workers) as pool:
+    with (
+        atomic_directory(output.absolute(), ours=is_extracted) as temporary,
+        Pool(workers) as pool,
+    ):
         train_names, held_out_names = split_names([u.name for u in units], held_out_share, seed)
         side = dict.fromkeys(train_names, "train") | dict.fromkeys(held_out_names, "held_out")
         jobs = [_Job(unit, clang, opt_level, stage, temporary / side[unit.name]) for unit in units]

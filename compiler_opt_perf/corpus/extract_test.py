@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extrac
 from compiler_opt_perf.corpus.programs import PROGRAMS, program_sources
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.toolchain.source import debian_source
 
-CLANG = Path("/usr/bin/clang-19")
+CLANG = Path("/usr/bin/clang-22")
 MODULES = ("lstring", "ltable", "lvm", "lgc")
 
 
@@ -39,7 +42,7 @@ def _extract(
 
 def _text(path: Path) -> bytes:
     section = path.with_suffix(".text")
-    dump = ["llvm-objcopy-19", f"--dump-section=.text={section}", str(path), "/dev/null"]
+    dump = ["llvm-objcopy-22", f"--dump-section=.text={section}", str(path), "/dev/null"]
     subprocess.run(dump, check=True)
     return section.read_bytes()
 
@@ -85,14 +88,19 @@ def test_a_module_that_does_not_compile_is_left_out_and_named(
     # Two modules on each side, so that neither is empty without the broken one.
     train, held_out = _extract(edited, tmp_path / "corpus", FRONTEND, held_out_share=0.5)
     assert train + held_out == len(MODULES) - 1
-    assert "broken is left out: clang-19: exit status 1" in caplog.text
+    assert "broken is left out: clang-22: exit status 1" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[{]", "not JSON: Expecting property name.*line 1"),
+        ("[{]", "not JSON: Expecting property name"),
+        ("[" * 200_000, "not JSON: nested too deep"),
         ("{}", "expected a list"),
+        ('[{"directory": "/", "file": "a.c", "arguments": "cc"}]', "entry 0: .*no list"),
+        ('[{"directory": "/", "file": "a.c", "arguments": ["cc", 1]}]', "entry 0: expected"),
+        ('[{"directory": "/", "file": "a\\u0000.c", "command": "cc"}]', "entry 0: .*NUL"),
+        ('[{"directory": "/", "file": "a\\n.c", "command": "cc"}]', ".*cannot be the name of a"),
         ("[]", "holds no compilation"),
         ('[{"file": "a.c", "command": "cc a.c"}]', "entry 0: expected directory"),
         ('[{"directory": "/", "file": "a.c"}]', "entry 0: expected directory"),
@@ -102,9 +110,125 @@ def test_a_module_that_does_not_compile_is_left_out_and_named(
 def test_malformed_commands_are_named(tmp_path: Path, content: str, message: str) -> None:
     commands = tmp_path / "compile_commands.json"
     commands.write_text(content)
-    with pytest.raises(CorpusError, match=rf"compile_commands.json: {message}"):
+    with pytest.raises(CorpusError, match=rf"compile_commands.json(:\d+:\d+)?: {message}"):
         _extract(commands, tmp_path / "corpus", FRONTEND)
     assert not (tmp_path / "corpus").exists()
+
+
+def compile_commands(folder: Path, flags: str = "") -> Path:
+    """A build of two programs' worth of sources in `folder`, that writes dependencies, too."""
+    for name in ("one", "two", "three"):
+        (folder / f"{name}.c").write_text(f"int {name}(int X) {{ return X * 3; }}")
+    path = folder / "compile_commands.json"
+    entries = [
+        {
+            # Relative to the file.
+            "directory": ".",
+            "file": f"{name}.c",
+            "command": f"clang -O2 {flags} -MD -MF {name}.d -c {name}.c -o {name}.o",
+        }
+        for name in ("one", "two", "three")
+    ]
+    path.write_text(json.dumps(entries))
+    return path
+
+
+def test_files_of_others_are_not_deleted(tmp_path: Path) -> None:
+    commands = compile_commands(tmp_path)
+    output = tmp_path / "corpus"
+    assert _extract(commands, output, FRONTEND) == (2, 1)
+    # Its own work is replaced, also that of other commands.
+    assert _extract(commands, output, FRONTEND, held_out_share=0.5) == (1, 2)
+    for path in (output / "notes", output / "train" / "lua" / "notes"):
+        path.write_text("x")
+        with pytest.raises(FileWriteError, match="holds files that this command did not write"):
+            _extract(commands, output, FRONTEND)
+        assert path.read_text() == "x"
+        path.unlink()
+    # Where the commands are.
+    with pytest.raises(FileWriteError, match="choose a new or empty output folder"):
+        _extract(commands, tmp_path, FRONTEND)
+    assert commands.exists()
+    with pytest.raises(FileWriteError, match="is no folder"):
+        _extract(commands, commands, FRONTEND)
+    (tmp_path / "empty").mkdir()
+    assert _extract(commands, tmp_path / "empty", FRONTEND) == (2, 1)
+
+
+@pytest.mark.parametrize("program", ["", "..", "a/b", "/a", ".hidden", "a\n"])
+def test_names_of_programs_stay_inside_the_output(program: str, tmp_path: Path) -> None:
+    commands = compile_commands(tmp_path)
+    with pytest.raises(CorpusError, match="cannot be the name of a program"):
+        extract_corpus(
+            {program: commands},
+            tmp_path / "corpus",
+            clang=CLANG,
+            opt_level="-Oz",
+            stage=FRONTEND,
+            held_out_share=0.5,
+            seed=1,
+        )
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_files_of_the_build_stay_as_they_are(tmp_path: Path) -> None:
+    commands = compile_commands(tmp_path)
+    (tmp_path / "one.d").write_text("kept")
+    _extract(commands, tmp_path / "corpus", FRONTEND)
+    assert (tmp_path / "one.d").read_text() == "kept"
+    assert not (tmp_path / "two.d").exists()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-fprofile-sample-use=profile",
+        "-fprofile-instr-use=profile",
+        "-fsanitize-coverage-allowlist=list",
+    ],
+)
+def test_flags_that_a_corpus_cannot_hold_are_refused_by_name(
+    tmp_path: Path, flag: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "profile").write_text("one:1:1\n 1: 1\n")
+    (tmp_path / "list").write_text("fun:one\n")
+    if "instr" in flag:
+        text = tmp_path / "profile"
+        text.write_text("one\n0\n1\n1\n")
+        run_command([stock_tool("llvm-profdata"), "merge", text, "-o", tmp_path / "binary"])
+        (tmp_path / "binary").replace(text)
+    sanitizer = "-fsanitize-coverage=func,trace-pc-guard" if "sanitize" in flag else ""
+    with pytest.raises(CorpusError, match="no train module could be extracted"):
+        _extract(compile_commands(tmp_path, f"{flag} {sanitizer}"), tmp_path / "corpus", FRONTEND)
+    assert re.search(r"lua/one is left out: compiled with -f\S+=\S+, which a corpus", caplog.text)
+
+
+def test_flags_that_change_the_code_are_kept(tmp_path: Path) -> None:
+    flags = "-fsanitize=address -fveclib=libmvec -fno-plt -fstack-protector-all -fwrapv"
+    _extract(compile_commands(tmp_path, flags), tmp_path / "corpus", FRONTEND)
+    (module,) = [
+        module
+        for side in ("train", "held_out")
+        for module in Corpus.load(tmp_path / "corpus" / side).modules
+        if module.name == "lua/one"
+    ]
+    assert {"-fsanitize=address", "-fveclib=libmvec"} < set(module.command)
+    run_command(module.compile_command(CLANG, tmp_path / "ir.o"))
+    source, output = tmp_path / "one.c", tmp_path / "source.o"
+    run_command([CLANG, *flags.split(), "-Oz", "-c", source, "-o", output])
+    assert _text(tmp_path / "ir.o") == _text(tmp_path / "source.o")
+
+
+def test_a_source_that_is_compiled_twice_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    commands = compile_commands(tmp_path)
+    entries = json.loads(commands.read_text())
+    commands.write_text(json.dumps([*entries, entries[1]]))
+    assert _extract(commands, tmp_path / "corpus", FRONTEND) == (2, 1)
+    assert "of 1 sources compiled more than once the first compilation is taken: lua/two" in (
+        caplog.text
+    )
 
 
 def test_every_program_of_the_table_has_its_sources() -> None:

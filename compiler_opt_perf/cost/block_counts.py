@@ -123,7 +123,8 @@ def fit(
         b_eq=np.zeros(2 * size),
         method="highs",
     )
-    if solved.x is None:
+    # It may have counts, too, when it gave up before they were good.
+    if solved.x is None or not solved.success:
         raise FitError(f"no counts of {size} blocks: {solved.message}")
     counts = np.maximum(solved.x, 0.0) * scale
     followed: defaultdict[tuple[int, int], float] = defaultdict(float)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import math
+from typing import Any
 
 import pytest
+from scipy.optimize import linprog
 
-from compiler_opt_perf.cost.block_counts import Observation, fit
+from compiler_opt_perf.cost import block_counts
+from compiler_opt_perf.cost.block_counts import FitError, Observation, fit
 from compiler_opt_perf.cost.object_code import FunctionCode
 
 # 0 branches to 1 or 2, which join in 3; 3 is a loop that ends in 4.
@@ -44,6 +47,15 @@ def test_a_loop_is_rather_entered_by_all_than_turned_in_by_few() -> None:
     found = fit(loop, [_seen(2, 1500)], entered=1000)
     assert found.blocks.tolist() == pytest.approx([1000, 1000, 1500, 1000])
     assert found.edges[2, 2] == pytest.approx(500)
+
+
+def test_counts_of_a_solver_that_gave_up_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: Any, **named: Any) -> Any:
+        return linprog(*arguments, **{**named, "method": "highs-ds", "options": {"maxiter": 1}})
+
+    monkeypatch.setattr(block_counts, "linprog", stopped)
+    with pytest.raises(FitError, match=r"no counts of 5 blocks: .*[Ii]teration"):
+        fit(CODE, [_seen(1, 30), _seen(3, 1000)], entered=100)
 
 
 def test_nothing_known_is_nothing_executed() -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ REPLAY_FLAGS = (
 _LEAST_FOUND = 0.1
 
 FORMAT = "compiler-opt-perf/trace-cost"
-VERSION = 1
+VERSION = 2
+#: Name of the part of blocks of the trace that the candidate lacks, each at the mean cost.
+UNMAPPED = "(unmapped blocks)"
 
 
 class CostError(Exception):
@@ -56,6 +59,8 @@ class Context:
     Attributes:
       tool: llvm-trace-cost (Toolchain.trace_cost).
       trace: block trace or window histogram of the run.
+      traced: the binary that was traced; with it, blocks are compared by what their instructions
+        compute, and local functions of one name are told apart.
       cpu: CPU file; the models of cycles need it.
       profile: PMU profile manifest of the run, for `mca-pmu` and `profile-count`.
       base: the profiled binary, for `profile-count`.
@@ -68,6 +73,7 @@ class Context:
 
     tool: Path | None = None
     trace: Path | None = None
+    traced: Path | None = None
     cpu: Path | None = None
     profile: Path | None = None
     base: Path | None = None
@@ -87,11 +93,43 @@ class Cost:
         the size, else functions (those of one name together).
       report: all that llvm-trace-cost says (docs/formats.md), or what `profile-count` says besides;
         else empty.
+      residuals: of an evaluator that simulates samples of the run, how much dearer than estimated
+        each sample is, scaled to the run.
+      standard_error: of the total, from sampling the run; None where it is not known.
     """
 
     total: float
     parts: Mapping[str, float]
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def residuals(self) -> tuple[float, ...]:
+        return tuple(float(residual) for residual in self.report.get("sample_residuals", ()))
+
+    @property
+    def standard_error(self) -> float | None:
+        error = self.report.get("standard_error")
+        return None if error is None else float(error)
+
+
+def difference_error(left: Cost, right: Cost) -> float | None:
+    """Standard error of `left.total - right.total`, from sampling the run; None if not known.
+
+    Both costs must be of one trace, for their samples are then of the same parts of the run: what
+    makes a sample dear for one candidate mostly does so for the other and cancels, so this is less
+    than what the two errors alone say. With S samples and residuals e, the square root of
+    S / (S - 1) * sum((e_left - e_right)**2), as for `Cost.standard_error`, and as the samples are
+    few, without its correction for a run that was sampled as a whole.
+    """
+    samples = len(left.residuals)
+    if left.standard_error is None or right.standard_error is None:
+        return None
+    if samples != len(right.residuals):
+        raise CostError("costs of different traces, whose samples are of different parts")
+    squares = (
+        (mine - theirs) ** 2 for mine, theirs in zip(left.residuals, right.residuals, strict=True)
+    )
+    return math.sqrt(samples / (samples - 1) * sum(squares))
 
 
 class Evaluator(Protocol):
@@ -152,14 +190,22 @@ class Score:
         if self.weighted:
             if context.trace is None:
                 raise CostError(f"the evaluator {self.name} needs a trace")
-            calls = _calls(context.trace)
+            written = context.trace.stat() if context.trace.exists() else None
+            calls = _calls(
+                context.trace, (written.st_mtime_ns, written.st_size) if written else None
+            )
             parts = {name: score * calls.get(name, 0) for name, score in parts.items()}
         return Cost(sum(parts.values()), parts)
 
 
-@functools.cache
-def _calls(trace: Path) -> Mapping[str, int]:
-    """How often the run entered each function; those of one name share their calls."""
+@functools.lru_cache(maxsize=4)
+def _calls(trace: Path, written: tuple[int, int] | None) -> Mapping[str, int]:
+    """How often the run entered each function; those of one name share their calls.
+
+    Args:
+      written: when the trace was written, and how large it is; another file of that name has other
+        calls.
+    """
     if trace.suffix == WINDOWS_SUFFIX:
         windows = Windows.load(trace)
         # The last block of a window is the one that it counts.
@@ -209,6 +255,8 @@ class TraceReplay:
         if context.tool is None or context.trace is None:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
         command: list[str | Path] = [context.tool, f"-model={self.name}", f"-trace={context.trace}"]
+        if context.traced is not None:
+            command.append(f"-traced={context.traced}")
         if self.uses_cpu:
             if context.cpu is None:
                 raise CostError(f"the evaluator {self.name} needs a CPU file (cop cost calibrate)")
@@ -235,6 +283,8 @@ class TraceReplay:
         parts: dict[str, float] = {}
         for function in report["functions"]:
             parts[function["name"]] = parts.get(function["name"], 0.0) + of(function)
+        if report["unmapped"]["executions"]:
+            parts[UNMAPPED] = of(report["unmapped"])
         return Cost(of(report), parts, report)
 
     def _key(self, objects: Sequence[Path], context: Context) -> str:
@@ -243,7 +293,7 @@ class TraceReplay:
         tool = context.tool.stat()
         parts = [self.name, str(VERSION), f"{tool.st_size} {tool.st_mtime_ns}"]
         # A profile's manifest holds the checksums of its files.
-        inputs = [context.trace]
+        inputs = [context.trace, context.traced]
         inputs += [context.cpu] if self.uses_cpu else []
         inputs += [context.profile] if self.uses_profile else []
         parts += sorted(context.without) if self.has_parts else []
@@ -345,12 +395,16 @@ def describe(evaluator: Evaluator, cost: Cost, top: int) -> str:
         )
         for what, text in (
             ("foreign", "of functions that the code does not have"),
-            ("unmapped", "of blocks that its functions do not have"),
+            ("unmapped", "of blocks that its functions do not have, charged the mean"),
             ("changed", "of functions with other block ids than the traced ones"),
             ("unsupported", "of instructions that the CPU's model does not know"),
         ):
             if executions := report.get(what, {}).get("executions", 0):
                 lines.append(f"executions {text}: {executions:,}")
+        if different := report.get("different_executions"):
+            lines.append(f"executions of blocks that compute something else: {different:,}")
+        if cost.standard_error is not None and cost.total:
+            lines.append(f"standard error of sampling: {cost.standard_error / cost.total:.2%}")
         if report["trace"]["truncated"]:
             lines.append("the recording was cut off")
     if "cycles" in report:

@@ -13,8 +13,10 @@ from compiler_opt_perf.cost.evaluator import (
     EVALUATORS,
     REPLAY_FLAGS,
     Context,
+    Cost,
     CostError,
     describe,
+    difference_error,
 )
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.regalloc_score import ScoreError
@@ -131,6 +133,35 @@ def test_parts_of_the_model_can_be_left_out(run: Run) -> None:
         # Other models have no parts.
         assert EVALUATORS["mca"].cost(few, without).total == plain.total
     assert len(totals) == 4
+
+
+def test_blocks_are_the_same_code_for_each_allocation(run: Run) -> None:
+    context = replace(run.context, traced=run.variants["default"])
+    for name, binary in run.variants.items():
+        cost = EVALUATORS["count"].cost([binary], context)
+        # Fewer registers also change what is scheduled and folded, not only what is allocated.
+        if name in ("default", "basic"):
+            assert cost.report["different_executions"] == 0, name
+        assert cost.total == EVALUATORS["count"].cost([binary], run.context).total
+    with pytest.raises(CommandError, match="give the binary that was traced"):
+        EVALUATORS["count"].cost(
+            [run.variants["default"]], replace(context, traced=run.variants["few"])
+        )
+
+
+def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
+    default, few = (
+        EVALUATORS["mca-pmu"].cost([run.variants[name]], run.context) for name in ("default", "few")
+    )
+    for cost in (default, few):
+        assert cost.standard_error is not None
+        assert 0 < cost.standard_error < 0.05 * cost.total
+        assert "standard error of sampling: 0." in describe(EVALUATORS["mca-pmu"], cost, top=1)
+    error = difference_error(default, few)
+    assert error is not None
+    assert abs(few.total - default.total) > 2 * error
+    assert difference_error(default, default) == 0
+    assert difference_error(default, Cost(1.0, {})) is None
 
 
 def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Toolchain) -> None:

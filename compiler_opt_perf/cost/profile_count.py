@@ -366,8 +366,10 @@ class _Placement:
             for callee in program.entries
             if (callee, ()) in self._instances
         }
+        # Functions without a line in the profile have no entries there, but calls.
         self._activations = {
-            callee: located[callee] + self._external.get(callee, 0.0) for callee in program.entries
+            callee: located[callee] + self._external.get(callee, 0.0)
+            for callee in {*program.entries, *located}
         }
         self._states: list[tuple[Instance, Instance]] = []
         self._transfer = coo_array((0, 0))
@@ -473,7 +475,8 @@ class _Placement:
             found[callee][None] += external
         for here, pairs in self.shares.items():
             for there, share in pairs:
-                for line, targets in self._program.samples[there].targets.items():
+                samples = self._program.samples.get(there)
+                for line, targets in samples.targets.items() if samples else ():
                     for callee, calls in targets.items():
                         known = (here, line, callee) in direct or (here[0], callee) in unlocated
                         if not known and self._reached(here, CallSite(line, callee)) == (

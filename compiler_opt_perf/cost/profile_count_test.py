@@ -310,6 +310,39 @@ def test_the_same_inputs_give_the_same_result(context: Context, tmp_path: Path) 
     assert EVALUATOR.cost([candidate], context) == EVALUATOR.cost([candidate], context)
 
 
+def test_a_callee_without_lines_in_the_profile(tmp_path: Path) -> None:
+    """The profile knows how often it was called, from where, and nothing else."""
+    source = tmp_path / "program.c"
+    source.write_text(
+        "volatile unsigned Sink;\n"
+        "CALLEE static unsigned callee(unsigned X) {\n"
+        "  return X * 3 + (X >> 2);\n"
+        "}\n"
+        "__attribute__((noinline)) void work(unsigned N) {\n"
+        "  for (unsigned I = 0; I < N; ++I)\n"
+        "    Sink += I;\n"
+        "}\n"
+        "int main(void) {\n"
+        "  for (unsigned I = 0; I < 200; ++I) {\n"
+        "    Sink = callee(I);\n"
+        "    work(50);\n"
+        "  }\n"
+        "  return 0;\n"
+        "}\n"
+    )
+    base, candidate = (
+        _compile([source], tmp_path / name, [*REPLAY_FLAGS, f"-DCALLEE={how}"], PROFILING_FLAGS)
+        for name, how in (
+            ("base", "__attribute__((nodebug, noinline))"),
+            ("candidate", "__attribute__((always_inline)) inline"),
+        )
+    )
+    collect(base, [], tmp_path / "run.pmu.json")
+    cost = EVALUATOR.cost([candidate], Context(profile=tmp_path / "run.pmu.json", base=base))
+    true = _dump(candidate, tmp_path).totals()[0]
+    assert cost.total == pytest.approx(true, rel=0.1)
+
+
 def test_what_is_missing_or_wrong_is_named(context: Context, tmp_path: Path) -> None:
     candidate = _build(tmp_path / "candidate", INLINING["much"])
     with pytest.raises(CostError, match="needs a PMU profile and the profiled binary"):

@@ -42,9 +42,16 @@ def regalloc_scores(object_file: Path) -> Mapping[str, float]:
             f"{path}: {error.strerror}; compile {object_file.name} with the patched clang and "
             + " ".join(FLAGS)
         ) from error
-    scores = {
-        match["function"].strip("'\""): float(match["score"]) for match in _REMARK.finditer(text)
-    }
+    except UnicodeDecodeError as error:
+        raise ScoreError(f"{path}: byte {error.start} is not UTF-8; compile again") from error
+    scores = {}
+    for match in _REMARK.finditer(text):
+        try:
+            scores[match["function"].strip("'\"")] = float(match["score"])
+        except ValueError as error:
+            raise ScoreError(
+                f"{path}: {match['score'][:40]!r} is no score; compile again"
+            ) from error
     if text.count("\nPass:") != len(scores):
         raise ScoreError(f"{path}: has other remarks than one score a function; compile again")
     return scores

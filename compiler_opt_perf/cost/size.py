@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
+
+from compiler_opt_perf.execution.elf import ElfFileError, open_elf
 
 
 class ObjectFileError(Exception):
@@ -19,8 +19,8 @@ def text_bytes(object_file: Path) -> int:
       ObjectFileError: missing, empty or not ELF.
     """
     try:
-        with open(object_file, "rb") as stream:
-            sections = ELFFile(stream).iter_sections()
+        with open_elf(object_file) as file:
+            sections = file.iter_sections()
             return sum(s["sh_size"] for s in sections if s["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
-    except (OSError, ELFError) as error:
-        raise ObjectFileError(f"{object_file}: cannot read its sections: {error}") from error
+    except ElfFileError as error:
+        raise ObjectFileError(str(error)) from error

@@ -67,6 +67,14 @@ class CommandError(Exception):
         )
 
 
+def signal_name(number: int) -> str:
+    """The signal's name; those of real time have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _reproduce(argv: Sequence[str], cwd: Path | None) -> str:
     line = shlex.join(argv)
     return f"cd {shlex.quote(str(cwd))} && {line}" if cwd else line
@@ -107,7 +115,7 @@ class RunningCommand:
         stdout, stderr = stdout or "", stderr or ""
         status = self.process.returncode
         if status < 0:
-            reason = f"{name}: ended by {signal.Signals(-status).name} after {seconds:.1f} s"
+            reason = f"{name}: ended by {signal_name(-status)} after {seconds:.1f} s"
             raise CommandError("crashed", reason, self._reproduce, stderr, status)
         if status > 0:
             reason = f"{name}: exit status {status}"

@@ -51,6 +51,8 @@ def test_failure_shows_diagnostics_and_how_to_reproduce(tmp_path: Path) -> None:
 
 
 def test_crash_names_the_signal() -> None:
+    with pytest.raises(CommandError, match="ended by signal 36 after"):
+        run_command(["sh", "-c", "kill -36 $$"])
     with pytest.raises(CommandError, match="ended by SIGSEGV") as caught:
         run_command(["sh", "-c", "kill -SEGV $$"])
     assert caught.value.kind == "crashed"

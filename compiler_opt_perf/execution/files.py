@@ -2,6 +2,7 @@
 """Files that appear complete or not at all."""
 
 import contextlib
+import ctypes
 import errno
 import glob
 import hashlib
@@ -9,9 +10,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+# Of <fcntl.h> and <linux/fs.h>.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 class FileWriteError(Exception):
@@ -25,6 +30,20 @@ def _explain(path: Path, error: OSError) -> FileWriteError:
             "and run the command again"
         )
     return FileWriteError(f"{path}: cannot be written: {error.strerror or error}")
+
+
+def _concerns(error: OSError, path: Path) -> bool:
+    """Whether a failure is one of writing `path`: not, say, of an input that is missing."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or error.filename is None:
+        # What fails to be written, and not to be opened, has no name.
+        return True
+    found = Path(os.path.abspath(os.fsdecode(error.filename)))
+    folder = Path(os.path.abspath(path.parent))
+    # The file, its temporary one and what is in that one; or a folder on the way to them.
+    return found in (folder, *folder.parents) or any(
+        part.parent == folder and (part.name == path.name or part.name.startswith(f".{path.name}."))
+        for part in (found, *found.parents)
+    )
 
 
 @contextlib.contextmanager
@@ -50,6 +69,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
+        if not _concerns(error, path):
+            raise
         raise _explain(path, error) from error
     finally:
         if temporary is not None:
@@ -57,33 +78,69 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_directory(path: Path) -> Iterator[Path]:
+def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) -> Iterator[Path]:
     """Yields a new directory beside `path`; it takes the place of `path` when the body succeeds.
 
+    Args:
+      ours: whether a directory, which is not empty, is one that may be replaced; any may when None.
+
     Raises:
-      FileWriteError: the disk is full or the folder cannot be written.
+      FileWriteError: the disk is full, the folder cannot be written, or what is at `path` is not
+        ours.
     """
     temporary: Path | None = None
+    _require_replaceable(path, ours)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
         yield temporary
         temporary.chmod(0o755)
+        _require_replaceable(path, ours)
         if path.is_dir():
-            # A directory cannot be replaced in one step: move the old one out of the way first.
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-            os.replace(path, old)
-            os.replace(temporary, path)
+            if _exchange(temporary, path):
+                os.replace(temporary, old)
+            else:
+                # In two steps, between which there is no directory.
+                os.replace(path, old)
+                os.replace(temporary, path)
             # This one, and what a run left that was killed at this place.
             for old in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
                 shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(temporary, path)
     except OSError as error:
+        if not _concerns(error, path):
+            raise
         raise _explain(path, error) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _require_replaceable(path: Path, ours: Callable[[Path], bool] | None) -> None:
+    if ours is None or not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise FileWriteError(f"{path}: is no folder; choose another output folder")
+    if any(path.iterdir()) and not ours(path):
+        raise FileWriteError(
+            f"{path}: holds files that this command did not write, and it would delete them; "
+            "choose a new or empty output folder"
+        )
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Gives two directories each other's name in one step; False where that cannot be done.
+
+    It is Linux's renameat2, which not all file systems have.
+    """
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0)
 
 
 def write_text(path: Path, text: str) -> None:

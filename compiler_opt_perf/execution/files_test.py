@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,39 @@ def test_other_write_errors_are_named_too(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileWriteError, match="below.json: cannot be written"):
         write_json(tmp_path / "file" / "below.json", {})
+
+
+def test_what_is_wrong_with_other_files_is_not_blamed_on_this_one(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "result"
+    for write in (atomic_write, atomic_directory):
+        for absent in (tmp_path / "in" / "absent.txt", target.with_name("absent.txt")):
+            with pytest.raises(FileNotFoundError, match="absent.txt"), write(target):
+                absent.read_text()
+        with pytest.raises(FileWriteError, match="result: cannot be written"), write(target) as one:
+            (one / "below" / "x").write_text("")
+    assert os.listdir(target.parent) == []
+
+
+def test_there_is_a_directory_at_any_time(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    with atomic_directory(target) as temporary:
+        (temporary / "file").touch()
+    missed, ended = [], threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            if not (target / "file").exists():
+                missed.append(1)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(300):
+        with atomic_directory(target) as temporary:
+            (temporary / "file").touch()
+    ended.set()
+    reader.join()
+    assert not missed
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:

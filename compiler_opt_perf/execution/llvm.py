@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-LLVM_VERSION = "19.1.7"
+LLVM_VERSION = "22.1.8"
 LLVM_MAJOR = LLVM_VERSION.split(".")[0]
 
 # Headers, static archives and tools.

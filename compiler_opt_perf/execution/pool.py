@@ -3,6 +3,8 @@
 
 import multiprocessing
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -50,8 +52,13 @@ class Pool:
 
     def __init__(self, workers: int | None = None):
         self.workers = workers or len(os.sched_getaffinity(0))
+        # What a killed worker leaves in it goes with the pool.
+        self._scratch = tempfile.mkdtemp(prefix="compiler-opt-perf-")
         self._pool = ProcessPool(
-            max_workers=self.workers, context=multiprocessing.get_context("spawn")
+            max_workers=self.workers,
+            context=multiprocessing.get_context("spawn"),
+            initializer=_work_in,
+            initargs=[self._scratch],
         )
 
     def __enter__(self) -> Self:
@@ -63,11 +70,14 @@ class Pool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self._pool.close()
-        else:
-            self._pool.stop()
-        self._pool.join()
+        try:
+            if kind is None:
+                self._pool.close()
+            else:
+                self._pool.stop()
+            self._pool.join()
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def map(
         self,
@@ -114,6 +124,12 @@ class Pool:
                     outcomes[index] = _outcome(future, error, timeout_s)
                     progress.advance()
         return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _work_in(scratch: str) -> None:
+    """Makes a worker and the programs that it runs put their temporary files into `scratch`."""
+    tempfile.tempdir = scratch
+    os.environ["TMPDIR"] = scratch
 
 
 def _outcome(

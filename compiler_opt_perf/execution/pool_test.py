@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import os
 import signal
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -66,3 +68,30 @@ def test_a_hanging_task_ends_at_its_limit_and_others_go_on() -> None:
     assert outcomes[1].get() == 0.01
     with pytest.raises(WorkerError, match="killed after its limit"):
         outcomes[0].get()
+
+
+def _litter(how: str) -> None:
+    tempfile.mkdtemp(prefix="compile-")
+    # A compiler's own files.
+    subprocess.run(["mktemp"], check=True, stdout=subprocess.DEVNULL)
+    if how == "hang":
+        time.sleep(60)
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", ["return", "hang", "die", "interrupted"])
+def test_killed_workers_leave_no_files(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    try:
+        with Pool(2) as pool:
+            pool.map(_litter, [how, how], timeout_s=3.0)
+            assert len(list(tmp_path.rglob("compile-*"))) >= 2
+            if how == "interrupted":
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert how == "interrupted"
+    assert list(tmp_path.iterdir()) == []

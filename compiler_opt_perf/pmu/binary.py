@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from compiler_opt_perf.execution import elf
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR
 from compiler_opt_perf.pmu.errors import PmuError
 
@@ -21,15 +21,13 @@ PROFILING_FLAGS = "-g -fdebug-info-for-profiling -mllvm -enable-npm-pgo-inline-d
 
 
 @contextlib.contextmanager
-def _elf(binary: Path) -> Iterator[ELFFile]:
+def open_elf(binary: Path) -> Iterator[ELFFile]:
     """The file, open while it is looked at. Raises PmuError: no such file, or not an ELF file."""
     try:
-        with binary.open("rb") as stream:
-            yield ELFFile(stream)
-    except OSError as error:
-        raise PmuError(f"{binary}: cannot be read: {error.strerror}") from error
-    except ELFError as error:
-        raise PmuError(f"{binary}: not an ELF file ({error})") from error
+        with elf.open_elf(binary) as opened:
+            yield opened
+    except elf.ElfFileError as error:
+        raise PmuError(str(error)) from error
 
 
 def build_id(binary: Path) -> str:
@@ -38,8 +36,8 @@ def build_id(binary: Path) -> str:
     Raises:
       PmuError: no such file, not an ELF file, or one without a build-id.
     """
-    with _elf(binary) as elf:
-        for section in elf.iter_sections():
+    with open_elf(binary) as file:
+        for section in file.iter_sections():
             if isinstance(section, NoteSection):
                 for note in section.iter_notes():
                     if note["n_type"] == "NT_GNU_BUILD_ID":
@@ -56,8 +54,8 @@ def require_debug_info(binary: Path) -> None:
     Raises:
       PmuError: it is stripped or was compiled without debug info.
     """
-    with binary.open("rb") as stream:
-        names = {section.name for section in ELFFile(stream).iter_sections()}
+    with open_elf(binary) as file:
+        names = {section.name for section in file.iter_sections()}
     # Sections compressed in the old way are called .zdebug_*.
     if not names & {".debug_line", ".zdebug_line"}:
         raise PmuError(
@@ -75,8 +73,8 @@ def has_flow_sensitive_discriminators(binary: Path) -> bool:
     Raises:
       PmuError: no such file, or not an ELF file.
     """
-    with _elf(binary) as elf:
-        table = elf.get_section_by_name(".symtab")
+    with open_elf(binary) as file:
+        table = file.get_section_by_name(".symtab")
         return (
             table is not None and table.get_symbol_by_name("__llvm_fs_discriminator__") is not None
         )
@@ -88,8 +86,8 @@ def function_entries(binary: Path, function: str) -> list[int]:
     Raises:
       PmuError: no such file, not an ELF file, or one without such a function.
     """
-    with _elf(binary) as elf:
-        table = elf.get_section_by_name(".symtab")
+    with open_elf(binary) as file:
+        table = file.get_section_by_name(".symtab")
         found = table.get_symbol_by_name(function) if table is not None else None
         entries = [one["st_value"] for one in found or () if one["st_info"]["type"] == "STT_FUNC"]
     if not entries:
@@ -109,18 +107,17 @@ def require_split_debug_info(binary: Path) -> None:
     if binary.with_name(binary.name + ".dwp").exists():
         return
     missing = []
-    with binary.open("rb") as stream:
-        elf = ELFFile(stream)
-        if not elf.has_dwarf_info() or elf.get_section_by_name(".debug_info") is None:
+    with open_elf(binary) as file:
+        if not file.has_dwarf_info() or file.get_section_by_name(".debug_info") is None:
             return
-        for unit in elf.get_dwarf_info(follow_links=False).iter_CUs():
+        for unit in file.get_dwarf_info(follow_links=False).iter_CUs():
             attributes = unit.get_top_DIE().attributes
             name = attributes.get("DW_AT_dwo_name") or attributes.get("DW_AT_GNU_dwo_name")
             if name is not None:
                 folder = attributes.get("DW_AT_comp_dir")
-                file = Path(os.fsdecode(folder.value if folder else b""), os.fsdecode(name.value))
-                if not file.exists():
-                    missing.append(file)
+                part = Path(os.fsdecode(folder.value if folder else b""), os.fsdecode(name.value))
+                if not part.exists():
+                    missing.append(part)
     if missing:
         raise PmuError(
             f"{binary}: {len(missing)} files of its split debug info are missing, the first is "
@@ -131,8 +128,8 @@ def require_split_debug_info(binary: Path) -> None:
 
 def soname(binary: Path) -> str | None:
     """The name by which programs load a shared library; None when it gives itself none."""
-    with binary.open("rb") as stream:
-        dynamic = ELFFile(stream).get_section_by_name(".dynamic")
+    with open_elf(binary) as file:
+        dynamic = file.get_section_by_name(".dynamic")
         if dynamic is not None:
             for tag in dynamic.iter_tags("DT_SONAME"):
                 return str(tag.soname)
@@ -144,17 +141,20 @@ def hide_debug_info(binary: Path, output: Path) -> None:
 
     Nothing moves: the copy's instructions are where the original's are. (llvm-objcopy
     --strip-debug would do as well, but refuses statically linked executables.)
+
+    Raises:
+      PmuError: no such file, or not an ELF file.
     """
+    with open_elf(binary) as file:
+        names = file.get_section(file["e_shstrndx"])["sh_offset"]
+        hidden = [
+            section["sh_name"]
+            for section in file.iter_sections()
+            if section.name.startswith((".debug_", ".zdebug_", ".gnu_debug"))
+        ]
     shutil.copyfile(binary, output)
     output.chmod(0o755)
     with output.open("r+b") as stream:
-        elf = ELFFile(stream)
-        names = elf.get_section(elf["e_shstrndx"])["sh_offset"]
-        hidden = [
-            section["sh_name"]
-            for section in elf.iter_sections()
-            if section.name.startswith((".debug_", ".zdebug_", ".gnu_debug"))
-        ]
         for name in hidden:
             stream.seek(names + name)
             stream.write(b"_")

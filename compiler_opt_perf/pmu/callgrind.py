@@ -3,7 +3,6 @@
 
 import shlex
 import shutil
-import signal
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import NoReturn
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import run_command, signal_name
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS
@@ -233,7 +232,7 @@ def _fail(
     printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
     reasons = [remedy for message, remedy in _KNOWN_FAILURES.items() if message in log]
     if status < 0:
-        what = f"ended by {signal.Signals(-status).name} under callgrind"
+        what = f"ended by {signal_name(-status)} under callgrind"
     elif status != expected_status:
         what = f"exit status {status} under callgrind, expected {expected_status}"
         if not reasons:

@@ -26,14 +26,15 @@ from compiler_opt_perf.pmu.binary import (
 )
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import disassemble, executed_functions
+from compiler_opt_perf.pmu.disassembly import disassemble, split_by_execution
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.function_table import FunctionTable, control_flow_checksums
 from compiler_opt_perf.pmu.hot_code import add_hot_code
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
 from compiler_opt_perf.pmu.perf_script import count
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary
 from compiler_opt_perf.pmu.store import save_profile
-from compiler_opt_perf.pmu.symbolize import Symbols, symbolize
+from compiler_opt_perf.pmu.symbolize import Symbols, located_functions, symbolize
 
 Backend = Literal["callgrind", "perf", "auto"]
 
@@ -197,6 +198,8 @@ def _require_fit(binary: Path, output_manifest: Path) -> Program:
     """Checks, before a run that may take long, that it can come to something."""
     if not output_manifest.name.endswith(SUFFIX):
         raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
+    if output_manifest.is_dir():
+        raise PmuError(f"{output_manifest}: is a folder; name a file that can be written")
     _require_writable(output_manifest.parent)
     program = Program(binary.name, build_id(binary))
     require_debug_info(binary)
@@ -282,7 +285,7 @@ def _finish(
             "with an RPATH loads a library from there.)"
         )
     with _stage("looking at the executed functions"):
-        functions = executed_functions(binary, counts.at.keys())
+        functions, others = split_by_execution(binary, counts.at.keys())
         add_hot_code(counts, {a: size for sizes in functions for a, size in sizes.items()})
     with _stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
@@ -294,10 +297,19 @@ def _finish(
             for address in sizes
             if address not in counts.at
         ]
+        unlocated = symbols.unlocated - symbols.sources.keys()
         if counts.add_unexecuted(rest):
             symbolize(binary, rest, symbols)
+        else:
+            others.extend(rest)
+    with _stage(f"looking for functions that did not run, in {len(others)} instructions"):
+        # What ran may be all without a line: such a function must not seem not to have run.
+        named = symbols.sources.keys() | (located_functions(binary, others) - unlocated)
+        table = FunctionTable.of(named, control_flow_checksums(binary))
     with _stage(f"writing {len(counts.events)} sample profiles"):
-        manifest = _write(output_manifest, program, collector, counts, symbols, text, directory)
+        manifest = _write(
+            output_manifest, program, collector, counts, symbols, table, text, directory
+        )
     _log_figures(manifest, sum(counts.at[address][0] for address in symbols.undescribed))
     return manifest
 
@@ -308,6 +320,7 @@ def _write(
     collector: Collector,
     counts: Counts,
     symbols: Symbols,
+    functions: FunctionTable,
     text: bool,
     scratch: Path,
 ) -> Manifest:
@@ -342,7 +355,7 @@ def _write(
             profile.write_text(counts.events[number], scratch / "text")
             convert_to_binary(scratch / "text", output)
 
-    return save_profile(path, program, collector, entries, symbols.sources, write)
+    return save_profile(path, program, collector, entries, symbols.sources, functions, write)
 
 
 def _log_other_code(binary: Path, dump: callgrind.Dump) -> None:

@@ -22,7 +22,7 @@ from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import coverage
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.events import EVENTS, RATES, Event, Rate
+from compiler_opt_perf.pmu.events import EVENTS, RATES, Event, RateRow
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile
@@ -79,6 +79,16 @@ def test_sorted_branch_is_predicted(counts: Counts) -> None:
     assert branches == 3 * 20_000
     mispredicts = counts("conditional-branch-mispredicts", function).get((offset, 0), 0)
     assert mispredicts / branches < 0.005
+
+
+def test_indirect_calls_of_changing_targets_are_mispredicted(counts: Counts) -> None:
+    def total(event: str, function: str) -> int:
+        return sum(counts(event, function).values())
+
+    assert total("indirect-branches", "indirect") == 200
+    assert total("indirect-branch-mispredicts", "indirect") <= 2
+    assert total("indirect-branches", "alternate") == 1000
+    assert total("indirect-branch-mispredicts", "alternate") >= 998
 
 
 def test_call_through_the_plt_is_one_execution(
@@ -269,8 +279,7 @@ def test_clang_uses_the_executions(profile: Manifest, source: Path, tmp_path: Pa
     )
     text = output.read_text()
     assert "ProfileSummary" in text
-    # Sample profile loading adds 1, so that a function that has samples is never cold.
-    assert '!{!"function_entry_count", i64 4501}' in text
+    assert '!{!"function_entry_count", i64 4500}' in text
     assert "branch_weights" in text
 
 
@@ -286,7 +295,18 @@ def test_text_holds_the_same(
     first = manifest.file(manifest.event("executions"))
     assert b"chase:" in first.read_bytes()
     assert show(first) == show(profile.file(profile.event("executions")))
-    assert len(list(path.parent.iterdir())) == 2 + 2 * len(manifest.events)
+    assert len(list(path.parent.iterdir())) == 3 + 2 * len(manifest.events)
+
+
+def test_an_output_that_is_a_folder_is_refused_before_the_run(
+    workload: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "w.pmu.json"
+    path.mkdir()
+    # This run would never end.
+    with pytest.raises(PmuError, match=r"w\.pmu\.json: is a folder"):
+        collect(workload, ["hang"], path, timeout_s=60)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_failed_run_leaves_the_old_profile(
@@ -298,7 +318,7 @@ def test_failed_run_leaves_the_old_profile(
     with pytest.raises(PmuError, match="exit status 3"):
         collect(workload, ["fail", "x"], path, timeout_s=60)
     assert Manifest.load(path) == profile
-    assert len(list(tmp_path.iterdir())) == 2 + 2 * len(profile.events)
+    assert len(list(tmp_path.iterdir())) == 3 + 2 * len(profile.events)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -455,13 +475,15 @@ def test_an_event_is_one_row_and_so_is_a_rate(
 ) -> None:
     """Both are then in the profile and in all reports; their cost counts."""
     event = Event("l1-store-misses", "sum", "misses", callgrind="D1mw", penalty_cycles=7)
-    rate = Rate("store-miss-rate", "l1-store-misses", "stores", 16.0, "misses per store")
+    row = RateRow("store-miss-rate", "l1-store-misses", "stores", 16.0, "misses per store")
     for module in ("callgrind", "profile"):
         monkeypatch.setattr(f"compiler_opt_perf.pmu.{module}.EVENTS", (*EVENTS, event))
-    monkeypatch.setattr("compiler_opt_perf.pmu.store.RATES", (*RATES, rate))
+    monkeypatch.setattr("compiler_opt_perf.pmu.store.RATES", (*RATES, row))
     manifest = collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
     assert manifest.event("l1-store-misses").located > 0
-    assert manifest.rates[-1] == rate
+    share = 16 / manifest.event("stores").total
+    assert manifest.rates[-1].prior_share == pytest.approx(share)
+    assert manifest.rates[-1] == row.with_prior(manifest.rates[-1].prior_share)
     profile = Profile.load(manifest.path)
     text = show_profile(profile, 50)
     assert "\nl1-store-misses  " in text

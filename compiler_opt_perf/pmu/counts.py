@@ -23,6 +23,7 @@ class Counts:
       periods: for each event, how many occurrences one sample stands for; 1 when each was counted.
         Counts are multiplied by it already.
       precise: for each event, whether it is attributed to exactly the instruction that caused it.
+      sampled: of what happened only some was seen, so that what was not seen may have happened.
     """
 
     events: tuple[Event, ...]
@@ -31,6 +32,7 @@ class Counts:
     calls: dict[tuple[int | None, int], int]
     periods: list[int] = field(default_factory=list)
     precise: list[bool] = field(default_factory=list)
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         self.periods = self.periods or [1] * len(self.events)
@@ -43,11 +45,10 @@ class Counts:
         nothing. Where samples were taken, nothing is known of an instruction without one: nothing
         is added then, and False returned.
         """
-        counted = set(self.periods) == {1}
-        if counted:
+        if not self.sampled:
             for address in addresses:
                 self.at[address] = [0] * len(self.events)
-        return counted
+        return not self.sampled
 
     def totals(self) -> list[int]:
         """For each event, the counts in the binary."""

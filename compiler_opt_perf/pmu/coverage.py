@@ -11,6 +11,7 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
+from compiler_opt_perf.pmu.function_table import UNKNOWN, control_flow_checksums, guid
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples
 from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location, symbolize
@@ -39,19 +40,44 @@ class Lookups:
 
 
 @dataclass(frozen=True)
+class Functions:
+    """What a profile knows of functions.
+
+    Attributes:
+      total: all of them, inlined ones included.
+      executed: those that the profile has samples of.
+      unexecuted: those that were profiled and did not run.
+      changed: those whose control flow is not that of the profiled binary, as far as both have
+        checksums; what the profile says of their lines is of other code.
+    """
+
+    total: int
+    executed: int
+    unexecuted: int
+    changed: int
+
+    @property
+    def unknown(self) -> int:
+        """Those that the profiled binary did not have."""
+        return self.total - self.executed - self.unexecuted
+
+
+@dataclass(frozen=True)
 class Coverage:
     """How code and profile meet.
 
     Attributes:
-      functions: functions of the code, inlined ones included, and how many the profile knows.
-      instructions: of those functions that the profile knows, the instructions that have a source
-        line, and whether the profile has the line (with a count, or as never executed).
+      functions: of the code.
+      instructions: of those functions that the profile has samples of, the instructions that have a
+        source line, and whether the profile has the line (with a count, or as never executed).
+      unexecuted: instructions with a source line of functions that did not run.
       counts: for each event, the profile's counts in functions that the code has, and whether the
         code has their lines.
     """
 
-    functions: tuple[int, int]
+    functions: Functions
     instructions: Lookups
+    unexecuted: int
     counts: tuple[tuple[Event, Lookups], ...]
 
 
@@ -67,14 +93,14 @@ def coverage(profile: Profile, code: Path) -> Coverage:
       CommandError: one of LLVM's tools failed.
     """
     with tempfile.TemporaryDirectory(prefix="pmu-coverage-") as folder:
-        addresses, locations = _locations(code, Path(folder))
+        addresses, locations, checksums = _locations(code, Path(folder))
     known = {
         (stack, line)
         for name, samples in profile.samples.functions.items()
         for stack, line, _ in walk(name, (), samples)
     }
     hot = set(profile.functions)
-    exact = flattened = missing = 0
+    exact = flattened = missing = unexecuted = 0
     here: set[tuple[Stack, Line]] = set()
     here_flat: set[tuple[str, Line]] = set()
     functions: set[str] = set()
@@ -83,10 +109,11 @@ def coverage(profile: Profile, code: Path) -> Coverage:
         if location is None:
             continue
         innermost = location.call_sites[-1].callee if location.call_sites else location.function
-        functions.update((location.function, innermost))
+        functions.update((location.function, *(site.callee for site in location.call_sites)))
         here.add(((location.function, location.call_sites), location.line))
         here_flat.add((innermost, location.line))
         if innermost not in hot:
+            unexecuted += profile.did_not_run(innermost)
             continue
         if ((location.function, location.call_sites), location.line) in known:
             exact += 1
@@ -104,9 +131,20 @@ def coverage(profile: Profile, code: Path) -> Coverage:
             outcome = 0 if (stack, line) in here else 1 if (innermost, line) in here_flat else 2
             for row, count in zip(found, counts, strict=True):
                 row[outcome] += count
+    table = profile.table.checksums if profile.table is not None else {}
     return Coverage(
-        (len(functions), len(functions & hot)),
+        Functions(
+            len(functions),
+            len(functions & profile.executed),
+            sum(map(profile.did_not_run, functions)),
+            sum(
+                UNKNOWN not in (checksums[name], table.get(guid(name), UNKNOWN))
+                and checksums[name] != table[guid(name)]
+                for name in functions & checksums.keys()
+            ),
+        ),
         Lookups(exact, flattened, missing),
+        unexecuted,
         tuple((event, Lookups(*row)) for event, row in zip(events, found, strict=True)),
     )
 
@@ -121,8 +159,11 @@ def walk(
         yield from walk(function, (*sites, site), inlined)
 
 
-def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]]:
-    """The addresses of all instructions, and the locations of those that have one."""
+def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location], dict[str, int]]:
+    """The addresses of all instructions, the locations of those that have one, and checksums.
+
+    The checksums are of the control flow of functions, by name, where the code has them.
+    """
     try:
         with code.open("rb") as stream:
             start = stream.read(20)
@@ -154,19 +195,28 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
         )
     addresses = disassemble(linked).addresses
     try:
-        return addresses, symbolize(linked, addresses).locations
+        locations = symbolize(linked, addresses).locations
+        return addresses, locations, control_flow_checksums(linked)
     except PmuError as error:
         raise PmuError(f"{code}: {str(error).partition(': ')[2]}") from error
 
 
 def describe(found: Coverage, name: str) -> str:
     """The coverage as text."""
-    everything, known = found.functions
+    functions = found.functions
+    changed = (
+        f"; {functions.changed} have another control flow than the profiled ones"
+        if functions.changed
+        else ""
+    )
     lines = [
-        f"{name}: {everything} functions (inlined ones included), {known} of them in the profile",
+        f"{name}: {functions.total} functions (inlined ones included): {functions.executed} with "
+        f"samples, {functions.unexecuted} that did not run, {functions.unknown} that the profile "
+        f"does not know{changed}",
         "",
         f"{'':32}{'all':>18}{'exact':>10}{'flattened':>11}{'missing':>9}",
-        _row("instructions of those", found.instructions),
+        _row("instructions of those that ran", found.instructions),
+        f"{'instructions of those that did not':40}{found.unexecuted:10,}  known not to run",
         "counts of the profile in functions of this code:",
         *(_row("  " + event.name, lookups) for event, lookups in found.counts),
     ]

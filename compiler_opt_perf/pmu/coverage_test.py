@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import Coverage, coverage, describe
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -69,9 +71,43 @@ def test_without_inlining_data_is_found_by_function(
     assert exact + flattened > 0.5
 
 
+def test_functions_that_did_not_run_are_known_not_to(
+    loaded: Profile, workload: Path, tmp_path: Path
+) -> None:
+    found = coverage(loaded, workload)
+    # `repeated` and `thread`; all others of this code ran.
+    assert (found.functions.unexecuted, found.functions.unknown) == (2, 0)
+    assert found.functions.executed == len(loaded.executed)
+    assert 0 < found.unexecuted < found.instructions.total
+    assert found.functions.changed == 0
+    other = tmp_path / "other.c"
+    other.write_text("int foreign(int X) { return X * X; } int repeated(int X) { return X; }")
+    clang = [str(stock_tool("clang")), "-O2", *PROFILING_FLAGS.split()]
+    run_command([*clang, "-c", other, "-o", tmp_path / "other.o"], timeout_s=60)
+    functions = coverage(loaded, tmp_path / "other.o").functions
+    assert (functions.executed, functions.unexecuted, functions.unknown) == (0, 1, 1)
+
+
+def test_functions_whose_control_flow_changed(build: Callable[..., Path], tmp_path: Path) -> None:
+    flags = f"{PROFILING_FLAGS} -fpseudo-probe-for-profiling -fno-unique-internal-linkage-names"
+    profiled, changed = build(debug=flags), build("-DMEASURED=1", debug=flags)
+    profile = Profile.load(
+        collect(profiled, ["measure"], tmp_path / "p.pmu.json", timeout_s=60).path
+    )
+    assert coverage(profile, profiled).functions.changed == 0
+    found = coverage(profile, changed)
+    assert found.functions.changed == 1
+    assert "; 1 have another control flow than the profiled ones" in describe(found, "w")
+
+
 def test_text(loaded: Profile, workload: Path) -> None:
     text = describe(coverage(loaded, workload), "workload")
-    assert text.startswith("workload: ")
+    assert re.match(
+        r"workload: (\d+) functions \(inlined ones included\): \d+ with samples, 2 that did not "
+        r"run, 0 that the profile does not know\n",
+        text,
+    )
+    assert re.search(r"^instructions of those that did not +\d+  known not to run$", text, re.M)
     assert "  llc-load-misses" in text
     assert "100.0%" in text
 

@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 import tempfile
+from array import array
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,15 +146,19 @@ def disassemble(binary: Path) -> Disassembly:
     return Disassembly(addresses, kinds, blocks)
 
 
-def executed_functions(binary: Path, executed: Set[int]) -> list[dict[int, int]]:
-    """The functions of `binary` that hold one of the addresses `executed`.
+def split_by_execution(
+    binary: Path, executed: Set[int]
+) -> tuple[list[dict[int, int]], "array[int]"]:
+    """The functions of `binary` that hold one of the addresses `executed`, and the others.
 
     Returns:
-      For each function, by address the size of each of its instructions in bytes.
+      For each executed function, by address the size of each of its instructions in bytes; and the
+      addresses of all instructions of other functions.
 
     Raises as `disassemble`.
     """
     found: list[dict[int, int]] = []
+    others = array("Q")
     wanted = sorted(executed)
     last = -1
     for function in _functions(binary):
@@ -161,7 +166,6 @@ def executed_functions(binary: Path, executed: Set[int]) -> list[dict[int, int]]
         if found and last in found[-1] and begin > last:
             found[-1][last] = min(begin - last, _LONGEST_INSTRUCTION)
         last = _address(function[-1])
-        # Most functions of a large program do not run: they are not looked into.
         place = bisect.bisect_left(wanted, begin)
         if place < len(wanted) and wanted[place] <= last:
             addresses = [_address(line) for line in function]
@@ -169,7 +173,9 @@ def executed_functions(binary: Path, executed: Set[int]) -> list[dict[int, int]]
             # Until it is known what follows; at the end of a section nothing does.
             sizes[last] = _LONGEST_INSTRUCTION
             found.append(sizes)
-    return found
+        else:
+            others.extend(map(_address, function))
+    return found, others
 
 
 def _functions(binary: Path) -> Iterator[list[str]]:

@@ -28,9 +28,9 @@ class Event:
         event with neither this nor `perf` is computed from others.
       perf: where perf has it from, the best first; see docs/collect.md. "intel", "amd" and
         "generic" name perf events, of several ("a|b") the first that the processor has, "software"
-        one that is read but never recorded, "latency" one of Intel's whose samples have a load's
-        latency as their weight. "branches" and "ibs" say what of branch stacks, and of samples of
-        AMD's IBS, is counted.
+        one that is read but never recorded. "latency" and "timed" name one of Intel's whose samples
+        have a load's latency as their weight: the sum of these, and how many there are. "branches"
+        and "ibs" say what of branch stacks, and of samples of AMD's IBS, is counted.
       period: events between two samples of perf.
       caused_by: the kind of instruction it occurs at. Samples of an event that is not precise are
         given to instructions of that kind in the same basic block.
@@ -64,20 +64,42 @@ class Rate:
         (n + a * p_f) / (d + a),   p_f = (n_f + a * p_0) / (d_f + a),   p_0 = N / D
 
     so that few counts are drawn towards the function's rate, and few counts in the function
-    towards the program's.
+    towards the program's. a is a share of the denominator's total in the program: a run twice as
+    long draws no less.
 
     Attributes:
       name: as in the manifest.
       numerator, denominator: names of events of kind "sum". A sum must never be divided by a max.
-      prior_strength: a, in counts of the denominator.
+      prior_share: a, as a share of the program's total of the denominator.
       unit: what it is a rate of.
     """
 
     name: str
     numerator: str
     denominator: str
-    prior_strength: float
+    prior_share: float
     unit: str = ""
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """A rate that is in every profile that has its two events.
+
+    Attributes:
+      name, numerator, denominator, unit: as of `Rate`.
+      prior_trials: how many observed trials a weighs at least, however few there are in all: a
+        rate of fewer is mostly chance.
+    """
+
+    name: str
+    numerator: str
+    denominator: str
+    prior_trials: float
+    unit: str = ""
+
+    def with_prior(self, share: float) -> Rate:
+        """The rate, with a as that share of the denominator's total."""
+        return Rate(self.name, self.numerator, self.denominator, share, self.unit)
 
 
 EVENTS = (
@@ -142,6 +164,14 @@ EVENTS = (
         caused_by="load",
     ),
     Event(
+        "timed-loads",
+        "sum",
+        "loads",
+        perf={"timed": "mem_trans_retired.load_latency_gt_4", "ibs": "timed"},
+        period=10_007,
+        caused_by="load",
+    ),
+    Event(
         "stores",
         "sum",
         "stores",
@@ -185,12 +215,12 @@ EVENTS = (
         perf={"branches": "indirect", "amd": "ex_ret_ind_brch_instr"},
         caused_by="indirect",
     ),
-    # callgrind's Bim is left out: its predictor for them is so crude (77% wrong in an interpreter)
-    # that its counts would mislead.
+    # callgrind predicts the last target of the instruction: each change of the target is wrong.
     Event(
         "indirect-branch-mispredicts",
         "sum",
         "mispredicts",
+        callgrind="Bim",
         perf={
             "branches": "indirect mispredicts",
             "intel": "br_misp_retired.indirect",
@@ -214,39 +244,40 @@ EVENTS = (
 )
 
 RATES = (
-    Rate("llc-miss-probability", "llc-load-misses", "loads", 16.0, "misses per load"),
-    Rate(
+    RateRow("llc-miss-probability", "llc-load-misses", "loads", 16.0, "misses per load"),
+    RateRow(
         "branch-mispredict-rate",
         "conditional-branch-mispredicts",
         "conditional-branches",
         16.0,
         "mispredicts per conditional branch",
     ),
-    Rate(
+    RateRow(
         "indirect-mispredict-rate",
         "indirect-branch-mispredicts",
         "indirect-branches",
         16.0,
         "mispredicts per indirect branch",
     ),
-    Rate("icache-miss-rate", "icache-misses", "instructions", 1000.0, "misses per instruction"),
-    Rate(
+    RateRow("icache-miss-rate", "icache-misses", "instructions", 1000.0, "misses per instruction"),
+    RateRow(
         "llc-misses-per-instruction",
         "llc-load-misses",
         "instructions",
         1000.0,
         "misses per instruction",
     ),
-    Rate(
+    RateRow(
         "mispredicts-per-instruction",
         "conditional-branch-mispredicts",
         "instructions",
         1000.0,
         "mispredicts per instruction",
     ),
-    Rate("loads-per-instruction", "loads", "instructions", 16.0, "loads per instruction"),
-    Rate("stores-per-instruction", "stores", "instructions", 16.0, "stores per instruction"),
-    Rate("l1-miss-probability", "l1-load-misses", "loads", 16.0, "misses per load"),
+    RateRow("loads-per-instruction", "loads", "instructions", 16.0, "loads per instruction"),
+    RateRow("stores-per-instruction", "stores", "instructions", 16.0, "stores per instruction"),
+    RateRow("l1-miss-probability", "l1-load-misses", "loads", 16.0, "misses per load"),
+    RateRow("load-latency", "load-latency", "timed-loads", 16.0, "cycles per timed load"),
 )
 
 

@@ -17,4 +17,4 @@ def test_rates_divide_sums() -> None:
     kinds = {event.name: event.kind for event in EVENTS}
     for rate in RATES:
         assert kinds[rate.numerator] == kinds[rate.denominator] == "sum"
-        assert rate.prior_strength > 0
+        assert rate.prior_trials > 0

@@ -9,7 +9,7 @@ import pytest
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import executed_functions
+from compiler_opt_perf.pmu.disassembly import split_by_execution
 from compiler_opt_perf.pmu.events import event_named
 from compiler_opt_perf.pmu.hot_code import add_hot_code, hot_instructions
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -46,7 +46,7 @@ def test_fewest_instructions(executions: dict[int, int], hot: set[int]) -> None:
 def test_sizes_are_those_of_the_encoding(
     workload: Path, encoded: dict[int, tuple[int, str]]
 ) -> None:
-    functions = executed_functions(workload, set(encoded))
+    functions, _ = split_by_execution(workload, set(encoded))
     sizes = {address: size for function in functions for address, size in function.items()}
     assert sizes.keys() == encoded.keys()
     differing = {address for address, size in sizes.items() if size != encoded[address][0]}
@@ -59,10 +59,11 @@ def test_only_functions_that_were_executed(
 ) -> None:
     locations = symbolize(workload, encoded).locations
     mine = [a for a in encoded if a in locations and locations[a].function == "chase"]
-    (found,) = executed_functions(workload, {mine[3]})
+    (found,), others = split_by_execution(workload, {mine[3]})
+    assert len(others) == len(set(others)) and set(others) == encoded.keys() - found.keys()
     assert set(mine) <= found.keys()
     assert {locations[a].function for a in found if a in locations} == {"chase"}
-    assert executed_functions(workload, {0}) == []
+    assert split_by_execution(workload, {0})[0] == []
 
 
 def test_hot_loop_has_the_bytes_of_its_instructions(

@@ -13,6 +13,9 @@ from compiler_opt_perf.pmu.profile import CountList, Profile
 from compiler_opt_perf.pmu.rates import Estimate
 from compiler_opt_perf.pmu.symbolize import Line, Source
 
+# No source that people wrote is larger.
+_LARGEST_SOURCE = 16 << 20
+
 
 @dataclass(frozen=True)
 class Hotspot:
@@ -33,6 +36,11 @@ class Hotspot:
     counts: CountList
     cost: int
     estimates: tuple[Estimate, ...]
+
+
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor or change its colours."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def cost(profile: Profile, counts: Sequence[int]) -> int:
@@ -111,25 +119,33 @@ class SourceText:
         if source is None:
             return ""
         if source.file not in self._files:
+            # The profile names it: it may be any file, and hold anything.
+            text = ""
             try:
-                text = Path(source.file).read_text(encoding="utf-8", errors="replace")
+                path = Path(source.file)
+                if path.is_file() and path.stat().st_size <= _LARGEST_SOURCE:
+                    text = path.read_text(encoding="utf-8", errors="replace")
             except OSError:
-                text = ""
+                pass
             self._files[source.file] = text.splitlines()
         lines = self._files[source.file]
-        return lines[source.line - 1].strip() if 0 < source.line <= len(lines) else ""
+        if not 0 < source.line <= len(lines):
+            return ""
+        return printable(lines[source.line - 1].expandtabs().strip())
 
 
 def demangled(names: Sequence[str]) -> dict[str, str]:
     """Names as they stand in the source, by linkage name. Raises PmuError, CommandError."""
-    if not names:
-        return {}
+    # A name of several lines could not be told from several names.
+    told = [name for name in names if name.isprintable()]
+    result = {name: printable(name) for name in names}
+    if not told:
+        return result
     with tempfile.TemporaryFile() as questions:
-        # One line each: linkage names hold no newline.
-        questions.write("".join(f"{name}\n" for name in names).encode())
+        questions.write("".join(f"{name}\n" for name in told).encode())
         questions.seek(0)
         printed = run_command([stock_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
-    return dict(zip(names, printed.splitlines(), strict=True))
+    return result | dict(zip(told, printed.split("\n"), strict=False))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import math
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +13,21 @@ from typing import Any, TypeVar
 import xxhash
 
 from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import KINDS, Kind, Rate
+from compiler_opt_perf.pmu.function_table import FunctionTable
 
 FORMAT = "compiler-opt-perf/pmu-profile"
-VERSION = 2
+VERSION = 3
 SUFFIX = ".pmu.json"
 
 _COLLECT_AGAIN = "collect the profile again"
+
+# Counts are of 64 bits in the compiler.
+_LARGEST = 2**64
+_LONGEST_NAME = 100
 
 Value = TypeVar("Value")
 
@@ -130,6 +137,8 @@ class Manifest:
       rates: ratios of two events that a compiler can ask for.
       sources: the table that reports find source lines by, JSON: linkage name ->
         [file, first line]; None when there is none.
+      functions: the table of all functions of the binary, whether they ran or not; None when there
+        is none.
     """
 
     path: Path = field(compare=False)
@@ -138,6 +147,7 @@ class Manifest:
     events: tuple[EventFile, ...]
     rates: tuple[Rate, ...]
     sources: FileRecord | None = None
+    functions: FileRecord | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
@@ -148,16 +158,14 @@ class Manifest:
             and the line or the field.
         """
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = parse_json(path.read_bytes())
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
-        except json.JSONDecodeError as error:
+        except JsonError as error:
+            truncated = " (a truncated file?)" if error.place else ""
             raise PmuError(
-                f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg} (a truncated file?); "
-                f"{_COLLECT_AGAIN}"
+                f"{path}{error.place}: not JSON: {error}{truncated}; {_COLLECT_AGAIN}"
             ) from error
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise PmuError(f"{path}: not a JSON text; {_COLLECT_AGAIN}") from error
         manifest = _Fields(path, "", document).manifest()
         manifest.verify_files()
         return manifest
@@ -193,7 +201,15 @@ class Manifest:
                 files.append((f"event {event.name!r}, flattened", event.flattened))
         if self.sources is not None:
             files.append(("sources", self.sources))
+        if self.functions is not None:
+            files.append(("functions", self.functions))
         return files
+
+    def read_functions(self) -> FunctionTable | None:
+        """The functions of the binary; None when the profile does not know. Raises PmuError."""
+        if self.functions is None:
+            return None
+        return FunctionTable.read(self.path.parent / self.functions.file)
 
     def verify_files(self) -> None:
         """Checks presence, size and checksum of each file. Raises PmuError."""
@@ -204,12 +220,16 @@ class Manifest:
         file = self.path.parent / record.file
         where = f"{self.path}: {what}: {file}"
         try:
-            found = FileRecord.of(file)
-            if found.bytes != record.bytes:
+            # Before it is read: a pipe has no end, and another file may be of any size.
+            status = file.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise PmuError(f"{where}: is no regular file; {_COLLECT_AGAIN}")
+            if status.st_size != record.bytes:
                 raise PmuError(
-                    f"{where}: has {found.bytes} bytes, expected {record.bytes} (truncated, or of "
-                    f"another run); copy it again, or {_COLLECT_AGAIN}"
+                    f"{where}: has {status.st_size} bytes, expected {record.bytes} (truncated, or "
+                    f"of another run); copy it again, or {_COLLECT_AGAIN}"
                 )
+            found = FileRecord.of(file)
             if found.xxh3 != record.xxh3.lower():
                 raise PmuError(
                     f"{where}: its checksum (xxh3) differs from the manifest's (damaged, or of "
@@ -251,7 +271,7 @@ class _Fields:
         if name not in self._value:
             raise self._error(name, "is missing")
         value = self._value[name]
-        if kind is float and type(value) is int:
+        if kind is float and type(value) is int and abs(value) < _LARGEST:
             value = float(value)
         if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
             raise self._error(name, f"expected {_KIND_NAMES[kind]}, found {_shown(value)}")
@@ -265,6 +285,18 @@ class _Fields:
         value = self.get(name, int)
         if value < 0:
             raise self._error(name, f"expected 0 or more, found {value}")
+        if value >= _LARGEST:
+            raise self._error(name, f"expected less than 2**64, found {_shown(value)}")
+        return value
+
+    def name(self, name: str) -> str:
+        """A field that becomes part of names of files and of tables."""
+        value = self.get(name, str)
+        if not value or not value.isprintable() or "/" in value or len(value) > _LONGEST_NAME:
+            raise self._error(
+                name,
+                f"expected a name of printable characters without '/', found {_shown(value)}",
+            )
         return value
 
     def object(self, name: str) -> "_Fields":
@@ -328,6 +360,7 @@ class _Fields:
             tuple(events.values()),
             tuple(rates.values()),
             self.object("sources").file() if self._value.get("sources") else None,
+            self.object("functions").file() if self._value.get("functions") else None,
         )
 
     def event(self) -> EventFile:
@@ -341,7 +374,7 @@ class _Fields:
         if period == 0:
             raise self._error("period", "expected 1 or more, found 0")
         return EventFile(
-            name=self.get("name", str),
+            name=self.name("name"),
             unit=self.get("unit", str),
             period=period,
             kind=kind,
@@ -354,14 +387,17 @@ class _Fields:
         )
 
     def file(self) -> FileRecord:
-        return FileRecord(self.get("file", str), self.count("bytes"), self.get("xxh3", str))
+        file = self.get("file", str)
+        if not file or "\0" in file:
+            raise self._error("file", f"expected the name of a file, found {_shown(file)}")
+        return FileRecord(file, self.count("bytes"), self.get("xxh3", str))
 
     def rate(self, events: Mapping[str, EventFile]) -> Rate:
         rate = Rate(
-            self.get("name", str),
+            self.name("name"),
             self.get("numerator", str),
             self.get("denominator", str),
-            self.get("prior_strength", float),
+            self.get("prior_share", float),
             self.get("unit", str) if "unit" in self else "",
         )
         for role in ("numerator", "denominator"):
@@ -372,8 +408,8 @@ class _Fields:
                 raise self._error(
                     role, f"{name!r} is of kind {events[name].kind!r}, expected 'sum'"
                 )
-        if rate.prior_strength < 0:
-            raise self._error("prior_strength", f"expected 0 or more, found {rate.prior_strength}")
+        if rate.prior_share < 0:
+            raise self._error("prior_share", f"expected 0 or more, found {rate.prior_share}")
         return rate
 
 

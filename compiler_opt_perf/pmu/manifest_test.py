@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,9 @@ def test_saved_is_loaded(copy: Path, profile: Manifest) -> None:
     loaded.save()
     assert copy.read_bytes() == profile.path.read_bytes()
     # All but those of events that only hardware counts.
-    assert [rate for rate in RATES if rate in loaded.rates] == list(loaded.rates)
+    assert [rate.name for rate in loaded.rates] == [
+        row.name for row in RATES if row.numerator != "load-latency"
+    ]
     assert loaded.event("loads").kind == "sum"
     assert loaded.collector.cache_geometry["LL"] == "2097152,16,64"
 
@@ -52,9 +55,13 @@ def test_optional_fields(copy: Path) -> None:
     for event in document["events"]:
         for name in ("flattened", "outside"):
             del event[name]
+    for name in ("sources", "functions"):
+        del document[name]
     copy.write_text(json.dumps(document))
-    event = Manifest.load(copy).event("loads")
+    manifest = Manifest.load(copy)
+    event = manifest.event("loads")
     assert (event.flattened, event.outside) == (None, 0)
+    assert (manifest.sources, manifest.functions, manifest.read_functions()) == (None, None, None)
 
 
 def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -80,7 +87,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
             r"format: expected 'compiler-opt-perf/pmu-profile', found 'som",
         ),
         (at("format", ...), "format: is missing"),
-        (at("version", 1), "version: expected 2, found 1; it was written by another version"),
+        (at("version", 2), "version: expected 3, found 2; it was written by another version"),
         (at("version", "1"), 'version: expected an integer, found "1"'),
         (at("version", True), "version: expected an integer, found true"),
         (at("program", ...), "program: is missing"),
@@ -108,9 +115,23 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is there twice"),
         (at("rates.0.numerator", "cycles"), r"rates\[0\]\.numerator: expected one of.*'cycles'"),
         (at("rates.0.denominator", "executions"), r"rates\[0\]\.denominator: .*of kind 'max'"),
-        (at("rates.0.prior_strength", float("nan")), "prior_strength: expected a finite number"),
-        (at("rates.0.prior_strength", -1), "prior_strength: expected 0 or more"),
-        (at("rates.0.prior_strength", ...), r"rates\[0\]\.prior_strength: is missing"),
+        (at("rates.0.prior_share", float("nan")), "prior_share: expected a finite number"),
+        (at("rates.0.prior_share", -1), "prior_share: expected 0 or more"),
+        (at("rates.0.prior_share", ...), r"rates\[0\]\.prior_share: is missing"),
+        (at("events.2.name", "a/b"), r"events\[2\]\.name: expected a name of printable characters"),
+        (at("events.2.name", "a\0"), r"events\[2\]\.name: expected a name of printable characters"),
+        (at("events.2.name", ""), r"events\[2\]\.name: expected a name of printable characters"),
+        (at("rates.0.name", "\x1b[31m"), r"rates\[0\]\.name: expected a name of printable"),
+        (at("events.2.file", "a\0b"), r"events\[2\]\.file: expected the name of a file"),
+        (at("events.2.file", ""), r"events\[2\]\.file: expected the name of a file"),
+        (at("events.2.file", "/dev/zero"), r"event 'loads': /dev/zero: is no regular file"),
+        (at("events.2.period", 10**300), r"events\[2\]\.period: expected less than 2\*\*64"),
+        (at("events.2.total", 2**64), r"events\[2\]\.total: expected less than 2\*\*64"),
+        (at("rates.0.prior_share", 10**400), r"prior_share: expected a finite number"),
+        (at("functions.file", "gone"), r"functions: .*gone: cannot be read: No such file"),
+        (at("functions.bytes", 7), r"functions: .*has \d+ bytes, expected 7 \(truncated"),
+        (at("functions.xxh3", ...), r"functions\.xxh3: is missing"),
+        (at("functions", 1), r"functions: expected an object, found 1"),
     ],
 )
 def test_wrong_field(copy: Path, change: Callable[[dict[str, Any]], None], message: str) -> None:
@@ -131,11 +152,13 @@ def test_wrong_field(copy: Path, change: Callable[[dict[str, Any]], None], messa
         ),
         (lambda data: b"", r"workload\.pmu\.json:1:1: not JSON"),
         (lambda data: data.replace(b":", b"", 1), r"workload\.pmu\.json:2:\d+: not JSON"),
-        (lambda data: b"\xff\xfe" + data, "not a JSON text"),
-        (lambda data: b"[" * 100000, "not a JSON text"),
+        (lambda data: b"\xff\xfe" + data, "not JSON: byte 0 is not UTF-8"),
+        (lambda data: b"[" * 100000, "not JSON: nested too deep"),
+        (lambda data: b"[1" + b"0" * 5000 + b"]", "not JSON: a number has too many digits"),
+        (lambda data: data.replace(b'"workload"', rb'"\ud800"'), "not JSON: .*lone surrogate"),
         (lambda data: b"[1]", r"the document: expected an object, found \[1\]"),
     ],
-    ids=["half", "empty", "colon", "encoding", "nested", "list"],
+    ids=["half", "empty", "colon", "encoding", "nested", "digits", "half", "list"],
 )
 def test_damaged_manifest(copy: Path, damage: Callable[[bytes], bytes], message: str) -> None:
     copy.write_bytes(damage(copy.read_bytes()))
@@ -157,6 +180,21 @@ def test_damaged_sample_profile(copy: Path, damage: Callable[[bytes], bytes], me
     file = copy.with_name("workload.loads.afdo")
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(PmuError, match=rf"event 'loads': {file}: {message}"):
+        Manifest.load(copy)
+
+
+def test_files_are_looked_at_before_they_are_read(copy: Path) -> None:
+    file = copy.with_name("workload.stores.afdo")
+    size = file.stat().st_size
+    file.unlink()
+    # Reading a pipe that nobody writes to would never end.
+    os.mkfifo(file)
+    with pytest.raises(PmuError, match=r"event 'stores': .*is no regular file"):
+        Manifest.load(copy)
+    file.unlink()
+    with file.open("wb") as stream:
+        stream.truncate(1 << 36)
+    with pytest.raises(PmuError, match=rf"has {1 << 36} bytes, expected {size}"):
         Manifest.load(copy)
 
 

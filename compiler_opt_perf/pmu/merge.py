@@ -6,8 +6,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from absl import logging
+
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
+from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.manifest import SUFFIX, EventFile, Manifest
 from compiler_opt_perf.pmu.profile import known_event, read_sources
 from compiler_opt_perf.pmu.sample_profile import (
@@ -56,6 +59,7 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     sources: dict[str, Source] = {}
     for manifest in reversed(manifests):
         sources.update(read_sources(manifest))
+    functions = _functions(manifests)
     events = []
     largest: dict[str, SampleProfile] = {}
     for event in first.events:
@@ -78,7 +82,29 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
         else:
             merge_profiles([one.file(one.event(name)) for one in manifests], path)
 
-    return save_profile(output, first.program, collector, events, sources, write)
+    return save_profile(output, first.program, collector, events, sources, functions, write)
+
+
+def _functions(manifests: Sequence[Manifest]) -> FunctionTable | None:
+    """The functions of all binaries; None when no profile knows those of its binary.
+
+    One that is in no sample profile of the merged runs did not run in any.
+    """
+    merged: FunctionTable | None = None
+    for manifest in manifests:
+        table = manifest.read_functions()
+        if table is None or merged is None:
+            merged = merged or table
+            continue
+        merged, differing = merged.merged(table)
+        if differing:
+            logging.warning(
+                "%s: %d functions have another control flow than in the profiles before; their "
+                "checksums are left out, so that no compilation can tell that they changed",
+                manifest.path,
+                differing,
+            )
+    return merged
 
 
 def _largest(event: Event, files: Sequence[Path]) -> SampleProfile:

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.events import RATES
+from compiler_opt_perf.pmu.function_table import UNKNOWN, guid
 from compiler_opt_perf.pmu.manifest import EventFile, Manifest
 from compiler_opt_perf.pmu.merge import merge
+from compiler_opt_perf.pmu.profile import Profile
 
 Show = Callable[[Path], dict[str, Any]]
 
@@ -129,5 +133,60 @@ def test_period_of_the_merged_is_the_larger(runs: dict[int, Manifest], tmp_path:
     merged = merge([runs[2].path, sampled.path], tmp_path / "all.pmu.json")
     assert {(event.period, event.precise) for event in merged.events} == {(1000, False)}
     # The prior weighs as much more as each sample stands for.
-    for rate, before in zip(merged.rates, runs[2].rates, strict=True):
-        assert rate.prior_strength >= 1000 * before.prior_strength
+    totals = {event.name: event.total for event in merged.events}
+    trials = {row.name: row.prior_trials for row in RATES}
+    for rate in merged.rates:
+        if totals[rate.denominator]:
+            weight = rate.prior_share * totals[rate.denominator]
+            assert 999.9 <= weight / trials[rate.name] <= 2000
+
+
+def test_functions_of_all_binaries_are_known(
+    runs: dict[int, Manifest], build: Callable[..., Path], tmp_path: Path
+) -> None:
+    merged = merge([runs[1].path, runs[2].path], tmp_path / "same.pmu.json")
+    assert merged.functions is not None and runs[1].functions is not None
+    assert merged.functions.xxh3 == runs[1].functions.xxh3
+    # The threads' function ran in one of the two, and did not in the other.
+    workload = build(name="threads")
+    threads = collect(workload, ["threads"], tmp_path / "threads.pmu.json", timeout_s=60)
+    both = merge([runs[1].path, threads.path], tmp_path / "both.pmu.json", allow_different=True)
+    for manifest, run in ((runs[1], False), (threads, True), (both, True)):
+        profile = Profile.load(manifest.path)
+        assert profile.did_not_run("thread") == (not run)
+        assert profile.did_not_run("chase")
+
+
+def test_checksums_that_differ_are_left_out(
+    build: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    probes = "-fpseudo-probe-for-profiling -fno-unique-internal-linkage-names"
+    flags = f"{PROFILING_FLAGS} {probes}"
+    tables, paths = [], []
+    for number, define in enumerate(("-DOTHER", "-DMEASURED=1")):
+        binary = build(define, debug=flags)
+        path = tmp_path / f"{number}.pmu.json"
+        tables.append(collect(binary, ["copy"], path, timeout_s=60).read_functions())
+        paths.append(path)
+    one, two = tables
+    assert one is not None and two is not None
+    assert {n for n, checksum in one.checksums.items() if checksum != two.checksums[n]} == {
+        guid("nextRandom")
+    }
+    merged = merge(paths, tmp_path / "all.pmu.json", allow_different=True).read_functions()
+    assert merged is not None
+    assert merged.checksums == {**one.checksums, guid("nextRandom"): UNKNOWN}
+    assert "1 functions have another control flow" in caplog.text
+    alone = merge([*paths[:1], *paths[:1]], tmp_path / "same.pmu.json").read_functions()
+    assert alone == one
+
+
+def test_a_profile_without_functions_adds_none(runs: dict[int, Manifest], tmp_path: Path) -> None:
+    for file in runs[1].path.parent.glob("1.*"):
+        shutil.copy(file, tmp_path)
+    without = dataclasses.replace(runs[1], path=tmp_path / "1.pmu.json", functions=None)
+    without.save()
+    merged = merge([without.path, without.path], tmp_path / "none.pmu.json")
+    assert merged.functions is None
+    merged = merge([without.path, runs[2].path], tmp_path / "some.pmu.json")
+    assert merged.read_functions() == runs[2].read_functions()

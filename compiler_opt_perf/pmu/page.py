@@ -47,7 +47,7 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
         sections.append({"title": title, "rows": rows, "plot": plot})
     values = {
         "title": profile.manifest.path.name,
-        "summary": summarize(profile.manifest),
+        "summary": summarize(profile.manifest, profile.executed),
         "penalties": penalties(profile),
         "rates": [rate.name for rate in shown_rates(profile)],
         "sections": sections,

@@ -15,7 +15,7 @@ from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
-from compiler_opt_perf.pmu.perf_script import FIELDS, Script, read_script
+from compiler_opt_perf.pmu.perf_script import FIELDS, Hop, Script, read_script
 from compiler_opt_perf.pmu.workload import run_workload
 
 # Without these a profile says too little to be worth more than a simulated one.
@@ -25,6 +25,8 @@ _TAKEN_BRANCH_PERIOD = 100_003
 # IBS counts in steps of 16 ops.
 _IBS_PERIOD = 100_000
 _SHOWN = 2000
+# How a perf.data begins, of either byte order.
+PERF_DATA = (b"PERFILE", b"ELIFREP")
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,10 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
 
     def add(candidates: Sequence[str], *events: Event) -> None:
         for candidate in candidates:
-            if opens(candidate):
-                chosen.append(candidate)
+            # One perf event may be the source of several of ours.
+            if candidate in chosen or opens(candidate):
+                if candidate not in chosen:
+                    chosen.append(candidate)
                 have.update(event.name for event in events)
                 return
 
@@ -123,7 +127,7 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
             if source in ("branches", "ibs") and event.name in have:
                 break  # What comes after is worse than what there is.
             names = what.split("|")
-            if vendor == "Intel" and source in ("intel", "latency"):
+            if vendor == "Intel" and source in ("intel", "latency", "timed"):
                 candidates += [f"{pmu}/{name},period={event.period}/ppu" for name in names]
             elif vendor == "AMD" and source == "amd":
                 # They are of branches; those taken before a sample tell which one it is of.
@@ -236,18 +240,23 @@ def _script_argv(recording: str, optional: Sequence[str]) -> list[str]:
     return ["perf", "script", "-i", recording, *events, "-F", ",".join((*FIELDS, *optional))]
 
 
-def read_recording(recording: Path, binary: Path) -> Script:
+def read_recording(
+    recording: Path, binary: Path, on_stack: Callable[[str, list[Hop]], None] | None = None
+) -> Script:
     """The samples of a perf.data, or of a text that perf script made of one.
+
+    Args:
+      on_stack: as of `read_script`.
 
     Raises:
       PmuError: the recording cannot be read, or is not of this binary.
     """
     try:
         with recording.open("rb") as stream:
-            is_text = not stream.read(8).startswith((b"PERFILE", b"ELIFREP"))
+            is_text = not stream.read(8).startswith(PERF_DATA)
         if is_text:
             with recording.open(encoding="utf-8", errors="replace") as lines:
-                return read_script(lines, binary, str(recording))
+                return read_script(lines, binary, str(recording), on_stack)
     except OSError as error:
         raise PmuError(f"{recording}: cannot be read: {error.strerror}") from error
     attributes = recorded_events(recording)
@@ -259,9 +268,8 @@ def read_recording(recording: Path, binary: Path) -> Script:
     ]
     if any("BRANCH_STACK" in line for line in attributes):
         optional.append("brstack")
-    return read_script(
-        _lines_of(_script_argv(str(recording), optional), recording), binary, str(recording)
-    )
+    printed = _lines_of(_script_argv(str(recording), optional), recording)
+    return read_script(printed, binary, str(recording), on_stack)
 
 
 def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:

@@ -139,7 +139,7 @@ def test_recording_becomes_a_profile(
     # Some processors tell the clock's interrupts at instructions that have no line.
     assert event.located / event.total > 0.5
     profile = Profile.load(manifest.path)
-    assert show_profile(profile, 3) == summarize(manifest)
+    assert show_profile(profile, 3) == summarize(manifest, profile.executed)
     write_page(profile, tmp_path / "w.html", 3)
     functions = show(manifest.file(event))
     # Of all that `repeated` calls, these take the time.

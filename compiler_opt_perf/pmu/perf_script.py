@@ -5,13 +5,13 @@ import dataclasses
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from absl import logging
-from elftools.elf.elffile import ELFFile
 
+from compiler_opt_perf.pmu.binary import open_elf
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import Disassembly, Kind
 from compiler_opt_perf.pmu.errors import PmuError
@@ -53,37 +53,6 @@ class Branch:
         self.cycles = int(rest[2]) if len(rest) > 2 and rest[2].isdigit() else 0
 
 
-@dataclass
-class Script:
-    """The samples of one recording that fell into one binary; addresses are link-time addresses.
-
-    Attributes:
-      samples: for each perf event, without its modifiers, the summed periods by address.
-      outside: for each perf event, the summed periods of all other code.
-      periods: for each perf event, the most frequent period.
-      precise: for each perf event, whether it was recorded with a precise modifier (p).
-      stacks: for each perf event, its samples with branch stacks.
-      memory: for each perf event, the summed periods by address of samples that were a "load", an
-        "l1 miss", an "llc miss", a "store", by their data source; as "latency", periods times
-        weight of the loads.
-      lost: samples that perf says were lost.
-    """
-
-    samples: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    outside: Counter[str] = field(default_factory=Counter)
-    periods: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    precise: dict[str, bool] = field(default_factory=dict)
-    stacks: dict[str, list["Stack"]] = field(default_factory=lambda: defaultdict(list))
-    memory: dict[str, dict[str, Counter[int]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
-    )
-    lost: int = 0
-
-    def period(self, event: str) -> int:
-        """Occurrences between two samples of a perf event."""
-        return max(1, self.periods[event].most_common(1)[0][0])
-
-
 @dataclass(frozen=True)
 class Hop:
     """A taken branch of a stack; an end in other code is None."""
@@ -94,19 +63,74 @@ class Hop:
     cycles: int
 
 
-@dataclass(frozen=True)
-class Stack:
-    """A sample with the branches taken before it.
+@dataclass
+class Stacks:
+    """The branch stacks of one perf event, added up: a recording has many more than code branches.
 
     Attributes:
-      address: of the sample; None in other code.
-      period: of the sample.
-      hops: newest branch first.
+      number: of stacks.
+      branches: by source, target and whether it was mispredicted, occurrences of the event that
+        such branches of stacks stand for. A stack of n branches that was taken once a period
+        stands for period / n of each.
+      ranges: by the older branch's target and the newer one's source, the same of stretches
+        between two branches of a stack, of which it has n - 1; and their cycles, multiplied.
+      newest: by the address of the sample and the ends of the last branch before it, the sum of
+        the periods.
     """
 
-    address: int | None
-    period: int
-    hops: list[Hop]
+    number: int = 0
+    branches: dict[tuple[int | None, int | None, bool], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    ranges: dict[tuple[int | None, int | None], tuple[float, float]] = field(default_factory=dict)
+    newest: Counter[tuple[int | None, int | None, int | None]] = field(default_factory=Counter)
+
+    def add(self, address: int | None, period: int, hops: Sequence[Hop]) -> None:
+        """Adds a stack, its newest branch first, of a sample at `address`."""
+        self.number += 1
+        self.newest[address, hops[0].source, hops[0].target] += period
+        for hop in hops:
+            self.branches[hop.source, hop.target, hop.mispredicted] += period / len(hops)
+        for newer, older in itertools.pairwise(hops):
+            place = older.target, newer.source
+            weight = period / (len(hops) - 1)
+            executions, cycles = self.ranges.get(place, (0.0, 0.0))
+            self.ranges[place] = executions + weight, cycles + weight * newer.cycles
+
+
+@dataclass
+class Script:
+    """The samples of one recording that fell into one binary; addresses are link-time addresses.
+
+    Attributes:
+      samples: for each perf event, without its modifiers, the summed periods by address.
+      outside: for each perf event, the summed periods of all other code.
+      periods: for each perf event, how many samples it has, and the sum of their periods.
+      precise: for each perf event, whether it was recorded with a precise modifier (p).
+      stacks: for each perf event, its branch stacks.
+      memory: for each perf event, the summed periods by address of samples that were a "load", an
+        "l1 miss", an "llc miss", a "store", by their data source; as "latency", periods times
+        weight of the loads, and as "timed", periods of those loads that have a weight.
+      lost: samples that perf says were lost.
+    """
+
+    samples: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    outside: Counter[str] = field(default_factory=Counter)
+    periods: dict[str, tuple[int, int]] = field(default_factory=dict)
+    precise: dict[str, bool] = field(default_factory=dict)
+    stacks: dict[str, Stacks] = field(default_factory=lambda: defaultdict(Stacks))
+    memory: dict[str, dict[str, Counter[int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
+    )
+    lost: int = 0
+
+    def period(self, event: str) -> int:
+        """Occurrences between two samples of a perf event, on average.
+
+        A recording at a given frequency has another period at each sample.
+        """
+        samples, occurrences = self.periods[event]
+        return max(1, round(occurrences / samples))
 
 
 class Mappings:
@@ -116,10 +140,10 @@ class Mappings:
         self._name = recorded_name
         self._by_process: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         self.seen: set[str] = set()
-        with binary.open("rb") as stream:
+        with open_elf(binary) as file:
             self._segments = [
                 (segment["p_offset"], segment["p_filesz"], segment["p_vaddr"])
-                for segment in ELFFile(stream).iter_segments("PT_LOAD")
+                for segment in file.iter_segments("PT_LOAD")
             ]
 
     def add(self, pid: int, start: int, size: int, offset: int, name: str) -> None:
@@ -170,13 +194,19 @@ def _is_precise(event: str) -> bool:
     return (("/" in event or ":" in event) and "p" in modifiers) or event.startswith("ibs_")
 
 
-def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
+def read_script(
+    lines: Iterable[str],
+    binary: Path,
+    origin: str,
+    on_stack: Callable[[str, list[Hop]], None] | None = None,
+) -> Script:
     """Reads the output of `perf script --show-mmap-events --show-task-events -F ...`.
 
     Args:
       lines: the output; the fields are `FIELDS` and any of `OPTIONAL_FIELDS`.
       binary: whose instructions are wanted; in the recording it may have been in another folder.
       origin: what to call the output in messages.
+      on_stack: called with each branch stack, its newest branch first, and its event.
 
     Raises:
       PmuError: a line is neither a sample nor an event, or the binary was never mapped.
@@ -197,7 +227,8 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
         pid, period = int(found["pid"]), int(found["period"])
         event = base_name(found["event"])
         script.precise[event] = _is_precise(found["event"])
-        script.periods[event][period] += 1
+        samples, occurrences = script.periods.get(event, (0, 0))
+        script.periods[event] = samples + 1, occurrences + period
         address = mappings.link_time(pid, int(found["ip"], 16))
         if address is None:
             script.outside[event] += period
@@ -206,8 +237,10 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
             kinds = _memory(found["source"]) if found["source"] else []
             for what in kinds:
                 script.memory[event][what][address] += period
-            if found["weight"] and ("load" in kinds or not found["source"]):
-                script.memory[event]["latency"][address] += period * int(found["weight"])
+            weight = int(found["weight"] or 0)
+            if weight and ("load" in kinds or not found["source"]):
+                script.memory[event]["latency"][address] += period * weight
+                script.memory[event]["timed"][address] += period
         if found["stack"].strip():
             hops = []
             try:
@@ -226,7 +259,9 @@ def read_script(lines: Iterable[str], binary: Path, origin: str) -> Script:
                     f"{origin}:{number}: not a branch stack: {found['stack'].strip()[:80]!r}; "
                     "make it with perf script -F +brstack"
                 ) from error
-            script.stacks[event].append(Stack(address, period, hops))
+            script.stacks[event].add(address, period, hops)
+            if on_stack is not None:
+                on_stack(event, hops)
     if not number:
         raise PmuError(f"{origin}: empty; was anything recorded?")
     if not any(Path(name).name == binary.name for name in mappings.seen):
@@ -341,6 +376,7 @@ def count(script: Script, code: Disassembly) -> Counts:
         {edge: round(value) for edge, value in branches.calls.items() if round(value)},
         [column.period for column in columns],
         [column.precise for column in columns],
+        sampled=True,
     )
 
 
@@ -368,9 +404,9 @@ def _column(event: Event, script: Script, code: Disassembly, branches: _Branches
                 return _from_branches(event, what, code, branches)
         else:
             for name in what.split("|"):
-                if name in script.periods and source == "latency":
-                    latencies = script.memory[name]["latency"]
-                    return _Column(event, latencies, 0, script.period(name), script.precise[name])
+                if name in script.periods and source in ("latency", "timed"):
+                    loads = script.memory[name][source]
+                    return _Column(event, loads, 0, script.period(name), script.precise[name])
                 if name in script.periods:
                     return _sampled(event, name, script, code)
     return None
@@ -401,7 +437,7 @@ def _sampled(event: Event, name: str, script: Script, code: Disassembly) -> _Col
     counts: Mapping[int, float] = script.samples[name]
     precise = script.precise[name]
     if not precise:
-        if event.caused_by in ("conditional", "indirect") and script.stacks[name]:
+        if event.caused_by in ("conditional", "indirect") and name in script.stacks:
             counts = _last_branches(script.stacks[name], code, event.caused_by)
         else:
             counts = spread(counts, code, event.caused_by)
@@ -434,7 +470,7 @@ def spread(counts: Mapping[int, float], code: Disassembly, cause: Cause) -> dict
     return result
 
 
-def _last_branches(stacks: Iterable[Stack], code: Disassembly, cause: Cause) -> dict[int, float]:
+def _last_branches(stacks: Stacks, code: Disassembly, cause: Cause) -> dict[int, float]:
     """Gives each sample to the last branch of a kind that was executed before it.
 
     That is one that was not taken since the last taken branch, or else that taken branch itself. A
@@ -442,113 +478,111 @@ def _last_branches(stacks: Iterable[Stack], code: Disassembly, cause: Cause) -> 
     """
     result: dict[int, float] = defaultdict(float)
     unexplained: Counter[int] = Counter()
-    for stack in stacks:
-        if stack.address is None:
+    for (address, source, target), period in stacks.newest.items():
+        if address is None:
             continue
-        newest = stack.hops[0]
-        first = code.index(newest.target) if newest.target is not None else None
-        last = code.containing(stack.address)
+        first = code.index(target) if target is not None else None
+        last = code.containing(address)
         passed: Sequence[int] = ()
         if first is not None and last is not None and last - first < _LONGEST_RANGE:
             passed = [i for i in range(first, last) if code.kinds[i] & _KINDS[cause]]
-        taken = code.index(newest.source) if newest.source is not None else None
+        taken = code.index(source) if source is not None else None
         if passed:
-            result[code.addresses[passed[-1]]] += stack.period
+            result[code.addresses[passed[-1]]] += period
         elif taken is not None and code.kinds[taken] & _KINDS[cause]:
-            result[code.addresses[taken]] += stack.period
+            result[code.addresses[taken]] += period
         else:
-            unexplained[stack.address] += stack.period
+            unexplained[address] += period
     for address, value in spread(unexplained, code, cause).items():
         result[address] += value
     return result
 
 
-# How many occurrences of a sampling event an executed range stands for, by a part of the event's
-# name. A stack is taken every so many of them, but holds taken branches.
-def _occurrences(event: str, instructions: int, branches: int, cycles: int) -> int:
-    if "taken" in event or "tkn" in event:
-        return 1
-    if "branch" in event or "br_inst" in event or "ret_brn" in event:
-        return branches
-    if "inst" in event:
-        return instructions
-    return cycles
+# What a sampling event is an occurrence of, by a part of its name; the first that fits. The first
+# ones tell best how often code was executed.
+_SAMPLED_BY = (
+    (("taken", "tkn"), "taken branches"),
+    (("branch", "br_inst", "ret_brn"), "branches"),
+    (("inst",), "instructions"),
+    (("",), "cycles"),
+)
+
+
+def _sampled_by(event: str) -> int:
+    """The row of `_SAMPLED_BY` of a perf event."""
+    return next(
+        row for row, (parts, _) in enumerate(_SAMPLED_BY) if any(part in event for part in parts)
+    )
 
 
 def _count_branches(script: Script, code: Disassembly) -> _Branches:
     """Executions, mispredicts and calls from branch stacks.
 
     Between two branches of a stack the code from the older one's target to the newer one's source
-    was executed once. A stack of n branches holds n - 1 such ranges, and is taken once a period,
-    so that each stands for period / (n - 1) of them; of branches, for period / n.
+    was executed once. Each event that was sampled with stacks tells of the whole run: the one that
+    tells it best is taken, and the others are not added to it.
     """
-    found = _Branches([])
+    # Stacks that were taken where branches were mispredicted show too little of the rest.
+    events = [event for event in script.stacks if "mis" not in event and "msprd" not in event]
+    events.sort(key=lambda event: (_sampled_by(event), -script.stacks[event].number))
+    for event in events:
+        found = _from_stacks(event, script, code)
+        if found is not None:
+            return found
+    return _Branches([0.0] * len(code.addresses))
+
+
+def _from_stacks(event: str, script: Script, code: Disassembly) -> _Branches | None:
+    """What the stacks of one event tell; None when nothing of this binary."""
+    stacks = script.stacks[event]
+    unit = _SAMPLED_BY[_sampled_by(event)][1]
+    branches = itertools.accumulate((bool(kind & Kind.BRANCH) for kind in code.kinds), initial=0)
+    before = list(branches)
     edges = [0.0] * (len(code.addresses) + 1)
-    branches = [int(bool(kind & Kind.BRANCH)) for kind in code.kinds]
-    sums = list(itertools.accumulate(branches, initial=0))
-    broken = 0
-    for event, stacks in script.stacks.items():
-        if "mis" in event or "msprd" in event:
-            # Taken where branches were mispredicted, they show too little of the rest.
+    # All of them stand for occurrences of the sampling event until they are scaled.
+    inside = outside = occurrences = broken = 0.0
+    for (start, end), (weight, cycles) in stacks.ranges.items():
+        if start is None or end is None:
+            outside += weight
             continue
-        inside = outside = occurrences = 0.0
-        starts: dict[int, float] = defaultdict(float)
-        ends: dict[int, float] = defaultdict(float)
-        mispredicts: dict[int, float] = defaultdict(float)
-        indirect_mispredicts: dict[int, float] = defaultdict(float)
-        calls: dict[tuple[int | None, int], float] = defaultdict(float)
-        for stack in stacks:
-            hops = stack.hops
-            for hop in hops:
-                weight = stack.period / len(hops)
-                index = code.index(hop.source) if hop.source is not None else None
-                kind = code.kinds[index] if index is not None else Kind(0)
-                if hop.mispredicted and hop.source is not None:
-                    if kind & Kind.CONDITIONAL:
-                        mispredicts[hop.source] += weight
-                    elif kind & Kind.INDIRECT:
-                        indirect_mispredicts[hop.source] += weight
-                # A jump may be a call in tail position; a conditional one back to the function's
-                # first instruction is a loop.
-                if hop.target is not None and not kind & Kind.CONDITIONAL:
-                    calls[hop.source, hop.target] += weight
-            for newer, older in itertools.pairwise(hops):
-                weight = stack.period / (len(hops) - 1)
-                if older.target is None or newer.source is None:
-                    outside += weight
-                    continue
-                first, last = code.index(older.target), code.index(newer.source)
-                if first is None or last is None or not 0 <= last - first < _LONGEST_RANGE:
-                    broken += 1
-                    continue
-                inside += weight
-                starts[first] += weight
-                ends[last + 1] += weight
-                between = sums[last + 1] - sums[first]
-                occurrences += weight * _occurrences(event, last + 1 - first, between, newer.cycles)
-        if not inside or not occurrences:
+        first, last = code.index(start), code.index(end)
+        if first is None or last is None or not 0 <= last - first < _LONGEST_RANGE:
+            broken += weight
             continue
-        found.period = max(found.period, script.period(event))
-        found.outside = outside / inside
-        # Occurrences of the sampling event in one range.
-        scale = inside / occurrences
-        for index, weight in starts.items():
-            edges[index] += weight * scale
-        for index, weight in ends.items():
-            edges[index] -= weight * scale
-        for address, weight in mispredicts.items():
-            found.mispredicts[address] += weight * scale
-        for address, weight in indirect_mispredicts.items():
-            found.indirect_mispredicts[address] += weight * scale
-        for edge, weight in calls.items():
-            found.calls[edge] += weight * scale
+        inside += weight
+        edges[first] += weight
+        edges[last + 1] -= weight
+        occurrences += {
+            "taken branches": weight,
+            "branches": weight * (before[last + 1] - before[first]),
+            "instructions": weight * (last + 1 - first),
+            "cycles": cycles,
+        }[unit]
     if broken:
         logging.warning(
-            "%d executed ranges of branch stacks make no sense and are left out (code changed "
-            "while it ran, or the binary is another)",
-            broken,
+            "%.2f%% of the executed ranges of branch stacks make no sense and are left out (code "
+            "changed while it ran, or the binary is another)",
+            100 * broken / (broken + inside + outside),
         )
-    executions = list(itertools.accumulate(edges))[:-1]
+    if not inside or not occurrences:
+        return None
+    # Occurrences of the sampling event in one range.
+    scale = inside / occurrences
     # Sums of parts that cancel leave a rest.
-    found.executions = [value if value > 1e-6 else 0.0 for value in executions]
+    executions = [
+        value * scale if value * scale > 1e-6 else 0.0 for value in itertools.accumulate(edges)
+    ]
+    found = _Branches(executions[:-1], period=script.period(event), outside=outside / inside)
+    for (source, target, mispredicted), weight in stacks.branches.items():
+        index = code.index(source) if source is not None else None
+        kind = code.kinds[index] if index is not None else Kind(0)
+        if mispredicted and source is not None:
+            if kind & Kind.CONDITIONAL:
+                found.mispredicts[source] += weight * scale
+            elif kind & Kind.INDIRECT:
+                found.indirect_mispredicts[source] += weight * scale
+        # A jump may be a call in tail position; a conditional one back to the function's first
+        # instruction is a loop.
+        if target is not None and not kind & Kind.CONDITIONAL:
+            found.calls[source, target] += weight * scale
     return found

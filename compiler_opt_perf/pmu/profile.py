@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A collected PMU profile with its counts in memory, and rates at any place of it."""
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event, Rate
+from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.manifest import EventFile, Manifest
 from compiler_opt_perf.pmu.rates import Estimate, shrink, trial_size, wilson
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples, SampleProfile, convert_to_text
@@ -26,17 +27,28 @@ class Profile:
       manifest: what the profile is of.
       samples: the sample profiles, with inline stacks.
       functions: for each function, by linkage name, the counts of its lines.
+      executed: names of all functions with samples; of some all lines are those of functions that
+        were inlined into them.
       sources: for each function, where it is; empty when the profile has no table of sources.
+      table: the functions of the profiled binary, whether they ran or not; None when the profile
+        has no such table.
     """
 
     def __init__(
-        self, manifest: Manifest, samples: SampleProfile, sources: dict[str, Source] | None = None
+        self,
+        manifest: Manifest,
+        samples: SampleProfile,
+        sources: dict[str, Source] | None = None,
+        table: FunctionTable | None = None,
     ):
         self.manifest = manifest
         self.samples = samples
         self.sources = sources or {}
+        self.table = table
         self.functions: dict[str, dict[Line, CountList]] = {}
+        self.executed: set[str] = set()
         for name, function in samples.functions.items():
+            self.executed.update(names_in(name, function))
             for innermost, line, counts in lines_of(name, function):
                 lines = self.functions.setdefault(innermost, {})
                 known = lines.setdefault(line, [0] * len(counts))
@@ -59,7 +71,11 @@ class Profile:
             for event, record in zip(samples.events, manifest.events, strict=True):
                 convert_to_text(manifest.file(record), text)
                 samples.read_text(event, text)
-        return cls(manifest, samples, read_sources(manifest))
+        return cls(manifest, samples, read_sources(manifest), manifest.read_functions())
+
+    def did_not_run(self, function: str) -> bool:
+        """Whether a function was profiled and has no samples; False when it is not known."""
+        return self.table is not None and function in self.table and function not in self.executed
 
     def total(self, function: str) -> CountList:
         """The counts of all lines of a function."""
@@ -78,7 +94,8 @@ class Profile:
                 self.manifest.event(rate.denominator).period,
             )
             low, high = wilson(raw * trials, trials)
-        shrunk = shrink(numerator, denominator, towards, rate.prior_strength)
+        strength = rate.prior_share * self.manifest.event(rate.denominator).total
+        shrunk = shrink(numerator, denominator, towards, strength)
         return Estimate(numerator, denominator, shrunk, low, high)
 
     def of_program(self, rate: Rate) -> Estimate:
@@ -103,14 +120,27 @@ def lines_of(function: str, samples: FunctionSamples) -> Iterator[tuple[str, Lin
         yield from lines_of(site.callee, inlined)
 
 
+def names_in(function: str, samples: FunctionSamples) -> Iterator[str]:
+    """The function, and all that are inlined there."""
+    yield function
+    for site, inlined in samples.callees.items():
+        yield from names_in(site.callee, inlined)
+
+
 def read_sources(manifest: Manifest) -> dict[str, Source]:
     """The profile's table of sources; empty when it has none. Raises PmuError."""
     if manifest.sources is None:
         return {}
     path = manifest.path.parent / manifest.sources.file
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        return {name: Source(str(file), int(line)) for name, (file, line) in table.items()}
+        table = parse_json(path.read_bytes())
+        sources = {name: Source(*place) for name, place in table.items()}
+        for name, source in sources.items():
+            if not isinstance(source.file, str) or "\0" in source.file:
+                raise ValueError(f"{name}: expected the name of a file")
+            if type(source.line) is not int or source.line < 0:
+                raise ValueError(f"{name}: expected the number of a line")
+        return sources
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise PmuError(
             f"{path}: not a table of sources ({error}); collect the profile again"

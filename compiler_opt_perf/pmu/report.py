@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PMU profiles as text: what they hold, where time is lost, how two of them differ."""
 
+from collections.abc import Collection
+
+from compiler_opt_perf.pmu.function_table import UNKNOWN, FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
     changed_rates,
     demangled,
+    printable,
     shown_rates,
     top_functions,
     top_lines,
@@ -17,10 +21,16 @@ from compiler_opt_perf.pmu.rates import Estimate
 _NAME_WIDTH = 48
 
 
-def summarize(manifest: Manifest) -> str:
+def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> str:
     """What was profiled, and for each event and rate its total and how much of it was located.
 
     The rates are those of the whole program, from located counts, as the compiler sees them.
+
+    Args:
+      executed: names of the functions with samples; None when they are not at hand.
+
+    Raises:
+      PmuError: the table of functions is damaged.
     """
     program, collector = manifest.program, manifest.collector
     caches = "".join(f", {name} {cache}" for name, cache in collector.cache_geometry.items())
@@ -30,6 +40,7 @@ def summarize(manifest: Manifest) -> str:
         f"program    {program.path}, build-id {program.build_id}",
         f"command    {' '.join(collector.command)}{runs}{within}",
         f"collector  {collector.tool} ({collector.backend}){caches}",
+        f"functions  {describe_functions(manifest.read_functions(), executed)}",
         "",
         f"{'event':32}{'in the program':>16}{'located':>10}{'elsewhere':>16}",
     ]
@@ -45,8 +56,22 @@ def summarize(manifest: Manifest) -> str:
         numerator = manifest.event(rate.numerator).located
         denominator = manifest.event(rate.denominator).located
         unit = f"  {rate.unit}" if rate.unit else ""
-        lines.append(f"{rate.name:32}{_percent(numerator, denominator):>16}{unit}")
-    return "\n".join(lines) + "\n"
+        # A mean, such as a latency, is no share.
+        mean = rate.unit.startswith("cycles per ")
+        value = f"{numerator / denominator:.3g}" if mean and denominator else None
+        lines.append(f"{rate.name:32}{value or _percent(numerator, denominator):>16}{unit}")
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def describe_functions(table: FunctionTable | None, executed: Collection[str] | None) -> str:
+    """How many functions were profiled, how many of them did not run, in words."""
+    if table is None:
+        return "of those that did not run nothing is known"
+    text = f"{len(table):,} profiled"
+    if executed is not None:
+        text += f", {table.unexecuted(executed):,} of them did not run"
+    known = sum(checksum != UNKNOWN for checksum in table.checksums.values())
+    return f"{text}; {known:,} with a checksum of their control flow"
 
 
 def penalties(profile: Profile) -> str:
@@ -64,7 +89,7 @@ def show(profile: Profile, number: int) -> str:
     A profile without an event that has a cost (only of time, say) has a summary alone.
     """
     if not penalties(profile):
-        return summarize(profile.manifest)
+        return summarize(profile.manifest, profile.executed)
     functions, lines = top_functions(profile, number), top_lines(profile, number)
     texts = SourceText()
     names = demangled(sorted({spot.function for spot in functions + lines}))
@@ -73,7 +98,8 @@ def show(profile: Profile, number: int) -> str:
         event.penalty_cycles * count
         for event, count in zip(profile.samples.events, profile.samples.located, strict=True)
     )
-    out = [summarize(profile.manifest), f"cost in nominal cycles: {penalties(profile)}", ""]
+    summary = summarize(profile.manifest, profile.executed)
+    out = [summary, f"cost in nominal cycles: {penalties(profile)}", ""]
     for title, spots in (("functions", functions), ("lines", lines)):
         out.append(f"most costly {title}; rates with their 95% interval")
         out.append("   cost" + "".join(f"{rate:>42}" for rate in rates) + "  where")
@@ -92,7 +118,8 @@ def place(spot: Hotspot, name: str) -> str:
     """Where a hotspot is: its function, and file and line where those are known."""
     short = name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
     if spot.source is not None:
-        return f"{short} ({spot.source.file.rpartition('/')[2]}:{spot.source.line})"
+        file = printable(spot.source.file.rpartition("/")[2])
+        return f"{short} ({file}:{spot.source.line})"
     return short if spot.line is None else f"{short}, line {spot.line.offset} of the function"
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +11,18 @@ import pytest
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.hotspots import demangled, shown_rates, top_functions, top_lines
-from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.pmu.hotspots import (
+    SourceText,
+    demangled,
+    shown_rates,
+    top_functions,
+    top_lines,
+)
+from compiler_opt_perf.pmu.manifest import FileRecord, Manifest
 from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile, read_sources
 from compiler_opt_perf.pmu.report import diff, show, summarize
-from compiler_opt_perf.pmu.symbolize import Line
+from compiler_opt_perf.pmu.symbolize import Line, Source
 
 LineOf = Callable[[str], int]
 
@@ -30,6 +38,9 @@ def test_summary(profile: Manifest) -> None:
     assert profile.program.build_id in lines[0]
     assert "workload measure" in lines[1]
     assert "LL 2097152,16,64" in lines[2]
+    assert re.fullmatch(
+        r"functions  \d+ profiled; 0 with a checksum of their control flow", lines[3]
+    )
     loads = next(line for line in lines if line.startswith("loads"))
     assert f"{profile.event('loads').total:,}" in loads
     assert "%" in loads
@@ -69,7 +80,9 @@ def test_few_counts_are_drawn_towards_the_surroundings(loaded: Profile) -> None:
         key=lambda name: loaded.total(name)[index],
     )
     n, d = (loaded.total(few)[loaded.index[e]] for e in ("llc-load-misses", "loads"))
-    expected = (n + 16 * program) / (d + 16)
+    # The profile is of a million loads and more: a is that share of them.
+    strength = 16e-6 * loaded.manifest.event("loads").total
+    expected = (n + strength * program) / (d + strength)
     assert loaded.of_function(rate, few).shrunk == pytest.approx(expected)
 
 
@@ -149,6 +162,48 @@ def test_demangled_names() -> None:
         "-[Row column:]": "-[Row column:]",
     }
     assert demangled([]) == {}
+    # Nothing of a profile moves the terminal's cursor, or hides the line before.
+    assert demangled(["a\nb", "_Z1fv", "\x1b[2J"]) == {
+        "a\nb": "a\N{REPLACEMENT CHARACTER}b",
+        "_Z1fv": "f()",
+        "\x1b[2J": "\N{REPLACEMENT CHARACTER}[2J",
+    }
+
+
+def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("one\n\ttwo \x1b]0;title\x07\n")
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "large").open("wb") as stream:
+        stream.truncate(1 << 36)
+    texts = SourceText()
+    assert texts.at(Source(str(tmp_path / "a.c"), 2)) == (
+        "two \N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}"
+    )
+    for name in ("pipe", "large", "absent", "."):
+        assert texts.at(Source(str(tmp_path / name), 1)) == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"f": ["a\\u0000.c", 1]}',
+        b'{"f": ["a.c", "1"]}',
+        b'{"f": ["a.c", -1]}',
+        b'{"f": ["a.c", true]}',
+        b'{"f": [1, 1]}',
+        b'{"f": ["a.c"]}',
+        b'{"f": 1}',
+        b"[1]",
+        b"[" * 200_000,
+        b'{"f": ["\\ud800", 1]}',
+    ],
+)
+def test_damaged_sources_are_named(profile: Manifest, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "s.json").write_bytes(content)
+    record = FileRecord.of(tmp_path / "s.json")
+    damaged = dataclasses.replace(profile, path=tmp_path / "p.pmu.json", sources=record)
+    with pytest.raises(PmuError, match=r"s\.json: not a table of sources"):
+        read_sources(damaged)
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"f": 3}', '{"f": ["a", "b"]}'])

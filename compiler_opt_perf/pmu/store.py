@@ -11,6 +11,7 @@ from pathlib import Path
 
 from compiler_opt_perf.execution.files import FileWriteError, atomic_write
 from compiler_opt_perf.pmu.events import RATES, Rate
+from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.manifest import (
     SUFFIX,
     Collector,
@@ -23,6 +24,9 @@ from compiler_opt_perf.pmu.rates import trial_size
 from compiler_opt_perf.pmu.sample_profile import flatten_profile
 from compiler_opt_perf.pmu.symbolize import Source
 
+# Rates of less than this share of the program are drawn to those around them, whatever was counted.
+_LEAST_PRIOR_SHARE = 16e-6
+
 
 def save_profile(
     path: Path,
@@ -30,14 +34,16 @@ def save_profile(
     collector: Collector,
     events: Sequence[EventFile],
     sources: Mapping[str, Source],
+    functions: FunctionTable | None,
     write: Callable[[int, Path], None],
 ) -> Manifest:
-    """Writes a manifest and beside it its sample profiles, flattened ones too, and its sources.
+    """Writes a manifest and beside it its sample profiles, flattened ones too, and its tables.
 
     Args:
       path: NAME.pmu.json.
       events: as they shall stand in the manifest, but for the records of their files.
       sources: where functions are, by linkage name.
+      functions: of the profiled binary, whether they ran or not; None when they are not known.
       write: writes the sample profile of the event of the given number to the given path.
 
     Raises:
@@ -70,25 +76,35 @@ def save_profile(
             json.dumps(dict(sorted(sources.items())), indent=0) + "\n", encoding="utf-8"
         )
         table = FileRecord.of(temporary, name)
-        manifest = Manifest(path, program, collector, tuple(entries), rates_of(entries), table)
+        known = None
+        if functions is not None:
+            name = f"{stem}.functions"
+            temporary = files.enter_context(atomic_write(path.with_name(name)))
+            temporary.write_bytes(functions.to_bytes())
+            known = FileRecord.of(temporary, name)
+        rates = rates_of(entries)
+        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known)
         manifest_file.write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 
 
 def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
-    """The rows of `RATES` whose events are there.
+    """The rates of `RATES` whose events are there.
 
-    Counts of sampled events are periods times what is known of them, so that the prior has to
-    weigh as much more.
+    Of what was counted one by one, the prior is a fixed share of the program: the same code has the
+    same rates, however long the run was. Counts of sampled events are periods times what is known
+    of them, so that where samples are few the prior has to weigh as much more.
     """
     known = {event.name: event for event in events}
     rates = []
-    for rate in RATES:
-        if rate.numerator in known and rate.denominator in known:
-            numerator, denominator = known[rate.numerator], known[rate.denominator]
+    for row in RATES:
+        if row.numerator in known and row.denominator in known:
+            numerator, denominator = known[row.numerator], known[row.denominator]
             overall = numerator.located / denominator.located if denominator.located else 0.0
-            size = trial_size(overall, numerator.period, denominator.period)
-            rates.append(dataclasses.replace(rate, prior_strength=rate.prior_strength * size))
+            # Of a mean, such as a latency, a sample is one trial.
+            size = trial_size(min(overall, 1.0), numerator.period, denominator.period)
+            share = row.prior_trials * size / denominator.total if denominator.total else 0.0
+            rates.append(row.with_prior(max(_LEAST_PRIOR_SHARE, share)))
     return tuple(rates)
 
 

@@ -261,7 +261,7 @@ def _load_described(directory: Path, path: Path, description: dict[str, Any]) ->
         known = ", ".join(PROBLEMS)
         raise ModelError(f"{path}: unknown problem {description['problem']!r} (known: {known})")
     problem = problem.with_rates(description.get("extra_rates", []))
-    expected = [_feature_json(f) for f in problem.all_features(description["with_pmu"])]
+    expected = [_feature_json(f) for f in problem.inputs(description["with_pmu"])]
     if description["features"] != expected:
         names = {f["name"] for f in description["features"]} ^ {f["name"] for f in expected}
         raise ModelError(

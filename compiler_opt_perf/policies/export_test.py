@@ -75,7 +75,7 @@ def test_model_has_the_names_that_the_compiler_looks_for(published: Path, proble
     interpreter = Interpreter(model_path=str(published / "model.tflite"))
     inputs = {d["name"]: (d["dtype"], tuple(d["shape"])) for d in interpreter.get_input_details()}
     assert inputs == {
-        f"action_{f.name}:0": (np.dtype(f.dtype).type, f.shape) for f in problem.all_features(True)
+        f"action_{f.name}:0": (np.dtype(f.dtype).type, f.shape) for f in problem.inputs(True)
     }
     signature = interpreter.get_signature_list()["action"]
     assert signature["outputs"] == [problem.decision]

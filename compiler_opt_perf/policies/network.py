@@ -124,8 +124,8 @@ class Network:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The tensors that the compiler feeds, in its order."""
-        return self.problem.all_features(self.with_pmu)
+        """The tensors that it takes, in the compiler's order."""
+        return self.problem.inputs(self.with_pmu)
 
     @functools.cached_property
     def layer_widths(self) -> tuple[int, ...]:
@@ -218,8 +218,8 @@ class Network:
 
 
 def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
-    """The features that enter the perceptron: all but the mask."""
-    return tuple(f for f in problem.all_features(with_pmu) if f.name != problem.mask)
+    """The features that enter the perceptron: the mask does not."""
+    return tuple(f for f in problem.inputs(with_pmu) if f.name != problem.mask)
 
 
 def stack_features(

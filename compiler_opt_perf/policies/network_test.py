@@ -77,7 +77,7 @@ def test_only_admissible_columns_are_evicted_and_ties_take_the_first() -> None:
 def test_missing_is_not_zero(problem: Problem) -> None:
     inputs = random_inputs(problem, rows=2)
     features = network_lib.scored_features(problem, with_pmu=True)
-    for feature in problem.pmu_features:
+    for feature in (feature for feature in problem.pmu_features if feature.scored):
         # Also where nearly all values are large, so that zero is far from their mean.
         inputs[feature.name][:] = 64
         network = Network(problem, True, (4,), fit_normalisation(inputs, problem, with_pmu=True))
@@ -96,7 +96,7 @@ def test_compress_is_the_piecewise_linear_logarithm() -> None:
 
 
 def test_an_infinite_spill_weight_counts_as_the_largest() -> None:
-    values = np.array([np.nan, 1.0, 0.5], np.float32)
+    values = np.array([np.nan, 2.0, 1.0], np.float32)
     (feature,) = (f for f in PROBLEMS["regalloc-evict"].features if f.name == "use_def_density")
     ((infinite, largest, half),) = network_lib.compress(values, [feature])
     assert infinite == largest > half

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The optimisation problems as data: features, decision, reward and compiler options.
 
-The tables follow LLVM 19.1.7: `llvm/Analysis/InlineModelFeatureMaps.h` and
-`lib/CodeGen/MLRegAllocEvictAdvisor.cpp` (RA_EVICT_FEATURES_LIST), in the compiler's order, followed
-by the PMU features that the patched compiler appends when it is given a profile. Everything else
-in the package reads these tables; adding a problem means adding a row to PROBLEMS.
+The tables follow LLVM 22.1.8: `llvm/Analysis/InlineModelFeatureMaps.h` and
+`lib/CodeGen/MLRegAllocEvictAdvisor.cpp` (RA_EVICT_FEATURES_LIST), in the compiler's order, then the
+patched compiler's: what the default policy decides by, and with a profile its PMU features.
+Everything else in the package reads these tables; adding a problem means adding a row to PROBLEMS.
 """
 
 import dataclasses
@@ -20,6 +20,10 @@ from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED
 EVICTION_COLUMNS = 33
 
 
+#: The compiler feeds these features to models that take them, and with this option to everybody.
+_DECISION_FEATURES = "-mlgo-decision-features"
+
+
 @dataclass(frozen=True)
 class Feature:
     """One tensor that the compiler feeds to a policy.
@@ -30,11 +34,10 @@ class Feature:
       shape: (1,) for a scalar, (1, columns) for one value a candidate.
       unit_scale: a power of two that makes the smallest difference that matters about 1; the
         networks see a logarithm of `1 + unit_scale * |value|`.
-      largest: what larger values, and NaN, count as: the compiler normalises by the largest column,
-        and the weight of a live range that cannot spill is infinite, so that NaN (infinity by
-        infinity) stands for the largest.
+      largest: what larger values, and NaN, count as.
       signed: the value may be negative.
       may_be_missing: the value is -1 where the profile has no data.
+      scored: networks take it; a layer has room for 62 inputs only.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Feature:
     largest: float = math.inf
     signed: bool = False
     may_be_missing: bool = False
+    scored: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Problem:
 
     Attributes:
       name: as users write it.
-      features: upstream's features in the compiler's order.
+      features: upstream's features in the compiler's order, then those of -mlgo-decision-features.
       pmu_features: what follows them when the compiler is given a profile.
       rate_features: what follows these for each rate of `extra_rates`, with `{}` in the names.
       mask: name of the feature that is 1 for admissible candidates; None when a decision is not
@@ -99,7 +103,7 @@ class Problem:
         return dataclasses.replace(self, extra_rates=tuple(rates))
 
     def all_features(self, with_pmu: bool) -> tuple[Feature, ...]:
-        """The features that a policy with or without PMU data reads, in the compiler's order."""
+        """The features that the compiler has with or without PMU data, in its order."""
         if not with_pmu:
             return self.features
         extra = tuple(
@@ -108,6 +112,10 @@ class Problem:
             for feature in self.rate_features
         )
         return self.features + self.pmu_features + extra
+
+    def inputs(self, with_pmu: bool) -> tuple[Feature, ...]:
+        """Those of `all_features` that networks take."""
+        return tuple(feature for feature in self.all_features(with_pmu) if feature.scored)
 
     def development_options(
         self, *, model: Path | None = None, log: Path | None = None, profile: Path | None = None
@@ -119,7 +127,7 @@ class Problem:
           log: where to write the training log; needed when there is no model.
           profile: PMU profile manifest.
         """
-        options = [f"{self.mode_option}=development"]
+        options = [f"{self.mode_option}=development", _DECISION_FEATURES]
         if model is not None:
             options.append(f"{self.model_option}={model}")
         if log is not None:
@@ -132,7 +140,8 @@ class Problem:
 
     def interactive_options(self, channel: Path, *, profile: Path | None = None) -> list[str]:
         """Options of `opt` and `llc` for a host that answers on the pipes `channel`.in and .out."""
-        return [*self.release_options(profile=profile), f"{self.channel_option}={channel}"]
+        options = self.release_options(profile=profile)
+        return [*options, _DECISION_FEATURES, f"{self.channel_option}={channel}"]
 
     def _profile_options(self, profile: Path | None) -> list[str]:
         if profile is None:
@@ -156,6 +165,10 @@ def _pmu_inline(name: str) -> Feature:
     return Feature(name, "int64", (1,), may_be_missing=True)
 
 
+def _logged(feature: Feature) -> Feature:
+    return dataclasses.replace(feature, scored=False)
+
+
 def _pmu_ppm(name: str) -> Feature:
     # 16 of a million instructions is as little as matters: at 200 cycles each, 0.003 cycles per
     # instruction. A million is the largest rate of our own; others may be larger.
@@ -170,6 +183,20 @@ def _share(name: str) -> Feature:
     # Normalised by the largest column; small shares differ by orders of magnitude (block
     # frequencies, spill weights), so that 1/4096 is told apart from 0.
     return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=4096.0, largest=1.0)
+
+
+def _weight(name: str) -> Feature:
+    # As a share; that of a live range that can't be spilled is 2.
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=4096.0, largest=2.0)
+
+
+def _compared(name: str) -> Feature:
+    # Logarithms of ratios to the candidate's, and differences of small numbers.
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=16.0, signed=True)
+
+
+def _flag(name: str) -> Feature:
+    return Feature(name, "float32", (1, EVICTION_COLUMNS), largest=1.0)
 
 
 def _pmu_share(name: str) -> Feature:
@@ -224,14 +251,30 @@ PROBLEMS: dict[str, Problem] = {
                 "callee_users",
                 "is_callee_avail_external",
                 "is_caller_avail_external",
+                "inlining_default",
+                "callee_instructions",
+                "caller_instructions",
+                "callee_linkage",
+                "callee_is_comdat",
+                "callee_uses",
+                "callee_body_dies",
             ),
             pmu_features=(
-                _pmu_inline("pmu_callsite_samples_log2"),
+                _pmu_inline("pmu_callsite_executions_log2"),
                 _pmu_inline("pmu_callsite_share_bp"),
+                _pmu_inline("pmu_callee_instructions_log2"),
+                _logged(_pmu_inline("pmu_caller_instructions_log2")),
+                _pmu_inline("pmu_callee_instructions_per_entry"),
                 _pmu_ppm("pmu_callee_llc_misses_ppm"),
+                _pmu_ppm("pmu_callee_l1_misses_ppm"),
+                _logged(_pmu_inline("pmu_callee_load_latency")),
                 _pmu_ppm("pmu_callee_mispredicts_ppm"),
                 _pmu_ppm("pmu_callee_icache_misses_ppm"),
                 _pmu_ppm("pmu_caller_icache_misses_ppm"),
+                _pmu_inline("pmu_callsite_llc_misses_log2"),
+                _pmu_inline("pmu_callsite_mispredicts_log2"),
+                _logged(_pmu_ppm("pmu_callsite_icache_misses_ppm")),
+                _logged(_pmu_ppm("pmu_callsite_indirect_mispredicts_ppm")),
                 _pmu_inline("pmu_callee_hot_lines"),
                 _pmu_inline("pmu_caller_hot_lines"),
                 _pmu_inline("pmu_coverage"),
@@ -274,20 +317,35 @@ PROBLEMS: dict[str, Problem] = {
                 _share("end_bb_freq_by_max"),
                 _share("hottest_bb_freq_by_max"),
                 _share("liverange_size"),
-                _share("use_def_density"),
+                _weight("use_def_density"),
                 _count("max_stage"),
                 _count("min_stage"),
                 Feature("progress", "float32", (1,), unit_scale=256.0),
+                _flag("default_decision"),
+                _compared("weight_vs_candidate"),
+                _compared("broken_hints_vs_candidate"),
+                _compared("reads_vs_candidate"),
+                _compared("writes_vs_candidate"),
+                _compared("hottest_block_vs_candidate"),
+                _flag("first_use_of_callee_saved"),
+                _flag("reassignable"),
             ),
             pmu_features=(
                 _pmu_share("pmu_address_llc_miss_probability"),
                 _pmu_share("pmu_def_llc_miss_probability"),
                 _pmu_share("pmu_shadowed_read_llc_miss_probability"),
                 _pmu_share("pmu_mispredict_rate"),
+                _pmu_log2("pmu_address_llc_misses"),
+                _pmu_log2("pmu_def_llc_misses"),
+                _pmu_log2("pmu_shadowed_read_llc_misses"),
+                _pmu_log2("pmu_mispredicts"),
+                _pmu_share("pmu_address_l1_miss_probability"),
+                _pmu_log2("pmu_def_load_latency"),
                 _pmu_share("pmu_memory_port_pressure"),
                 _pmu_share("pmu_frontend_pressure"),
-                _pmu_log2("pmu_weighted_reads"),
-                _pmu_log2("pmu_weighted_writes"),
+                _pmu_log2("pmu_reads"),
+                _pmu_log2("pmu_writes"),
+                _pmu_log2("pmu_calls_crossed"),
                 _pmu_share("pmu_coverage"),
             ),
             rate_features=(_pmu_share("pmu_{}"),),

@@ -10,12 +10,14 @@ def test_options_of_each_mode() -> None:
     problem = PROBLEMS["inline-size"]
     assert problem.development_options(model=Path("m"), profile=Path("p.pmu.json")) == [
         "-enable-ml-inliner=development",
+        "-mlgo-decision-features",
         "-ml-inliner-model-under-training=m",
         "-pmu-profile=p.pmu.json",
     ]
     problem = PROBLEMS["regalloc-evict"]
     assert problem.development_options(log=Path("l")) == [
         "-regalloc-enable-advisor=development",
+        "-mlgo-decision-features",
         "-regalloc-training-log=l",
     ]
     assert for_clang(problem.release_options()) == [

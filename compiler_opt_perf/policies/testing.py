@@ -18,7 +18,7 @@ def random_inputs(problem: Problem, rows: int, seed: int = 0) -> dict[str, npt.N
     """
     random = np.random.default_rng(seed)
     inputs: dict[str, npt.NDArray[Any]] = {}
-    for feature in problem.all_features(with_pmu=True):
+    for feature in problem.inputs(with_pmu=True):
         shape = (rows, *feature.shape[1:])
         if feature.dtype == "int64":
             values = np.rint(random.standard_cauchy(shape) * 20).astype(np.int64)

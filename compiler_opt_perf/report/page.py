@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Shows comparisons to people: a table on the terminal and a self-contained HTML page."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import matplotlib.figure
 from rich.console import Console
 from rich.table import Table
 
 from compiler_opt_perf.execution import page
+from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.report.comparison import (
     FORMAT,
     VERSION,
@@ -32,6 +32,9 @@ _COLUMNS = (
     "compile time",
 )
 
+# No size, score or time is.
+_LARGEST = 2.0**64
+
 # Columns of a training curve, and what they are called in the plot.
 _CURVES = {
     "fitness_mean": "candidates, mean",
@@ -44,10 +47,23 @@ class ReportError(Exception):
     """A comparison or a training curve that cannot be read."""
 
 
+def _require_type(row: dict[str, Any], name: str, kind: Any) -> None:
+    """Checks a field; integers are floats, too, and both stay within what a plot can show."""
+    value = row.get(name)
+    allowed = get_args(kind) or (kind,)
+    if value is None and type(None) in allowed:
+        return
+    number = float in allowed or int in allowed
+    if type(value) not in allowed and not (float in allowed and type(value) is int):
+        raise ValueError(f"{name}: found {str(value)[:40]!r}")
+    if number and value is not None and not abs(value) < _LARGEST:
+        raise ValueError(f"{name}: found {str(value)[:40]}, which is no measure")
+
+
 def read_comparison(path: Path) -> Comparison:
     """Reads what `Comparison.to_json` wrote. Raises ReportError that names the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_bytes())
         if (value["format"], value["version"]) != (FORMAT, VERSION):
             raise ValueError(f"expected format {FORMAT}, version {VERSION}")
         names = {field.name for field in fields(ModuleComparison)}
@@ -55,9 +71,13 @@ def read_comparison(path: Path) -> Comparison:
         for row in value["modules"]:
             if set(row) != names:
                 raise ValueError(f"module {row.get('name')}: expected the fields {sorted(names)}")
+            for field in fields(ModuleComparison):
+                _require_type(row, field.name, get_type_hints(ModuleComparison)[field.name])
             modules.append(ModuleComparison(**row))
         if not modules:
             raise ValueError("no module")
+        for name in ("problem", "level"):
+            _require_type(value, name, str)
         return Comparison(value["problem"], value["level"], tuple(modules))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReportError(
@@ -69,18 +89,21 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     """Reads a training run's `curve.jsonl`. Raises ReportError that names the line."""
     rows = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise ReportError(
             f"{path}: {error.strerror}; name a folder that `cop train` wrote"
         ) from error
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             # Generation 0, the warm start, has no candidates; others may have none that works.
             rows.append({key: row.get(key) for key in _CURVES})
+            for key in _CURVES:
+                _require_type(row, key, float | None)
+            _require_type(row, "generation", int)
             rows[-1]["generation"] = row["generation"]
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReportError(f"{path}:{number}: not a row of a training curve: {error}") from error
     return rows
 
@@ -137,7 +160,8 @@ def _bars(comparison: Comparison) -> str:
             else ratio(row.text_policy, row.text_default)
         )
         if change is not None:
-            changes.append((row.name, 100 * (change - 1)))
+            # Text between two dollars would be a formula.
+            changes.append((row.name.replace("$", r"\$"), 100 * (change - 1)))
     changes.sort(key=lambda pair: pair[1])
     figure = matplotlib.figure.Figure(figsize=(8, 0.22 * len(changes) + 1), layout="constrained")
     axes = figure.subplots()

@@ -81,6 +81,16 @@ def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None
         json.dumps(INLINE.to_json() | {"modules": []}),
         json.dumps(INLINE.to_json() | {"modules": [{"name": "a"}]}),
         json.dumps(INLINE.to_json())[:-20],
+        "[" * 200_000,
+        json.dumps(INLINE.to_json() | {"level": 2}),
+        json.dumps(INLINE.to_json()).replace('"text_default": 1000', '"text_default": "1000"'),
+        json.dumps(INLINE.to_json()).replace('"text_default": 1000', '"text_default": 1.5'),
+        json.dumps(INLINE.to_json()).replace(
+            '"text_default": 1000', f'"text_default": 1{400 * "0"}'
+        ),
+        json.dumps(INLINE.to_json()).replace('"seconds_default": 1.0', '"seconds_default": NaN'),
+        json.dumps(INLINE.to_json()).replace('"seconds_default": 1.0', '"seconds_default": null'),
+        json.dumps(INLINE.to_json()).replace("zstd/empty", "\\ud800"),
     ],
 )
 def test_damaged_comparison_is_named(tmp_path: Path, damage: str) -> None:
@@ -95,3 +105,20 @@ def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     path.write_text('{"generation": 0, "validation": 0}\n{"generation"\n')
     with pytest.raises(ReportError, match=r"curve\.jsonl:2: not a row"):
         read_curve(path)
+    for row in (
+        b"\xff",
+        b"[1]",
+        b'{"generation": "1"}',
+        b'{"generation": 1, "validation": "good"}',
+        b'{"generation": 1, "validation": 1' + b"0" * 400 + b"}",
+        b"[" * 200_000,
+    ):
+        path.write_bytes(b'{"generation": 0}\n' + row + b"\n")
+        with pytest.raises(ReportError, match=r"curve\.jsonl:2: not a row of a training curve"):
+            read_curve(path)
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    rows = [ModuleComparison(r"a$\frac{1$", 100, 90, None, None, 5, 4, 2, 5, 1.0, 1.1)]
+    write_page([Comparison("inline-size", "-Oz", tuple(rows))], {}, tmp_path / "page.html")
+    assert r"a$\frac{1$" in (tmp_path / "page.html").read_text()

@@ -12,8 +12,9 @@ from compiler_opt_perf.policies.problem import Problem
 
 DEFAULT_ARGUMENT = "DefaultDecision"
 PMU_ARGUMENT = "PMUData"
-# What the compiler found in the PMU profile for a decision, best first.
-PMU_KINDS = ("exact", "flattened", "missing")
+# What the compiler found in the PMU profile for a decision, best first. "cold": it is in a function
+# that was profiled and did not run. "function": only the function is known.
+PMU_KINDS = ("exact", "flattened", "function", "cold", "missing")
 # Without -pmu-profile the compiler says nothing of it.
 _NO_PROFILE = "missing"
 

@@ -3,10 +3,12 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.toolchain.build import check_overlay
+from compiler_opt_perf.toolchain.build import check_overlay, run_unit_tests
+from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.patches import patched_tree
 
@@ -14,13 +16,16 @@ from compiler_opt_perf.toolchain.patches import patched_tree
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/patches", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    apply = actions.add_parser("apply", help="bring build/llvm-19.1.7 to the series")
+    apply = actions.add_parser("apply", help="bring build/llvm-22.1.8 to the series")
     apply.add_argument(
         "--discard", action="store_true", help="throw away work in the tree that is in no patch"
     )
     actions.add_parser("refresh", help="write the tree's commits back to llvm_patches")
     actions.add_parser("verify", help="check that the series applies and is in canonical form")
     actions.add_parser("check-overlay", help="check that what the overlay compiles is enough")
+    export = actions.add_parser("export", help="write the series for git am, with its lit tests")
+    export.add_argument("--output", required=True, help="folder for the patches")
+    actions.add_parser("unit", help="build and run the series' C++ unit tests")
     return parser.parse_args()
 
 
@@ -32,7 +37,16 @@ def main() -> None:
             print(f"sound: {len(plan.units())} translation units are compiled")
             return
         tree = patched_tree()
-        if options.action == "apply":
+        if options.action == "unit":
+            tree.apply()
+            print(run_unit_tests(tree))
+            return
+        if options.action == "export":
+            tree.apply()
+            subjects = [message.partition("\n")[0] for _, message in tree.commits()]
+            files = exported_tests(group_by_patch(subjects))
+            print(*tree.export(Path(options.output), files), sep="\n")
+        elif options.action == "apply":
             print(tree.apply(discard=options.discard))
         elif options.action == "refresh":
             print(*tree.refresh(), sep="\n")

@@ -36,7 +36,8 @@ def aot_compile(
 ) -> None:
     """Writes `output/<name>.h` and `output/<name>.o`; does nothing when they are up to date.
 
-    The digest of everything that they depend on is kept beside them, as `<name>.digest`.
+    The digest of everything that they depend on is kept beside them, as `<name>.digest`, and what
+    the policy says of itself, in its model.json, as `<name>.json`.
 
     Args:
       saved_model: directory with `saved_model.pb`; its signature "action" is compiled.
@@ -79,6 +80,11 @@ def aot_compile(
         for suffix in (".h", ".o"):
             with atomic_write(output / f"{model.name}{suffix}") as temporary:
                 shutil.copyfile(f"{prefix}{suffix}", temporary)
+        description = output / f"{model.name}.json"
+        description.unlink(missing_ok=True)
+        if (saved_model / "model.json").is_file():
+            with atomic_write(description) as temporary:
+                shutil.copyfile(saved_model / "model.json", temporary)
     write_text(stamp, digest)
 
 
@@ -139,7 +145,7 @@ def tensorflow_version() -> str:
 
 def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
     # What is up to date has passed the checks, so what they check against counts too.
-    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()))
+    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with model.json")
     digest = hashlib.sha256(repr(settings).encode())
     for file in sorted(saved_model.rglob("*")):
         if file.is_file():

@@ -48,7 +48,7 @@ def build(
     evict_model: Path | None = None,
     build_directory: Path = BUILD,
 ) -> Toolchain:
-    """Builds clang, opt, llc and llvm-lto2 with one set of models, in `build/toolchain/<set_name>`.
+    """Builds the tools with one set of models, in `build/toolchain/<set_name>`.
 
     Everything that does not depend on the models is compiled once for all sets. Two runs at once
     are safe: the second waits. An up-to-date build takes about a second.
@@ -97,10 +97,42 @@ def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> 
     start = time.monotonic()
     _write_plan(tree, build_directory / "overlay" / "plan.cmake")
     _configure(tree, build_directory)
-    _compile(set_name, build_directory / "overlay")
+    _compile(
+        f"toolchain_{set_name}",
+        f"clang, opt, llc, llvm-lto2 and ld.lld (model set {set_name})",
+        build_directory / "overlay",
+    )
     directory = build_directory / "toolchain" / set_name
     logging.info("Built %s in %.0f s", directory / "bin", time.monotonic() - start)
     return Toolchain.load(directory)
+
+
+def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
+    """Builds the series' C++ unit tests, with upstream's mock models, and runs them.
+
+    The set "mock" must have been built; the tree is taken as it stands.
+
+    Returns:
+      A line with the number of tests, and 0 if the series has none.
+
+    Raises:
+      ToolchainError: they do not build, or one fails.
+    """
+    directory = build_directory / "overlay"
+    with exclusive(directory / ".lock"):
+        _write_plan(tree, directory / "plan.cmake")
+        _configure(tree, build_directory)
+        if "set(OVERLAY_UNIT_TESTS )" in (directory / "plan.cmake").read_text():
+            return "0 unit tests"
+        _compile("unit_tests", "the unit tests", directory)
+    try:
+        output = run_command([directory / "unit_tests", "--gtest_brief=1"], timeout_s=600).stdout
+    except CommandError as error:
+        raise ToolchainError(f"unit tests: {error}") from error
+    found = re.search(r"^\[  PASSED  \] (\d+) tests?\.", output, re.MULTILINE)
+    if found is None or not int(found[1]):
+        raise ToolchainError(f"{directory / 'unit_tests'}: ran no test:\n{output}")
+    return f"{found[1]} unit tests pass"
 
 
 def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
@@ -186,6 +218,7 @@ def _write_plan(tree: PatchedTree, path: Path) -> None:
         "OVERLAY_MODEL_DEPENDENT": plan.model_dependent,
         **{f"OVERLAY_MAIN_{tool}": units for tool, units in plan.mains.items()},
         "OVERLAY_DEVELOPMENT_MODE": ("ON" if plan.development_mode else "OFF",),
+        "OVERLAY_UNIT_TESTS": plan.unit_tests,
     }
     text = "".join(f"set({name} {' '.join(units)})\n" for name, units in lists.items())
     write_text(path, key + text)
@@ -220,12 +253,12 @@ def _configure(tree: PatchedTree, build_directory: Path) -> None:
     write_text(stamp, key)
 
 
-def _compile(set_name: str, directory: Path) -> None:
-    logging.info("Compiling and linking clang, opt, llc and llvm-lto2 (model set %s)", set_name)
+def _compile(target: str, what: str, directory: Path) -> None:
+    logging.info("Compiling and linking %s", what)
     jobs = os.cpu_count() or 1
     try:
         run_command(
-            ["ninja", "-C", directory, f"-j{jobs}", f"toolchain_{set_name}"],
+            ["ninja", "-C", directory, f"-j{jobs}", target],
             timeout_s=7200,
             env={"NINJA_STATUS": "[%f/%t, %e s] "},
             show_output=True,

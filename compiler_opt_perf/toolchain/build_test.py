@@ -74,3 +74,22 @@ def test_clang_finds_its_headers_and_links_a_program(toolchain: Toolchain, tmp_p
     run_command([toolchain.clang, "-O2", program, "-o", tmp_path / "program"], timeout_s=60)
     run_command([tmp_path / "program"], timeout_s=60)
     assert toolchain.litert_library.is_file()
+
+
+@pytest.mark.parametrize("lto", [(), ("-flto=thin",), ("-flto",)])
+def test_clang_links_with_the_linker_beside_it(
+    lto: tuple[str, ...], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    (tmp_path / "main.cpp").write_text("int twice(int); int main() { return twice(2) != 4; }\n")
+    (tmp_path / "twice.cpp").write_text("int twice(int x) { return 2 * x; }\n")
+    options = ["--driver-mode=g++", "-O2", *lto, "-fuse-ld=lld", "-o", "program"]
+    link = [str(toolchain.clang), *options, "main.cpp", "twice.cpp"]
+    assert f'"{toolchain.ld_lld}"' in run_command([*link, "-###"], cwd=tmp_path).stderr
+    run_command(link, cwd=tmp_path, timeout_s=60)
+    run_command([tmp_path / "program"], timeout_s=60)
+
+
+@pytest.mark.parametrize("tool", ["clang", "opt", "llc", "llvm-lto2", "ld.lld"])
+def test_every_tool_starts(tool: str, toolchain: Toolchain) -> None:
+    # Options that two units register end a program before main.
+    run_command([toolchain.directory / "bin" / tool, "--version"], timeout_s=60)

@@ -35,6 +35,14 @@ class Toolchain:
         return self.directory / "bin" / "llvm-lto2"
 
     @property
+    def ld_lld(self) -> Path:
+        """The linker, which `clang -fuse-ld=lld` finds; its link-time optimisation has the models.
+
+        See docs/thinlto.md.
+        """
+        return self.directory / "bin" / "ld.lld"
+
+    @property
     def trace_cost(self) -> Path:
         """llvm-trace-cost, which predicts what code costs (docs/cost.md)."""
         return self.directory / "bin" / "llvm-trace-cost"

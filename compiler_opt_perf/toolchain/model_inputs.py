@@ -38,11 +38,14 @@ class FeatureList:
       file: where it is, relative to the LLVM tree.
       macro: its name.
       tensor: what each feature is, for a list whose entries do not tell.
+      ours: whether the file comes with the part `features` of the patches; a tree that does not
+        have that part yet has no such features.
     """
 
     file: str
     macro: str
     tensor: Tensor | None = None
+    ours: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class ReleaseModel:
 
 _GENERATORS = "llvm/lib/Analysis/models"
 _INLINE_FEATURES = "llvm/include/llvm/Analysis/InlineModelFeatureMaps.h"
+_EVICT_FEATURES = "llvm/lib/CodeGen/MLRegAllocEvictAdvisor.cpp"
 
 INLINE_MODEL = ReleaseModel(
     name="InlinerSizeModel",
@@ -91,9 +95,16 @@ INLINE_MODEL = ReleaseModel(
         FeatureList(_INLINE_FEATURES, "INLINE_COST_FEATURE_ITERATOR"),
         FeatureList(_INLINE_FEATURES, "INLINE_FEATURE_ITERATOR"),
         FeatureList(
+            "llvm/include/llvm/Analysis/InlineFeatureSet.h",
+            "INLINE_DECISION_FEATURES",
+            Tensor("int64_t", _ELEMENTS["{1}"]),
+            ours=True,
+        ),
+        FeatureList(
             "llvm/include/llvm/Analysis/PMUInlineFeatures.h",
             "PMU_INLINE_FEATURES",
             Tensor("int64_t", _ELEMENTS["{1}"]),
+            ours=True,
         ),
     ),
     extra_prefixes=("pmu_callsite_", "pmu_callee_"),
@@ -107,11 +118,13 @@ EVICT_MODEL = ReleaseModel(
     option="--evict_model",
     decision="index_to_evict",
     feature_lists=(
-        FeatureList("llvm/lib/CodeGen/MLRegAllocEvictAdvisor.cpp", "RA_EVICT_FEATURES_LIST"),
+        FeatureList(_EVICT_FEATURES, "RA_EVICT_FEATURES_LIST"),
+        FeatureList(_EVICT_FEATURES, "RA_EVICT_DECISION_FEATURES_LIST", ours=True),
         FeatureList(
             "llvm/lib/CodeGen/PMURegAllocFeatures.h",
             "PMU_EVICT_FEATURES",
             Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
+            ours=True,
         ),
     ),
     extra_prefixes=("pmu_",),
@@ -128,7 +141,8 @@ def fed_features(tree: Path, model: ReleaseModel) -> dict[str, Tensor]:
     """
     features: dict[str, Tensor] = {}
     for feature_list in model.feature_lists:
-        features.update(_read_list(tree, feature_list))
+        if not feature_list.ours or _has_list(tree, feature_list):
+            features.update(_read_list(tree, feature_list))
     return features
 
 
@@ -218,6 +232,11 @@ def _accessors(header: str, kind: str) -> dict[str, Tensor]:
         re.findall(rf"^  int {kind}_(\w+)_count\(\) const {{\s*return (\d+);", header, re.MULTILINE)
     )
     return {name: Tensor(type, int(counts[name])) for type, name in types if name in counts}
+
+
+def _has_list(tree: Path, feature_list: FeatureList) -> bool:
+    path = tree / feature_list.file
+    return path.is_file() and f"#define {feature_list.macro}(M)" in path.read_text(encoding="utf-8")
 
 
 def _read_list(tree: Path, feature_list: FeatureList) -> dict[str, Tensor]:

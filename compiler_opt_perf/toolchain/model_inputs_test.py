@@ -35,7 +35,7 @@ def test_features_are_read_from_the_sources() -> None:
     # The first and the last of each list: cost, other, PMU.
     for name in ("sroa_savings", "threshold", "callee_basic_block_count", "pmu_coverage"):
         assert inline[name] == Tensor("int64_t", 1)
-    assert "is_caller_avail_external" in inline and "pmu_callsite_samples_log2" in inline
+    assert "is_caller_avail_external" in inline and "pmu_callsite_executions_log2" in inline
     evict = fed_features(_TREE, EVICT_MODEL)
     assert evict["mask"] == Tensor("int64_t", 33)
     assert evict["progress"] == Tensor("float", 1)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The patch series: applied to a tree of its own, refreshed from it, verified.
 
-`build/llvm-19.1.7` is a git repository: one commit holds the pristine source, then comes one commit
+`build/llvm-22.1.8` is a git repository: one commit holds the pristine source, then comes one commit
 a patch. Work on the patches happens there, with plain git; `refresh` writes the commits back to
-`llvm_patches/19.1.7` and `apply` never throws away what has not been written back.
+`llvm_patches/22.1.8` and `apply` never throws away what has not been written back.
+
+The series has parts that build on one another and could be sent upstream one after the other; each
+has a folder. The last line of a commit's message says which it belongs to: `Part: profile`.
 """
 
 import hashlib
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +35,10 @@ _IDENTITY = {"NAME": "compiler-opt-perf", "EMAIL": "compiler-opt-perf@localhost"
 _EPOCH = "2025-01-14T00:00:00+0000"
 _FORMAT = ("--zero-commit", "--no-signature", "--no-numbered", "--full-index")
 
+_PART = re.compile(r"^Part: (\S+)\s*\Z", re.MULTILINE)
+# In the order of application.
+PARTS = ("fixes", "profile", "features", "trace-cost")
+
 
 class PatchError(ToolchainError):
     """A patch does not apply, the series is not in order, or work would be lost."""
@@ -50,7 +58,9 @@ class Series:
         """
         series = self.directory / "series"
         if not series.is_file():
-            raise PatchError(f"{series}: no such file; it lists the patches, one name a line")
+            raise PatchError(
+                f"{series}: no such file; it lists the patches, one a line: fixes/0001-....patch"
+            )
         lines = (line.strip() for line in series.read_text().splitlines())
         names = [line for line in lines if line and not line.startswith("#")]
         for name in names:
@@ -59,8 +69,8 @@ class Series:
                     f"{series}: names {name}, which is not there; restore the file or remove the "
                     "line"
                 )
-        for path in sorted(self.directory.glob("*.patch")):
-            if path.name not in names:
+        for path in sorted(self.directory.rglob("*.patch")):
+            if str(path.relative_to(self.directory)) not in names:
                 raise PatchError(
                     f"{path}: not named in {series}; add the line where it belongs or remove the "
                     "file"
@@ -71,7 +81,8 @@ class Series:
         """Changes when a patch or the order does."""
         digest = hashlib.sha256()
         for patch in self.patches():
-            digest.update(f"{patch.name}\n".encode() + patch.read_bytes())
+            name = patch.relative_to(self.directory)
+            digest.update(f"{name}\n".encode() + patch.read_bytes())
         return digest.hexdigest()
 
 
@@ -156,14 +167,69 @@ class PatchedTree:
         """
         self.apply()
         patches = self.series.patches()
-        with self._lock(), tempfile.TemporaryDirectory() as name:
-            expected = self._format_patches(self._commit_series(), Path(name))
-            for patch, canonical in zip(patches, expected, strict=True):
-                if patch.name != canonical.name:
-                    raise PatchError(f"{patch}: should be named {canonical.name}; {_REMEDY}")
+        with self._lock(), tempfile.TemporaryDirectory() as folder:
+            expected = self._format_patches(self._commit_series(), Path(folder))
+            for patch, name in zip(patches, expected, strict=True):
+                if patch != self.series.directory / name:
+                    raise PatchError(f"{patch}: should be named {name}; {_REMEDY}")
+                canonical = Path(folder) / name
                 if patch.read_bytes() != canonical.read_bytes():
                     line = _first_difference(patch.read_text(), canonical.read_text())
                     raise PatchError(f"{patch}:{line}: not in canonical form; {_REMEDY}")
+
+    def export(self, directory: Path, files: Mapping[str, Mapping[str, bytes]]) -> list[Path]:
+        """Writes the series for `git am` on a complete tree, without the lines that name parts.
+
+        Args:
+          directory: where to write the patches, 0001-... and so on.
+          files: subject of a patch to the files that it adds besides, by their paths.
+
+        Raises:
+          PatchError: a patch does not apply.
+        """
+        self.apply()
+        directory.mkdir(parents=True, exist_ok=True)
+        with self._lock(), tempfile.TemporaryDirectory() as scratch:
+            index = str(Path(scratch) / "index")
+            base = last = self._commit_base()
+            self._git("read-tree", base, index=index)
+            for patch in self.series.patches():
+                commit = self._commit_patch(patch, last, index, Path(scratch))
+                last = self._commit_export(commit, last, files, index, Path(scratch))
+            output = self._git(
+                "format-patch", *_FORMAT, f"--output-directory={directory.absolute()}",
+                f"{base}..{last}",
+            )  # fmt: skip
+        return [Path(line) for line in output.splitlines()]
+
+    def _commit_export(
+        self,
+        commit: str,
+        parent: str,
+        files: Mapping[str, Mapping[str, bytes]],
+        index: str,
+        scratch: Path,
+    ) -> str:
+        """`commit` on `parent` with `files`, and without the line that names its part."""
+        message = self._git("show", "-s", "--format=%B", commit)
+        for path, content in files.get(message.partition("\n")[0], {}).items():
+            (scratch / "file").write_bytes(content)
+            blob = self._git("hash-object", "-w", str(scratch / "file")).strip()
+            self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", index=index)
+        (scratch / "message").write_text(_PART.sub("", message).rstrip() + "\n")
+        author, email, date = self._git("show", "-s", "--format=%an%n%ae%n%aI", commit).split("\n")[
+            :3
+        ]
+        env = {
+            "GIT_AUTHOR_NAME": author,
+            "GIT_AUTHOR_EMAIL": email,
+            "GIT_AUTHOR_DATE": date,
+            "GIT_COMMITTER_DATE": date,
+        }
+        tree = self._git("write-tree", index=index).strip()
+        return self._git(
+            "commit-tree", tree, "-p", parent, "-F", str(scratch / "message"), env=env
+        ).strip()
 
     def changed_files(self) -> list[str]:
         """Files that differ from the pristine source, new ones included, as the tree stands now."""
@@ -173,19 +239,28 @@ class PatchedTree:
 
     def commits(self) -> list[tuple[str, str]]:
         """(hash, message) of each commit after the pristine source, as the tree stands now."""
-        hashes = self._git("rev-list", "--reverse", f"{_BASE}..HEAD").split()
-        return [(commit, self._git("show", "-s", "--format=%B", commit)) for commit in hashes]
+        return self._messages("HEAD")
 
     def size(self, commit: str) -> int:
         """How many lines a commit adds and removes."""
         rows = self._git("show", "--format=", "--numstat", commit).splitlines()
         return sum(int(count) for row in rows for count in row.split()[:2])
 
+    def changes(self, commit: str) -> str:
+        """The diff of a commit."""
+        return self._git("show", "--format=", commit)
+
     def check_out(self, commit: str) -> None:
         """Puts the tree at one of `commits`; the next `apply` brings it back to the series."""
         with self._lock():
             self._stamp().unlink(missing_ok=True)
             self._git("reset", "--quiet", "--hard", commit)
+
+    def _messages(self, last: str) -> list[tuple[str, str]]:
+        """(hash, message) of each commit after the pristine source up to `last`."""
+        text = self._git("log", "--reverse", "-z", "--format=%H%n%B", f"{_BASE}..{last}")
+        entries = (entry.partition("\n") for entry in text.split("\0") if entry)
+        return [(commit, message) for commit, _, message in entries]
 
     def _create(self) -> None:
         self._git("init", "--quiet", f"--initial-branch={_BRANCH}")
@@ -281,15 +356,15 @@ class PatchedTree:
 
     def _write_series(self) -> None:
         """Writes HEAD's commits as patches; old ones go last, when the new ones are complete."""
-        with tempfile.TemporaryDirectory() as name:
-            files = self._format_patches("HEAD", Path(name))
-            for file in files:
-                with atomic_write(self.series.directory / file.name) as temporary:
-                    shutil.copyfile(file, temporary)
-        kept = [file.name for file in files]
-        write_text(self.series.directory / "series", "".join(f"{name}\n" for name in kept))
-        for old in self.series.directory.glob("*.patch"):
-            if old.name not in kept:
+        directory = self.series.directory
+        with tempfile.TemporaryDirectory() as folder:
+            names = self._format_patches("HEAD", Path(folder))
+            for name in names:
+                with atomic_write(directory / name) as temporary:
+                    shutil.copyfile(Path(folder) / name, temporary)
+        write_text(directory / "series", "".join(f"{name}\n" for name in names))
+        for old in directory.rglob("*.patch"):
+            if str(old.relative_to(directory)) not in names:
                 old.unlink()
 
     def _refuse_to_lose_work(self) -> None:
@@ -329,11 +404,37 @@ class PatchedTree:
     def _lock(self) -> AbstractContextManager[None]:
         return exclusive(self.directory.with_name(f"{self.directory.name}.lock"))
 
-    def _format_patches(self, commit: str, folder: Path) -> list[Path]:
-        output = self._git(
-            "format-patch", *_FORMAT, f"--output-directory={folder}", f"{_BASE}..{commit}"
-        )
-        return [Path(line) for line in output.splitlines()]
+    def _format_patches(self, commit: str, folder: Path) -> list[str]:
+        """Writes the patches up to `commit` to `folder`; returns their names, in order.
+
+        Raises:
+          PatchError: a commit names no part of the series, or the parts are not in order.
+        """
+        names: list[str] = []
+        numbers = dict.fromkeys(PARTS, 0)
+        last = 0
+        for patch, message in self._messages(commit):
+            subject = message.partition("\n")[0]
+            part = part_of(message)
+            if part not in PARTS:
+                raise PatchError(
+                    f"{self.directory}: the commit '{subject}' does not say which part of the "
+                    f"series it belongs to; end its message with a line 'Part: <part>', where the "
+                    f"part is one of {', '.join(PARTS)}"
+                )
+            if PARTS.index(part) < last:
+                raise PatchError(
+                    f"{self.directory}: the commit '{subject}' belongs to the part '{part}', but "
+                    f"comes after one of '{PARTS[last]}'; move it: git rebase -i {_BASE}"
+                )
+            last = PARTS.index(part)
+            numbers[part] += 1
+            written = self._git(
+                "format-patch", *_FORMAT, "-1", f"--start-number={numbers[part]}",
+                f"--output-directory={folder / part}", patch,
+            )  # fmt: skip
+            names.append(str(Path(written.strip()).relative_to(folder)))
+        return names
 
     def _key(self) -> str:
         origin = self.source.with_name(self.source.name + ".origin")
@@ -377,6 +478,12 @@ class PatchedTree:
 _REMEDY = "run tools/patches apply and then tools/patches refresh"
 
 
+def part_of(message: str) -> str:
+    """The part that a commit's message names in its last line, "" if it does not."""
+    found = _PART.search(message)
+    return found[1] if found else ""
+
+
 def _first_difference(left: str, right: str) -> int:
     lines = zip(left.splitlines(), right.splitlines(), strict=False)
     for number, (one, other) in enumerate(lines, start=1):
@@ -386,7 +493,7 @@ def _first_difference(left: str, right: str) -> int:
 
 
 def patched_tree(build: Path = BUILD) -> PatchedTree:
-    """The repository `build/llvm-19.1.7` for this release's series; fetches the source if needed.
+    """The repository `build/llvm-22.1.8` for this release's series; fetches the source if needed.
 
     Raises:
       ToolchainError: the source cannot be had.

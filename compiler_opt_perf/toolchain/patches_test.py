@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from compiler_opt_perf.toolchain.layout import PATCHES
 from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
 
+_FIRST = "fixes/0001-MLGO-Edit-one.patch"
+_SECOND = "profile/0001-Add-three.patch"
 _LINES = "".join(f"line {number}\n" for number in range(1, 31))
 
 
@@ -28,6 +31,11 @@ def _commit(directory: Path, message: str, **files: str) -> None:
     _git(directory, "commit", "--quiet", "--message", message)
 
 
+def _names(patches: Sequence[Path]) -> list[str]:
+    """The patches' names in their series: part and file."""
+    return [f"{patch.parent.name}/{patch.name}" for patch in patches]
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> PatchedTree:
     """A tree with two applied patches: one edits one.cpp, the other adds three.cpp."""
@@ -40,15 +48,15 @@ def tree(tmp_path: Path) -> PatchedTree:
     (series / "series").write_text("")
     tree = PatchedTree(Series(series), source, tmp_path / "tree")
     tree.apply()
-    _commit(tree.directory, "[MLGO] Edit one\n\nBecause.", one=_LINES.replace("line 5\n", "5\n"))
-    _commit(tree.directory, "Add three", three="new\n")
+    message = "[MLGO] Edit one\n\nBecause.\n\nPart: fixes"
+    _commit(tree.directory, message, one=_LINES.replace("line 5\n", "5\n"))
+    _commit(tree.directory, "Add three\n\nPart: profile", three="new\n")
     tree.refresh()
     return tree
 
 
 def test_refresh_writes_what_apply_reads(tree: PatchedTree, tmp_path: Path) -> None:
-    names = [patch.name for patch in tree.series.patches()]
-    assert names == ["0001-MLGO-Edit-one.patch", "0002-Add-three.patch"]
+    assert _names(tree.series.patches()) == [_FIRST, _SECOND]
     first = tree.series.patches()[0].read_text()
     assert first.startswith("From 0000000000000000000000000000000000000000 ")
     assert "From: Somebody <somebody@example.org>\n" in first
@@ -58,7 +66,9 @@ def test_refresh_writes_what_apply_reads(tree: PatchedTree, tmp_path: Path) -> N
     fresh.apply()
     assert (fresh.directory / "three.cpp").read_text() == "new\n"
     log = _git(fresh.directory, "log", "--format=%an|%s|%b", "-2")
-    assert log == "Somebody|Add three|\nSomebody|[MLGO] Edit one|Because.\n\n"
+    assert log == (
+        "Somebody|Add three|Part: profile\n\nSomebody|[MLGO] Edit one|Because.\n\nPart: fixes\n\n"
+    )
     assert fresh.changed_files() == ["one.cpp", "three.cpp"]
 
 
@@ -74,8 +84,8 @@ def test_files_that_do_not_change_keep_their_times(tree: PatchedTree) -> None:
     tree.apply(discard=True)
     for file in ("one", "two", "three"):
         os.utime(tree.directory / f"{file}.cpp", (1_000_000_000, 1_000_000_000))
-    (tree.series.directory / "series").write_text("0001-MLGO-Edit-one.patch\n")
-    (tree.series.directory / "0002-Add-three.patch").unlink()
+    (tree.series.directory / "series").write_text(f"{_FIRST}\n")
+    (tree.series.directory / _SECOND).unlink()
     tree.apply()
     assert not (tree.directory / "three.cpp").exists()
     assert (tree.directory / "one.cpp").stat().st_mtime == 1_000_000_000
@@ -89,7 +99,7 @@ def test_a_patch_that_does_not_apply_is_named_with_file_and_hunk(tree: PatchedTr
     with pytest.raises(PatchError) as caught:
         tree.apply()
     message = str(caught.value)
-    assert message.startswith(f"{patch}: does not apply to LLVM 19.1.7")
+    assert message.startswith(f"{patch}: does not apply to LLVM 22.1.8")
     assert "one.cpp: the hunk at line 2 does not match" in message
     assert "tools/patches refresh" in message
     assert _git(tree.directory, "rev-parse", "HEAD") == before
@@ -102,8 +112,8 @@ def test_work_in_the_tree_is_kept(tree: PatchedTree) -> None:
     tree.apply()
     assert edited.read_text() == "work in progress\n"
 
-    (tree.series.directory / "0002-Add-three.patch").unlink()
-    (tree.series.directory / "series").write_text("0001-MLGO-Edit-one.patch\n")
+    (tree.series.directory / _SECOND).unlink()
+    (tree.series.directory / "series").write_text(f"{_FIRST}\n")
     with pytest.raises(PatchError, match="throw away the work below") as caught:
         tree.apply()
     assert "two.cpp" in str(caught.value)
@@ -126,7 +136,7 @@ def _change_series(tree: PatchedTree) -> str:
 def test_refresh_does_not_overwrite_a_series_that_has_changed(
     tree: PatchedTree, tmp_path: Path
 ) -> None:
-    _commit(tree.directory, "Edit two", two="work\n")
+    _commit(tree.directory, "Edit two\n\nPart: profile", two="work\n")
     changed = _change_series(tree)
     with pytest.raises(PatchError, match="changed since it was applied; refresh would overwrite"):
         tree.refresh()
@@ -142,22 +152,42 @@ def test_refresh_does_not_overwrite_a_series_that_has_changed(
     tree.apply(discard=True)
     for patch in sorted(Path(f"{tree.directory}.work").iterdir()):
         _git(tree.directory, "am", "--quiet", "--3way", str(patch))
-    assert [patch.name for patch in tree.refresh()] == [
-        "0001-MLGO-Edit-one.patch",
-        "0002-Add-three.patch",
-        "0003-Edit-two.patch",
-    ]
+    assert _names(tree.refresh()) == [_FIRST, _SECOND, "profile/0002-Edit-two.patch"]
     assert (tree.directory / "three.cpp").read_text() == "newer\n"
     assert (tree.directory / "two.cpp").read_text() == "work\n"
 
 
 def test_refresh_removes_patches_whose_commits_are_gone(tree: PatchedTree) -> None:
     _git(tree.directory, "reset", "--quiet", "--hard", "HEAD~1")
-    assert [patch.name for patch in tree.refresh()] == ["0001-MLGO-Edit-one.patch"]
-    assert sorted(file.name for file in tree.series.directory.iterdir()) == [
-        "0001-MLGO-Edit-one.patch",
-        "series",
-    ]
+    assert _names(tree.refresh()) == [_FIRST]
+    assert _names(list(tree.series.directory.rglob("*.patch"))) == [_FIRST]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Edit two", "'Edit two' does not say which part .*fixes, profile, features, trace-cost"),
+        ("Edit two\n\nPart: others", "'Edit two' does not say which part"),
+        ("Edit two\n\nPart: fixes\nand more", "'Edit two' does not say which part"),
+        ("Edit two\n\nPart: fixes", "'Edit two' belongs to the part 'fixes', but .*'profile'"),
+    ],
+)
+def test_every_commit_belongs_to_a_part_and_parts_are_in_order(
+    tree: PatchedTree, message: str, expected: str
+) -> None:
+    _commit(tree.directory, message, two="work\n")
+    with pytest.raises(PatchError, match=expected):
+        tree.refresh()
+    assert _names(tree.series.patches()) == [_FIRST, _SECOND]
+
+
+def test_verify_wants_a_patch_in_the_folder_of_its_part(tree: PatchedTree) -> None:
+    directory = tree.series.directory
+    moved = "fixes/0002-Add-three.patch"
+    (directory / _SECOND).rename(directory / moved)
+    (directory / "series").write_text(f"{_FIRST}\n{moved}\n")
+    with pytest.raises(PatchError, match=f"{moved}: should be named {_SECOND}"):
+        tree.verify()
 
 
 @pytest.mark.parametrize("killed_before", ["reset", "clean", "update-ref"])
@@ -230,18 +260,18 @@ def test_verify_names_the_line_that_is_not_canonical(tree: PatchedTree) -> None:
 
 def test_series_and_folder_must_agree(tree: PatchedTree) -> None:
     series = tree.series.directory / "series"
-    series.write_text("0001-MLGO-Edit-one.patch\n")
-    with pytest.raises(PatchError, match="0002-Add-three.patch: not named in"):
+    series.write_text(f"{_FIRST}\n")
+    with pytest.raises(PatchError, match=f"{_SECOND}: not named in"):
         tree.series.patches()
-    series.write_text("0001-MLGO-Edit-one.patch\n0002-Add-three.patch\n0003-Lost.patch\n")
-    with pytest.raises(PatchError, match="names 0003-Lost.patch, which is not there"):
+    series.write_text(f"{_FIRST}\n{_SECOND}\nprofile/0002-Lost.patch\n")
+    with pytest.raises(PatchError, match="names profile/0002-Lost.patch, which is not there"):
         tree.series.patches()
 
 
 def test_a_file_that_is_no_patch_is_named(tree: PatchedTree) -> None:
     patch = tree.series.patches()[1]
     patch.write_text("this is not a patch\n")
-    with pytest.raises(PatchError, match="0002-Add-three.patch"):
+    with pytest.raises(PatchError, match=_SECOND):
         tree.apply()
 
 

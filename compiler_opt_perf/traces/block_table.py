@@ -10,17 +10,21 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from compiler_opt_perf.execution.elf import ElfFileError, open_elf
+from compiler_opt_perf.execution.llvm import LLVM_MAJOR
 from compiler_opt_perf.traces.errors import TraceError
 
 # SHT_LLVM_BB_ADDR_MAP of llvm/BinaryFormat/ELF.h
 _SECTION_TYPE = 0x6FFF4C0A
-_VERSION = 2
-# Bits of the feature byte: llvm::object::BBAddrMap::Features of llvm/Object/ELFTypes.h.
+# Written by clang 18 to 22. From the last on, features are two bytes.
+_VERSIONS = range(2, 6)
+_WIDE_FEATURES = 5
+# Bits of the features: llvm::object::BBAddrMap::Features of llvm/Object/ELFTypes.h.
 _ENTRY_COUNT, _FREQUENCY, _PROBABILITY, _RANGES = 1, 2, 4, 8
+_NO_BLOCKS, _CALL_SITES, _HASHES, _POST_LINK = 16, 32, 64, 128
+_KNOWN_FEATURES = 255
 
 _HOW_TO_BUILD = "compile and link it with clang -fbasic-block-address-map"
 
@@ -125,6 +129,9 @@ class _Cursor:
         self.place += 1
         return self._data[self.place - 1]
 
+    def half(self) -> int:
+        return self.byte() | self.byte() << 8
+
     def word(self) -> int:
         self.place += 8
         return int(struct.unpack_from("<Q", self._data, self.place - 8)[0])
@@ -138,6 +145,8 @@ class _Cursor:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
 
 
 @dataclass(frozen=True)
@@ -165,8 +174,7 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
         that is known here.
     """
     try:
-        with binary.open("rb") as stream:
-            elf = ELFFile(stream)
+        with open_elf(binary) as elf:
             if elf["e_machine"] != "EM_X86_64" or elf["e_type"] not in ("ET_EXEC", "ET_DYN"):
                 raise TraceError(f"{binary}: not a linked x86-64 program or shared library")
             maps = [
@@ -184,10 +192,8 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
                                 names[symbol["st_value"]] = symbol.name
                             else:
                                 names.setdefault(symbol["st_value"], symbol.name)
-    except OSError as error:
-        raise TraceError(f"{binary}: cannot be read: {error.strerror}") from error
-    except ELFError as error:
-        raise TraceError(f"{binary}: not an ELF file ({error})") from error
+    except ElfFileError as error:
+        raise TraceError(str(error)) from error
     if not any(maps):
         raise TraceError(
             f"{binary}: has no basic-block address map, which names the blocks of its code; "
@@ -222,11 +228,18 @@ def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[M
     cursor = _Cursor(data)
     try:
         while not cursor.done():
-            version, feature = cursor.byte(), cursor.byte()
-            if version != _VERSION or feature >= 16:
+            version = cursor.byte()
+            feature = cursor.half() if version >= _WIDE_FEATURES else cursor.byte()
+            if version not in _VERSIONS or feature & ~_KNOWN_FEATURES:
                 raise TraceError(
                     f"{binary}: basic-block address map of version {version} (features "
-                    f"{feature:#x}); version {_VERSION} is known here: compile it with clang 19"
+                    f"{feature:#x}); versions {_VERSIONS[0]} to {_VERSIONS[-1]} are known here: "
+                    f"compile it with clang {LLVM_MAJOR}"
+                )
+            if feature & _NO_BLOCKS:
+                raise TraceError(
+                    f"{binary}: its basic-block address map has functions without their blocks; "
+                    "compile it without -basic-block-address-map-skip-bb-entries"
                 )
             blocks: list[tuple[int, int, int]] = []
             bases: list[int] = []
@@ -234,23 +247,25 @@ def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[M
                 place = cursor.word()
                 bases.append(place)
                 for _ in range(cursor.leb128()):
-                    block_id = cursor.leb128()
-                    place += cursor.leb128()
-                    size = cursor.leb128()
-                    cursor.leb128()  # what kind of block it is
-                    blocks.append((place, size, block_id))
-                    place += size
+                    block = _read_block(cursor, feature, place)
+                    blocks.append(block)
+                    place = block[0] + block[1]
             if feature & _ENTRY_COUNT:
                 cursor.leb128()
             successors = []
             for _ in blocks if feature & (_FREQUENCY | _PROBABILITY) else ():
                 if feature & _FREQUENCY:
                     cursor.leb128()
+                if feature & _POST_LINK:
+                    cursor.leb128()
                 if feature & _PROBABILITY:
-                    number = cursor.leb128()
-                    pairs = [(cursor.leb128(), cursor.leb128()) for _ in range(number)]
-                    # BranchProbability has a fixed denominator.
-                    successors.append([(target, part / 2**31) for target, part in pairs])
+                    successors.append(_read_successors(cursor, feature))
+            if any(address + size >= 2**64 for address, size, _ in blocks):
+                raise ValueError("a block beyond the end of memory")
+            if any(number >= 2**32 for _, *numbers in blocks for number in numbers):
+                raise ValueError("a size or id of more than 32 bits")
+            if not bases:
+                raise ValueError("a function without an address")
             # The linker sets the address of a function that it has dropped to 0.
             if 0 not in bases:
                 yield MappedFunction(
@@ -263,3 +278,32 @@ def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[M
         raise TraceError(
             f"{binary}: its basic-block address map ends in the middle of a function; build it anew"
         ) from error
+    except ValueError as error:
+        raise TraceError(
+            f"{binary}: its basic-block address map is damaged: at byte {cursor.place}, {error}; "
+            "build it anew"
+        ) from error
+
+
+def _read_block(cursor: _Cursor, feature: int, place: int) -> tuple[int, int, int]:
+    """Address, size and id of a block that follows what ends at `place`."""
+    block_id = cursor.leb128()
+    address = place + cursor.leb128()
+    # The block's size comes in parts: up to the end of each call, and from there to its own.
+    parts = cursor.leb128() if feature & _CALL_SITES else 0
+    size = sum(cursor.leb128() for _ in range(parts + 1))
+    cursor.leb128()  # what kind of block it is
+    if feature & _HASHES:
+        cursor.word()
+    return address, size, block_id
+
+
+def _read_successors(cursor: _Cursor, feature: int) -> list[tuple[int, float]]:
+    """Id and probability of each successor of a block."""
+    successors = []
+    for _ in range(cursor.leb128()):
+        # BranchProbability has a fixed denominator.
+        successors.append((cursor.leb128(), cursor.leb128() / 2**31))
+        if feature & _POST_LINK:
+            cursor.leb128()
+    return successors

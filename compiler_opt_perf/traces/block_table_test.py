@@ -13,7 +13,19 @@ from compiler_opt_perf.traces.conftest import Build
 from compiler_opt_perf.traces.errors import TraceError
 
 
-def test_llvm_reads_the_same(program: Path) -> None:
+# What the compiler can say of blocks besides, each in another place of the map.
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("-fbasic-block-sections=all",),
+        ("-mllvm", "-pgo-analysis-map=func-entry-count,bb-freq,br-prob"),
+        ("-mllvm", "-emit-bb-hash", "-mllvm", "-pgo-analysis-map=br-prob"),
+    ],
+    ids=["blocks", "sections", "frequencies", "hashes"],
+)
+def test_llvm_reads_the_same(build: Build, flags: tuple[str, ...]) -> None:
+    program = build(*flags)
     options = ("--bb-addr-map", "--elf-output-style=JSON")
     command = [str(stock_tool("llvm-readobj")), *options, str(program)]
     (shown,) = json.loads(run_command(command, timeout_s=60).stdout)
@@ -96,6 +108,8 @@ def test_split_functions_and_frequencies(build: Build) -> None:
 def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no basic-block address map.*-fbasic-block-address-map"):
         read_block_table(build(map_flag=""))
+    with pytest.raises(TraceError, match="without their blocks; compile it without"):
+        read_block_table(build("-mllvm", "-basic-block-address-map-skip-bb-entries"))
     with pytest.raises(TraceError, match="cannot be read: No such file"):
         read_block_table(tmp_path / "absent")
     (tmp_path / "text").write_text("text")
@@ -116,7 +130,14 @@ def test_damaged_map(program: Path, tmp_path: Path) -> None:
     whole = section.read_bytes()
     for content, message in (
         (whole[:-3], "ends in the middle of a function"),
-        (b"\x07" + whole[1:], "address map of version 7"),
+        (b"\x07" + whole[1:], "address map of version 7.*versions 2 to 5 are known"),
+        (whole[:1] + b"\x00\x01" + whole[3:], r"version 5 \(features 0x100\)"),
+        # The number of blocks: longer than a number can be, and larger than the file.
+        (whole[:11] + b"\xff" * 12, r"damaged: at byte \d+, a number of more than 64 bits"),
+        (whole[:11] + b"\xff" * 8 + b"\x01", "ends in the middle of a function"),
+        # The first block: an id that no block has, and an end beyond the address space.
+        (whole[:12] + b"\xff" * 5 + b"\x01" + whole[13:], "damaged: .*more than 32 bits"),
+        (whole[:3] + b"\xff" * 8 + whole[11:], "damaged: .*beyond the end of memory"),
     ):
         section.write_bytes(content)
         damaged = tmp_path / "damaged"
@@ -124,3 +145,25 @@ def test_damaged_map(program: Path, tmp_path: Path) -> None:
         run_command([objcopy, update, program, damaged], timeout_s=60)
         with pytest.raises(TraceError, match=message):
             read_block_table(damaged)
+
+
+def test_features_of_later_versions(tmp_path: Path) -> None:
+    """What maps of clang 22 have besides, in each block and behind them, is passed over."""
+    source = tmp_path / "calls.c"
+    source.write_text(
+        "volatile int v;\n"
+        "__attribute__((noinline)) int f(int x) { return v ? x : x + v; }\n"
+        "int main(void) { for (int i = 0; i < f(3); ++i) v = f(v) + f(i); return 0; }\n"
+    )
+    tables = []
+    for options in ([], ["-emit-bb-hash", "-pgo-analysis-map=all"]):
+        binary = tmp_path / f"calls{len(options)}"
+        words = [word for option in options for word in ("-mllvm", option)]
+        flags = ["-O1", "-fbasic-block-address-map", "-fuse-ld=lld"]
+        run_command([stock_tool("clang"), *flags, *words, source, "-o", binary], timeout_s=60)
+        tables.append(read_block_table(binary))
+    plain, featured = tables
+    assert len(plain) > 5
+    assert plain.names == featured.names
+    assert plain.block_id.tolist() == featured.block_id.tolist()
+    assert plain.size.tolist() == featured.size.tolist()

@@ -7,6 +7,7 @@ second one's own address was executed: each block that begins there is listed.
 
 import itertools
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,8 +17,8 @@ from absl import logging
 
 from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.pmu.binary import build_id
-from compiler_opt_perf.pmu.perf_record import read_recording
-from compiler_opt_perf.pmu.perf_script import Mappings, Script, read_event
+from compiler_opt_perf.pmu.perf_record import PERF_DATA, read_recording
+from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
@@ -45,16 +46,16 @@ class _Path:
     """The blocks along chains of taken branches.
 
     Attributes:
-      found: their numbers, in pieces; gaps between the chains.
-      length: how many they are.
+      found: their numbers; gaps between the chains.
+      chains: how many chains there are.
       broken: how many stretches between branches make no sense.
     """
 
     def __init__(self, table: BlockTable):
         self._addresses, self._numbers = table.starts()
-        self._gap = np.array([len(table)], np.uint32)
-        self.found: list[Numbers] = []
-        self.length = 0
+        self._gap = len(table)
+        self.found = array("I")
+        self.chains = 0
         self.broken = 0
 
     def executed(self, start: int, last: int) -> None:
@@ -66,14 +67,17 @@ class _Path:
         begin = np.searchsorted(self._addresses, np.uint64(start), "left")
         end = np.searchsorted(self._addresses, np.uint64(last), "right")
         if begin < end:
-            self.found.append(self._numbers[begin:end])
-            self.length += int(end - begin)
+            self.found.frombytes(self._numbers[begin:end].tobytes())
 
     def gap(self) -> None:
         """What follows does not follow directly."""
-        if self.found and self.found[-1] is not self._gap:
+        self.chains += 1
+        if self.found and self.found[-1] != self._gap:
             self.found.append(self._gap)
-            self.length += 1
+
+    def numbers(self) -> Numbers:
+        """The blocks and gaps that were found."""
+        return np.frombuffer(self.found, np.uint32)
 
 
 def import_recording(recording: Path, binary: Path, output: Path) -> Trace:
@@ -99,7 +103,7 @@ def import_recording(recording: Path, binary: Path, output: Path) -> Trace:
     paths, tool = _pt_streams(recording, binary, table), "perf, Intel PT"
     if paths is None:
         paths, tool = {(0, 0): _fragments(recording, binary, table)}, "perf, branch records"
-    if not any(path.length for path in paths.values()):
+    if not any(path.found for path in paths.values()):
         raise TraceError(
             f"{recording}: no branches in {binary.name} with the code between them; record branch "
             "stacks (perf record -b) or Intel PT, as docs/trace.md says"
@@ -117,23 +121,26 @@ def import_recording(recording: Path, binary: Path, output: Path) -> Trace:
         with temporary.open("wb") as stream:
             write_start(stream, description, table)
             for number, ((pid, tid), path) in enumerate(paths.items()):
-                write_blocks(stream, path.found, number=number, ends=True, pid=pid, tid=tid)
+                write_blocks(stream, [path.numbers()], number=number, ends=True, pid=pid, tid=tid)
         write_end(temporary)
     return Trace.load(output, quiet=True)
 
 
 def _fragments(recording: Path, binary: Path, table: BlockTable) -> _Path:
     """The blocks of all branch stacks, those of one perf event only."""
-    path = _Path(table)
-    stacks = read_recording(recording, binary).stacks
-    # Several events may have been sampled with stacks: they tell of the same run.
-    for stack in max(stacks.values(), key=len, default=[]):
+    paths: dict[str, _Path] = defaultdict(lambda: _Path(table))
+
+    def add(event: str, hops: list[Hop]) -> None:
+        path = paths[event]
         # Of a stretch in other code there is nothing to list, and the chain goes on after it.
-        for older, newer in itertools.pairwise(reversed(stack.hops)):
+        for older, newer in itertools.pairwise(reversed(hops)):
             if older.target is not None and newer.source is not None:
                 path.executed(older.target, newer.source)
         path.gap()
-    return path
+
+    read_recording(recording, binary, add)
+    # Several events may have been sampled with stacks: they tell of the same run.
+    return max(paths.values(), key=lambda path: path.chains, default=_Path(table))
 
 
 def _pt_streams(
@@ -141,6 +148,9 @@ def _pt_streams(
 ) -> dict[tuple[int, int], _Path] | None:
     """What each process and thread executed; None when the recording is no text of Intel PT."""
     try:
+        with recording.open("rb") as stream:
+            if stream.read(8).startswith(PERF_DATA):
+                return None
         with recording.open(encoding="utf-8", errors="replace") as lines:
             if not any(_PT_BRANCH.match(line) for line in lines):
                 return None

@@ -115,9 +115,19 @@ def compress(raw: bytes) -> bytes:
 
 def decompress(frame: bytes, raw_bytes: int) -> bytes:
     """The content of a zstd frame, `raw_bytes` long. Raises TraceError when it is damaged."""
+    _require_plausible(frame, raw_bytes)
     raw = ctypes.create_string_buffer(max(1, raw_bytes))
     _check(_reader().trace_decompress(frame, len(frame), raw, raw_bytes))
     return raw.raw[:raw_bytes]
+
+
+def _require_plausible(frame: bytes, raw_bytes: int) -> None:
+    """Checks, before memory is asked for, that a zstd frame can have so much content.
+
+    Its blocks have heads of 3 bytes and 128 KiB of content at most. Raises TraceError.
+    """
+    if raw_bytes > (len(frame) // 3 + 1) << 17:
+        raise TraceError(_WRONG[-1])
 
 
 def encode(numbers: Numbers) -> bytes:
@@ -134,6 +144,10 @@ def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
     Raises:
       TraceError: it is damaged, or something else.
     """
+    _require_plausible(frame, raw_bytes)
+    # Each takes a byte at least.
+    if count > raw_bytes:
+        raise TraceError(_WRONG[-2])
     numbers = np.empty(count, np.uint32)
     _check(_reader().trace_decode(frame, len(frame), raw_bytes, numbers.ctypes.data, count, limit))
     return numbers

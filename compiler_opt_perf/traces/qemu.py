@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from absl import logging
-from elftools.elf.elffile import ELFFile
 
-from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.command import CommandError, run_command, signal_name
 from compiler_opt_perf.execution.files import atomic_write
-from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.pmu.binary import build_id, open_elf
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
@@ -68,10 +67,10 @@ def _without_randomisation() -> list[str]:
 
 def _plan(binary: Path, table: BlockTable) -> bytes:
     """What tells the plugin which addresses to look for: struct plan of qemu_plugin.c."""
-    with binary.open("rb") as stream:
+    with open_elf(binary) as file:
         segments = [
             struct.pack("<QQQ", s["p_offset"], s["p_filesz"], s["p_vaddr"])
-            for s in ELFFile(stream).iter_segments("PT_LOAD")
+            for s in file.iter_segments("PT_LOAD")
         ]
     address, number = table.starts()
     counts = struct.pack("<QQ", len(segments), len(address))
@@ -250,7 +249,7 @@ def _judge(
         logging.warning(
             "%s: ended by %s%s; the trace is kept%s",
             program.name,
-            signal.Signals(-status).name,
+            signal_name(-status),
             hint,
             shown,
         )

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable
@@ -216,6 +217,9 @@ def _scan(stream: BinaryIO, path: Path) -> tuple[list[Record], int]:
     return records, place
 
 
+_DESCRIPTION_FIELDS = {"program": dict, "command": list, "tool": str, "fragments": bool}
+
+
 @dataclass(frozen=True)
 class Stream:
     """What one thread executed.
@@ -307,7 +311,7 @@ class Trace:
         if not self.records or self.records[0].kind != DESCRIPTION:
             raise TraceError(f"{self.path}: not a block trace (cop collect --trace writes them)")
         try:
-            fields = json.loads(self.content(self.records[0]))
+            fields = parse_json(self.content(self.records[0]))
             if fields["format"] != self._format:
                 raise TraceError(
                     f"{self.path}: a file of format {fields['format']}, expected {self._format}"
@@ -317,8 +321,14 @@ class Trace:
                     f"{self.path}: version {fields['version']} of the format, expected {VERSION}: "
                     "record it anew"
                 )
-            for name in ("program", "command", "tool", "fragments"):
-                fields[name]
+            for name, kind in _DESCRIPTION_FIELDS.items():
+                if type(fields[name]) is not kind:
+                    raise TypeError(f"{name} is no {kind.__name__}")
+            for name in ("path", "build_id"):
+                if not isinstance(fields["program"][name], str):
+                    raise TypeError(f"program.{name} is no str")
+            if not all(isinstance(word, str) for word in fields["command"]):
+                raise TypeError("command is no list of str")
         except (ValueError, KeyError, TypeError) as error:
             raise TraceError(f"{self.path}: its description is malformed: {error!r}") from error
         return dict(fields)

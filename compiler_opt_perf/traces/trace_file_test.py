@@ -3,6 +3,7 @@ import ctypes
 import random
 import shutil
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,45 @@ def test_other_files(program: Path, tmp_path: Path, trace: Trace, copy: Path) ->
         write_start(stream, trace.description, trace.table, "compiler-opt-perf/block-windows")
     with pytest.raises(TraceError, match="of format compiler-opt-perf/block-windows, expected"):
         Trace.load(copy)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"program": "x"},
+        {"program": {"path": "x"}},
+        {"program": {"path": "x", "build_id": 5}},
+        {"command": "x"},
+        {"command": None},
+        {"command": ["x", 1]},
+        {"tool": {}},
+        {"fragments": 0},
+        {"format": []},
+    ],
+    ids=str,
+)
+def test_damaged_descriptions_are_named(trace: Trace, copy: Path, more: dict[str, object]) -> None:
+    with copy.open("wb") as stream:
+        write_start(stream, trace.description, trace.table, more=more)
+    with pytest.raises(
+        TraceError, match=r"copy\.bbtrace: (its description is malf|a file of form)"
+    ):
+        Trace.load(copy)
+
+
+def test_no_memory_for_what_a_damaged_head_claims(trace: Trace, copy: Path) -> None:
+    record = next(record for record in trace.records if record.kind == BLOCKS)
+    # Bytes of the content, and how many block numbers these are: at most what a head can say.
+    for place, value in ((20, 1 << 31), (24, 2**32 - 1)):
+        data = bytearray(trace.path.read_bytes())
+        struct.pack_into("<I", data, record.offset + place, value)
+        copy.write_bytes(data)
+        tracemalloc.start()
+        with pytest.raises(TraceError, match=rf"byte {record.offset}: the .* is (dam|mal)"):
+            everything(Trace.load(copy))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 100_000_000
 
 
 def test_another_build(trace: Trace, program: Path, build: Build) -> None:

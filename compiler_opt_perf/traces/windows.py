@@ -23,6 +23,7 @@ from compiler_opt_perf.traces.native import Numbers
 from compiler_opt_perf.traces.trace_file import (
     BRANCHES,
     WINDOWS,
+    Record,
     Trace,
     write_blocks,
     write_end,
@@ -33,6 +34,8 @@ from compiler_opt_perf.traces.trace_file import (
 SUFFIX = ".bbwindows"
 FORMAT = "compiler-opt-perf/block-windows"
 LONGEST = 64
+# Bytes of a number of 64 bits.
+_LONGEST_CODE = 10
 _WINDOWS_IN_RECORD = 1 << 14
 #: Parts of the run that are kept as they are, and blocks in each.
 SAMPLES = 150
@@ -95,25 +98,43 @@ class Windows:
     def load(cls, path: Path) -> Self:
         """Reads a window histogram. Raises TraceError when it is none, or damaged."""
         file = Trace.load(path, format_=FORMAT)
-        length = int(file.fields["window"])
+        length = file.fields.get("window")
+        if type(length) is not int or not 1 <= length <= LONGEST:
+            raise TraceError(
+                f"{path}: its description is malformed: window: expected 1 to {LONGEST}, found "
+                f"{str(length)[:40]!r}; make it anew"
+            )
         windows, counts, branches = [], [], None
         for record in file.records:
             if record.kind == WINDOWS:
-                codes = _leb128(file.content(record))
+                codes = _codes(file, record)
                 if len(codes) != record.count * (length + 1):
                     raise TraceError(f"{path}: byte {record.offset}: malformed: make it anew")
                 rows = codes.reshape(record.count, length + 1)
                 counts.append(rows[:, 0])
                 deltas = (rows[:, 1:] >> np.uint64(1)).astype(np.int64)
                 deltas ^= -(rows[:, 1:] & np.uint64(1)).astype(np.int64)
-                windows.append(np.cumsum(deltas, axis=1).astype(np.uint32))
+                numbers = np.cumsum(deltas, axis=1)
+                if np.any((numbers < 0) | (numbers > len(file.table))):
+                    raise TraceError(
+                        f"{path}: byte {record.offset}: a block number is larger than the block "
+                        "table; make it anew"
+                    )
+                windows.append(numbers.astype(np.uint32))
             elif record.kind == BRANCHES:
-                codes = _leb128(file.content(record))
+                codes = _codes(file, record)
                 if len(codes) != 5 * record.count:
                     raise TraceError(f"{path}: byte {record.offset}: malformed: make it anew")
                 rows = codes.reshape(record.count, 5)
                 branches = np.zeros((len(file.table), 4), np.uint64)
-                branches[np.cumsum(rows[:, 0]).astype(np.int64)] = rows[:, 1:]
+                places = np.cumsum(rows[:, 0])
+                # The sum itself may wrap around.
+                if np.any(places >= len(branches)) or np.any(rows[:, 0] > len(branches)):
+                    raise TraceError(
+                        f"{path}: byte {record.offset}: a block number is larger than the block "
+                        "table; make it anew"
+                    )
+                branches[places.astype(np.int64)] = rows[:, 1:]
         if not windows:
             return cls(file.table, np.empty((0, length), np.uint32), np.empty(0, np.uint64))
         return cls(file.table, np.concatenate(windows), np.concatenate(counts), branches)
@@ -182,14 +203,28 @@ def _to_leb128(values: Iterable[int]) -> bytes:
     return bytes(raw)
 
 
+def _codes(file: Trace, record: Record) -> npt.NDArray[np.uint64]:
+    """The numbers of a record. Raises TraceError."""
+    try:
+        return _leb128(file.content(record))
+    except TraceError as error:
+        if str(error).startswith(str(file.path)):
+            raise
+        raise TraceError(
+            f"{file.path}: byte {record.offset}: malformed: {error}; make it anew"
+        ) from error
+
+
 def _leb128(raw: bytes) -> npt.NDArray[np.uint64]:
-    """All numbers that `raw` holds."""
+    """All numbers that `raw` holds. Raises TraceError: one is larger than any count."""
     data = np.frombuffer(raw, np.uint8)
     last = np.flatnonzero(data < 0x80)
     first = np.concatenate(([0], last[:-1] + 1)) if len(last) else last
     values = np.zeros(len(last), np.uint64)
     for place in range(int(np.max(last - first, initial=-1)) + 1):
         there = first + place <= last
+        if place == _LONGEST_CODE:
+            raise TraceError("a number of more than 64 bits")
         part = data[(first + place)[there]].astype(np.uint64) & np.uint64(0x7F)
         values[there] |= part << np.uint64(7 * place)
     return values

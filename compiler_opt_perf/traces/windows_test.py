@@ -7,8 +7,16 @@ import pytest
 from absl import logging
 
 from compiler_opt_perf.traces.errors import TraceError
-from compiler_opt_perf.traces.trace_file import Trace, write_blocks, write_end, write_start
-from compiler_opt_perf.traces.windows import Windows, write_windows
+from compiler_opt_perf.traces.trace_file import (
+    BRANCHES,
+    WINDOWS,
+    Trace,
+    write_blocks,
+    write_end,
+    write_record,
+    write_start,
+)
+from compiler_opt_perf.traces.windows import FORMAT, Windows, write_windows
 
 
 def counted(streams: list[list[int]], length: int, gap: int) -> Counter[tuple[int, ...]]:
@@ -58,6 +66,52 @@ def test_of_a_real_trace(trace: Trace, tmp_path: Path) -> None:
     # The loop has two ways a turn: four blocks hold some of the possible histories, not more.
     assert len(windows.counts) < 200
     assert windows.counts[0] > trace.total / 20
+
+
+@pytest.mark.parametrize(
+    "window", [None, "4", 0, 65, 4.0, 1e300, True, [4]], ids=lambda window: repr(window)
+)
+def test_damaged_descriptions_are_named(trace: Trace, tmp_path: Path, window: object) -> None:
+    path = tmp_path / "t.bbwindows"
+    with path.open("wb") as stream:
+        write_start(stream, trace.description, trace.table, FORMAT, {"window": window, "total": 1})
+    with pytest.raises(
+        TraceError, match=r"t\.bbwindows: its description is malformed: window: exp"
+    ):
+        Windows.load(path)
+
+
+def test_block_numbers_beyond_the_table_are_named(trace: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "t.bbwindows"
+    blocks = len(trace.table)
+    # Windows: a count, and a difference in zigzag code. Branches: a difference, and four counts.
+    for kind, values, message in (
+        (WINDOWS, [1, 2 * blocks + 2], "a block number is larger than the block table"),
+        (WINDOWS, [1, 1], "a block number is larger than the block table"),
+        (WINDOWS, [1], "malformed"),
+        (WINDOWS, [1, 2**72], "malformed: a number of more than 64 bits"),
+        (BRANCHES, [blocks, 1, 1, 1, 1], "a block number is larger than the block table"),
+        (BRANCHES, [2**64 - 1, 1, 1, 1, 1], "a block number is larger than the block table"),
+        (BRANCHES, [1, 1], "malformed"),
+    ):
+        with path.open("wb") as stream:
+            more = {"window": 1, "total": 1}
+            write_start(stream, trace.description, trace.table, FORMAT, more)
+            place = stream.tell()
+            write_record(stream, kind, to_leb128(values), count=1)
+        write_end(path)
+        with pytest.raises(TraceError, match=rf"t\.bbwindows: byte {place}: {message}"):
+            Windows.load(path)
+
+
+def to_leb128(values: list[int]) -> bytes:
+    raw = bytearray()
+    for value in values:
+        while value >= 0x80:
+            raw.append(value & 0x7F | 0x80)
+            value >>= 7
+        raw.append(value)
+    return bytes(raw)
 
 
 def test_bad_use(trace: Trace, tmp_path: Path) -> None:

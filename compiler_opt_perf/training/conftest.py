@@ -90,12 +90,13 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.txt").write_text(text)
         kind = "max" if name == "executions" else "sum"
         record = FileRecord.of(folder / f"{name}.txt")
-        events.append({"name": name, "kind": kind, **dataclasses.asdict(record)})
+        total = count * (_LIVE_VALUES + 5) * len(functions)
+        events.append({"name": name, "kind": kind, "total": total, **dataclasses.asdict(record)})
     rate = {
         "name": "llc-miss-probability",
         "numerator": "llc-load-misses",
         "denominator": "loads",
-        "prior_strength": 16.0,
+        "prior_share": 16e-6,
     }
     manifest = {"format": FORMAT, "version": VERSION}
     path = folder / "program.pmu.json"

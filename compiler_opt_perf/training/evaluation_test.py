@@ -100,7 +100,7 @@ def test_defaults_are_measured_once(
         ("kill -SEGV $$", "ended by SIGSEGV"),
         ("echo broken >&2; exit 1", "exit status 1"),
         ("sleep 100", "killed after its limit of 0.5 s"),
-        ("exit 0", "cannot read its sections"),
+        ("exit 0", "cannot be read"),
     ],
 )
 def test_a_candidate_that_always_fails_is_rejected(

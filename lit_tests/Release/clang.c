@@ -1,3 +1,5 @@
+// PATCH: [MLGO] Give policies what the default policy decides by
+//
 // clang has both models and finds its own headers.
 // REQUIRES: clang
 // RUN: clang --target=x86_64-linux-gnu -Oz -mllvm -enable-ml-inliner=release \

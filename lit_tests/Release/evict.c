@@ -1,3 +1,5 @@
+// PATCH: [MLGO] Give policies what the default policy decides by
+//
 // The mock eviction model, compiled ahead of time, is the one that decides in release mode: it evicts
 // other live ranges than the default policy, in clang and in llc alike.
 // REQUIRES: clang

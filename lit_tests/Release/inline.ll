@@ -1,3 +1,5 @@
+; PATCH: [MLGO] Give policies what the default policy decides by
+;
 ; The mock model, compiled ahead of time, inlines every call that is not a recursion; the tools say
 ; which policy decides when none is compiled in.
 ; RUN: opt -S -passes=scc-oz-module-inliner -enable-ml-inliner=release < %s | FileCheck %s

@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef NOINLINE
 #define NOINLINE __attribute__((noinline))
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 // 8 MiB in 64-byte lines: four times the last-level cache of the tests.
@@ -25,6 +27,10 @@ static uint64_t nextRandom(void) {
   State ^= State << 13;
   State ^= State >> 7;
   State ^= State << 17;
+#ifdef MEASURED
+  if (State % 3 == MEASURED)
+    ++State;
+#endif
   return State;
 }
 
@@ -81,6 +87,17 @@ NOINLINE void indirect(long N) {
   void (*volatile Callee)(void) = seldom;
   for (long I = 0; I < N; ++I)
     Callee(); // mark: indirect
+}
+
+// Another target at each call: whoever expects the last one again is always wrong.
+NOINLINE void even(void) { Sink += 4; }
+NOINLINE void odd(void) { Sink += 5; }
+NOINLINE void alternate(long N) {
+  void (*const Callees[])(void) = {even, odd};
+  for (long I = 0; I < N; ++I) {
+    void (*volatile Callee)(void) = Callees[I & 1];
+    Callee(); // mark: alternate
+  }
 }
 
 // Eight copies of the body, each executed an eighth as often as the line.
@@ -142,6 +159,7 @@ static void measure(void) {
   outer(7000);
   choose(5000);
   indirect(200);
+  alternate(1000);
   unrolled(8000);
   colon();
   digit();

@@ -10,7 +10,8 @@
 .endm
 
 .macro BLOCK id, begin, end, metadata=0
-  .byte \id, 0
+  .uleb128 \id
+  .byte 0
   .uleb128 \end - \begin
   .byte \metadata
 .endm

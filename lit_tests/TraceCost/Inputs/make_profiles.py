@@ -11,6 +11,7 @@ profile = "".join(
     f"{name}:{100 * len(lines)}:0\n" + "".join(f" {line}: 100\n" for line in lines)
     for name, lines in LINES.items()
 )
+TOTAL = sum(100 * len(lines) for lines in LINES.values())
 RATES = {
     "llc-miss-probability": ("llc-load-misses", "loads"),
     "l1-miss-probability": ("l1-load-misses", "loads"),
@@ -30,11 +31,14 @@ for name, rates in (
             file.write(profile)
     manifest = {
         "format": "compiler-opt-perf/pmu-profile",
-        "version": 2,
+        "version": 3,
         "program": {"path": "loops", "build_id": "00"},
-        "events": [{"name": event, "file": f"{event}.txt", "kind": "sum"} for event in events],
+        "events": [
+            {"name": event, "file": f"{event}.txt", "kind": "sum", "total": TOTAL}
+            for event in events
+        ],
         "rates": [
-            {"name": r, "numerator": RATES[r][0], "denominator": RATES[r][1], "prior_strength": 0}
+            {"name": r, "numerator": RATES[r][0], "denominator": RATES[r][1], "prior_share": 0}
             for r in rates
         ],
     }

@@ -4,7 +4,8 @@
 A block is FUNCTION.ID; the last block of a window is the one that was executed COUNT times. With
 --trace, writes a block trace in which each sequence of blocks comes COUNT times in a row. So does
 +COUNT:BLOCK,... in a part of the run that is added to a histogram. ?EXITS/WRONG/CALLS/WRONG:BLOCK
-adds what a branch predictor made of a block.
+adds what a branch predictor made of a block. N*BLOCK is that block N times. FUNCTION@K is another
+function of the same name.
 """
 
 import json
@@ -37,7 +38,11 @@ arguments = sys.argv[2:]
 is_trace = arguments[0] == "--trace"
 for argument in arguments[is_trace:]:
     count, text = argument.split(":")
-    blocks = [(b.rpartition(".")[0], int(b.rpartition(".")[2])) for b in text.split(",")]
+    blocks = []
+    for block in text.split(","):
+        repeats, _, block = block.rpartition("*")
+        name, _, number = block.rpartition(".")
+        blocks += int(repeats or 1) * [(name, int(number))]
     for name, number in blocks:
         known = ids.setdefault(name, [])
         if number not in known:
@@ -56,7 +61,7 @@ table = [(f, i) for f, name in enumerate(functions) for i in sorted(ids[name])]
 numbers = {(functions[f], i): number for number, (f, i) in enumerate(table)}
 ends, names = [], b""
 for name in functions:
-    names += name.encode()
+    names += name.partition("@")[0].encode()
     ends.append(len(names))
 raw_table = struct.pack("<2I", len(functions), len(table))
 raw_table += b"".join(struct.pack("<Q", 16 * n) for n in range(len(table)))

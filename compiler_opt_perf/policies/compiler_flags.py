@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a build says to a patched compiler, once, so that nobody copies -mllvm words.
+
+Policies decide where the optimiser or the code generator runs: in compile jobs, and in links with
+link-time optimisation, whose options the linker takes. A configuration file of clang tells both:
+`clang --config=FILE` uses the part for the link only when it links, and warns of nothing.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.policies.problem import PROBLEMS, Problem, for_clang
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import ToolchainError
+from compiler_opt_perf.toolchain.model_inputs import MODELS
+
+# What the profile is looked up by, and what that must not change (docs/collect.md). A later
+# -g, as in CMake's RelWithDebInfo, takes the place of the line tables.
+_LOCATIONS = ("-gline-tables-only", "-fdebug-info-for-profiling")
+_NO_DEFERRAL = "-enable-npm-pgo-inline-deferral=false"
+
+
+@dataclass(frozen=True)
+class CompilerFlags:
+    """The flags of one toolchain, its policies and a profile.
+
+    Attributes:
+      toolchain: the patched tools.
+      options: LLVM's own, which compile jobs take after -mllvm and the linker as well.
+      locations: options of clang's by which the compiler knows the lines of the profile.
+    """
+
+    toolchain: Toolchain
+    options: tuple[str, ...]
+    locations: tuple[str, ...]
+
+    def compile_words(self) -> list[str]:
+        """Words for compile jobs; a link that gets them too, as from CFLAGS, does not warn."""
+        words = [*self.locations, *for_clang(self.options)]
+        return ["--start-no-unused-arguments", *words, "--end-no-unused-arguments"]
+
+    def link_words(self) -> list[str]:
+        """Words for links through clang, with or without link-time optimisation."""
+        # -Wl, would split what has commas.
+        words = for_clang(self.options)
+        return ["-fuse-ld=lld", *(word for one in words for word in ("-Xlinker", one))]
+
+    def configuration(self) -> str:
+        """The text of a configuration file for `clang --config=`."""
+        compile_words = [*self.locations, *for_clang(self.options)]
+        linker, *link = self.link_words()
+        # What follows a $ is for links only.
+        lines = [*_pairs(compile_words), _quote(linker), *_pairs(link, "$")]
+        return "# Written by cop flags.\n" + "".join(f"{line}\n" for line in lines)
+
+    def cmake_definitions(self, configuration: Path) -> dict[str, str]:
+        """CMake's variables for a build with the `configuration` file."""
+        flag = f"--config={configuration.absolute()}"
+        return {
+            "CMAKE_C_COMPILER": str(self.toolchain.clang),
+            "CMAKE_CXX_COMPILER": str(self.toolchain.clang.with_name("clang++")),
+            "CMAKE_C_FLAGS": flag,
+            "CMAKE_CXX_FLAGS": flag,
+        }
+
+
+def compiler_flags(
+    toolchain: Toolchain, models: Mapping[str, Path | None], profile: Path | None
+) -> CompilerFlags:
+    """The flags for the policies compiled into `toolchain` or given as `models`.
+
+    Args:
+      toolchain: the patched tools.
+      models: problem name to the folder of a policy for development mode; problems that are not
+        there are decided by the policy that the toolchain has, if it has one.
+      profile: manifest of a PMU profile.
+
+    Raises:
+      ToolchainError: no policy for any problem, a policy of another problem, or no such profile.
+    """
+    if profile is not None and not profile.is_file():
+        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME.pmu.json")
+    modes: list[str] = []
+    rates: dict[str, None] = {}
+    development = False
+    for name, problem in PROBLEMS.items():
+        model = models.get(name)
+        if model is not None:
+            description = _description(model / "model.json")
+            if not (model / "model.tflite").is_file():
+                raise ToolchainError(f"{model}: no policy (model.tflite is missing)")
+            if description.get("problem", name) != name:
+                raise ToolchainError(f"{model}: a policy for {description['problem']}, not {name}")
+            modes += problem.development_options(model=model.absolute())
+            development = True
+        else:
+            compiled = _compiled_in(toolchain, problem)
+            if compiled is None:
+                continue
+            description = _description(compiled)
+            modes += problem.release_options()
+        rates |= dict.fromkeys(description.get("extra_rates", []))
+    if not modes:
+        raise ToolchainError(
+            f"{toolchain.directory}: has no policy compiled in; give the folder of one for "
+            "development mode, or build a set that has policies (cop toolchain build)"
+        )
+    options = list(modes)
+    if development:
+        options.append(f"-litert-library={toolchain.litert_library}")
+    if profile is not None:
+        options += [_NO_DEFERRAL, f"-pmu-profile={profile.absolute()}"]
+        if rates:
+            options.append(f"-pmu-extra-features={','.join(rates)}")
+    return CompilerFlags(toolchain, tuple(options), _LOCATIONS if profile is not None else ())
+
+
+def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
+    """The description of the policy that `toolchain` has for `problem`; None if it has none."""
+    (model,) = (model for model in MODELS if model.problem == problem.name)
+    prefix = toolchain.directory / "models" / model.name
+    return prefix.with_suffix(".json") if prefix.with_suffix(".o").is_file() else None
+
+
+def _description(path: Path) -> dict[str, list[str]]:
+    """A policy's model.json; nothing if it has none, as models from elsewhere."""
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ToolchainError(f"{path}: no description of a policy: {error}") from error
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """`words` as a POSIX shell takes them."""
+    return shlex.join(words)
+
+
+def _quote(word: str) -> str:
+    """A word in a configuration file, which is read by the rules of GNU's response files."""
+    return "".join(f"\\{c}" if c in " \t\"'\\#" else c for c in word)
+
+
+def _pairs(words: list[str], prefix: str = "") -> list[str]:
+    """One line for an option and its value."""
+    lines: list[str] = []
+    quoted = [prefix + _quote(word) for word in words]
+    continued = False
+    for word in quoted:
+        if continued:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+        continued = word in ("-mllvm", "$-Xlinker")
+    return lines

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tests of the exported series: where tests go, what they bring, that git am takes it."""
+
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch, lit_tests
+from compiler_opt_perf.toolchain.layout import PATCHES
+from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
+
+_FILES = {
+    "Inline/one.test": "PATCH: [MLGO] Edit\nRUN: opt %S/Inputs/a.ll %S/../Inputs/shared/*\n",
+    "Inline/Inputs/a.ll": "a\n",
+    "Inline/Inputs/unused.ll": "not taken\n",
+    "Inputs/shared/model": "m\n",
+    "Inputs/seal.py": "seal\n",
+    "RegAlloc/two.ll": "; Why.\n; PATCH: Add\n; RUN: llc -x=development %s && %seal "
+    "%S/../PMUProfile/Inputs/p.json\n",
+    "PMUProfile/Inputs/p.json": "{}\n",
+    "DevMode/three.c": "// PATCH: Add\n// RUN: clang -c %s\n",
+    "ThinLTO/four.test": "PATCH: Add\nRUN: clang -flto=thin -c %S/Inputs/c.c\nRUN: ld.lld c.o\n",
+    "ThinLTO/Inputs/c.c": "int c;\n",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in _FILES.items():
+        (tmp_path / "lit" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lit" / name).write_text(text)
+    return tmp_path / "lit"
+
+
+def test_tests_go_where_llvm_has_such(root: Path) -> None:
+    files = exported_tests(group_by_patch(["[MLGO] Edit", "Add"], root), root)
+    place = "llvm/test/Transforms/Inline/ML/policies"
+    assert sorted(files["[MLGO] Edit"]) == [
+        f"{place}/Inputs/a.ll",
+        f"{place}/Inputs/shared/model",
+        f"{place}/lit.local.cfg",
+        f"{place}/one.test",
+    ]
+    assert files["[MLGO] Edit"][f"{place}/one.test"] == (
+        b"RUN: opt %S/Inputs/a.ll %S/Inputs/shared/*\n"
+    )
+    place = "llvm/test/CodeGen/MLRegAlloc/policies"
+    assert files["Add"][f"{place}/two.ll"] == (
+        b"; Why.\n; REQUIRES: litert, pmu-profiles\n"
+        b"; RUN: llc -x=development %s && %seal %S/Inputs/p.json\n"
+    )
+    assert files["Add"][f"{place}/Inputs/seal.py"] == b"seal\n"
+    assert "clang/test/CodeGen/mlgo/three.c" in files["Add"]
+    assert "cross-project-tests/mlgo/Inputs/c.c" in files["Add"]
+
+
+def test_every_test_names_a_patch_of_the_series(root: Path) -> None:
+    with pytest.raises(PatchError, match=r"two.ll: names 'Add', which is no patch's subject"):
+        group_by_patch(["[MLGO] Edit"], root)
+    (root / "Inline" / "one.test").write_text("RUN: opt\n")
+    with pytest.raises(PatchError, match=r"one.test: names no patch"):
+        group_by_patch(["Add"], root)
+
+
+def test_an_input_that_is_not_there_is_named(root: Path) -> None:
+    (root / "Inline" / "Inputs" / "a.ll").unlink()
+    with pytest.raises(PatchError, match=r"one.test: %S/Inputs/a.ll: no such input"):
+        exported_tests(group_by_patch(["[MLGO] Edit", "Add"], root), root)
+
+
+def test_git_takes_the_exported_series(root: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "one.cpp").write_text("old\n")
+    series = tmp_path / "patches"
+    series.mkdir()
+    (series / "series").write_text("")
+    tree = PatchedTree(Series(series), source, tmp_path / "tree")
+    tree.apply()
+
+    def git(directory: Path, *arguments: str) -> str:
+        identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
+        return run_command(["git", *identity, *arguments], cwd=directory).stdout
+
+    for subject, text in (("[MLGO] Edit", "new\n"), ("Add", "newer\n")):
+        (tree.directory / "one.cpp").write_text(text)
+        git(tree.directory, "commit", "-qam", f"{subject}\n\nBecause.\n\nPart: fixes")
+    tree.refresh()
+    files = exported_tests(group_by_patch(["[MLGO] Edit", "Add"], root), root)
+    patches = tree.export(tmp_path / "export", files)
+    assert [patch.name for patch in patches] == ["0001-MLGO-Edit.patch", "0002-Add.patch"]
+    tree.verify()
+
+    git(source, "init", "-q")
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "base")
+    git(source, "am", "-q", *map(str, patches))
+    assert (source / "one.cpp").read_text() == "newer\n"
+    assert (source / "llvm/test/CodeGen/MLRegAlloc/policies/two.ll").is_file()
+    assert "Part:" not in git(source, "log", "--format=%B")
+
+
+def test_the_projects_tests_name_their_patches() -> None:
+    texts = (patch.read_text() for patch in Series(PATCHES).patches())
+    subjects = [_subject(text) for text in texts]
+    tests = group_by_patch(subjects)
+    assert sum(map(len, tests.values())) == len(lit_tests())
+    assert exported_tests(tests)
+
+
+def _subject(patch: str) -> str:
+    """The subject of a patch file, which may go on in a second line."""
+    lines = patch.partition("\nSubject: ")[2].splitlines()
+    subject = lines[0].partition("] ")[2]
+    for line in lines[1:]:
+        if not line.startswith(" "):
+            break
+        subject += line
+    return subject
