@@ -162,7 +162,7 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
                 executed = np.flatnonzero(found.branches.any(axis=1))
                 deltas = np.diff(executed, prepend=0)[:, np.newaxis]
                 rows_of_branches = np.hstack([deltas, found.branches[executed].astype(np.int64)])
-                raw = _to_leb128(rows_of_branches.ravel().tolist())
+                raw = to_leb128(rows_of_branches.ravel().tolist())
                 write_record(stream, BRANCHES, raw, count=len(executed))
             for number, numbers in enumerate(samples(trace)):
                 write_blocks(stream, [numbers], number=number, ends=True)
@@ -190,10 +190,11 @@ def _encode(blocks: Numbers, counts: npt.NDArray[np.uint64]) -> bytes:
     """Each window as its count and differences, in LEB128."""
     deltas = np.diff(blocks.astype(np.int64), axis=1, prepend=0)
     codes = (deltas << 1) ^ (deltas >> 63)
-    return _to_leb128(np.hstack([counts.astype(np.int64)[:, np.newaxis], codes]).ravel().tolist())
+    return to_leb128(np.hstack([counts.astype(np.int64)[:, np.newaxis], codes]).ravel().tolist())
 
 
-def _to_leb128(values: Iterable[int]) -> bytes:
+def to_leb128(values: Iterable[int]) -> bytes:
+    """Unsigned LEB128 of each value, one after the other."""
     raw = bytearray()
     for value in values:
         while value >= 0x80:

@@ -16,7 +16,7 @@ from compiler_opt_perf.traces.trace_file import (
     write_record,
     write_start,
 )
-from compiler_opt_perf.traces.windows import FORMAT, Windows, write_windows
+from compiler_opt_perf.traces.windows import FORMAT, Windows, to_leb128, write_windows
 
 
 def counted(streams: list[list[int]], length: int, gap: int) -> Counter[tuple[int, ...]]:
@@ -102,16 +102,6 @@ def test_block_numbers_beyond_the_table_are_named(trace: Trace, tmp_path: Path) 
         write_end(path)
         with pytest.raises(TraceError, match=rf"t\.bbwindows: byte {place}: {message}"):
             Windows.load(path)
-
-
-def to_leb128(values: list[int]) -> bytes:
-    raw = bytearray()
-    for value in values:
-        while value >= 0x80:
-            raw.append(value & 0x7F | 0x80)
-            value >>= 7
-        raw.append(value)
-    return bytes(raw)
 
 
 def test_bad_use(trace: Trace, tmp_path: Path) -> None:
