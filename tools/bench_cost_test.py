@@ -50,7 +50,7 @@ def test_a_program_is_studied(
         assert scan["whole"]["instructions"] == pytest.approx(true, rel=0.03)
     # Where inlining changed, it has no use for block ids.
     true = rows["8 registers"]["counted"] - base["counted"]
-    # With clang 22, spilling adds a block to scan that the trace knows nothing of: a jump each time.
+    # With clang 22, spilling adds a block to scan that the trace lacks: a jump each time.
     within = 0.04 * base["counted"]
     assert rows["8 registers"]["count"] - base["count"] == pytest.approx(true, abs=within)
     assert rows["-fno-inline"]["count"] is None
