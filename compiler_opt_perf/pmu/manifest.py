@@ -139,6 +139,7 @@ class Manifest:
         [file, first line]; None when there is none.
       functions: the table of all functions of the binary, whether they ran or not; None when there
         is none.
+      index: the tables of the sample profiles, for compilers; None when there is none.
     """
 
     path: Path = field(compare=False)
@@ -148,6 +149,7 @@ class Manifest:
     rates: tuple[Rate, ...]
     sources: FileRecord | None = None
     functions: FileRecord | None = None
+    index: FileRecord | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
@@ -203,6 +205,8 @@ class Manifest:
             files.append(("sources", self.sources))
         if self.functions is not None:
             files.append(("functions", self.functions))
+        if self.index is not None:
+            files.append(("index", self.index))
         return files
 
     def read_functions(self) -> FunctionTable | None:
@@ -361,6 +365,7 @@ class _Fields:
             tuple(rates.values()),
             self.object("sources").file() if self._value.get("sources") else None,
             self.object("functions").file() if self._value.get("functions") else None,
+            self.object("index").file() if self._value.get("index") else None,
         )
 
     def event(self) -> EventFile:

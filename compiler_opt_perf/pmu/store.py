@@ -12,6 +12,7 @@ from pathlib import Path
 from compiler_opt_perf.execution.files import FileWriteError, atomic_write
 from compiler_opt_perf.pmu.events import RATES, Rate
 from compiler_opt_perf.pmu.function_table import FunctionTable
+from compiler_opt_perf.pmu.index import write_index
 from compiler_opt_perf.pmu.manifest import (
     SUFFIX,
     Collector,
@@ -53,6 +54,7 @@ def save_profile(
     """
     stem = path.name.removesuffix(SUFFIX)
     entries = []
+    profiles = []
     with _lock(path.parent), contextlib.ExitStack() as files:
         # Entered first, renamed last: a manifest never names a file that is not there yet.
         manifest_file = files.enter_context(atomic_write(path))
@@ -63,6 +65,7 @@ def save_profile(
             flat_name = f"{stem}.{event.name}.flat.afdo"
             flat = files.enter_context(atomic_write(path.with_name(flat_name)))
             flatten_profile(event.kind, temporary, flat)
+            profiles += [temporary, flat]
             entries.append(
                 dataclasses.replace(
                     event,
@@ -82,8 +85,12 @@ def save_profile(
             temporary = files.enter_context(atomic_write(path.with_name(name)))
             temporary.write_bytes(functions.to_bytes())
             known = FileRecord.of(temporary, name)
+        name = f"{stem}.index"
+        temporary = files.enter_context(atomic_write(path.with_name(name)))
+        write_index(profiles, temporary)
+        index = FileRecord.of(temporary, name)
         rates = rates_of(entries)
-        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known)
+        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known, index)
         manifest_file.write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 

@@ -39,6 +39,7 @@ def seal(path: Path) -> None:
             table = function_table((path.parent / names).read_text())
             (path.parent / functions["file"]).write_bytes(table)
         records.append(functions)
+    records.append(manifest.get("index"))
     for record in records:
         if record:
             file = path.parent / record["file"]

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives each event of a PMU manifest a flattened file: `flatten.py MANIFEST`."""
+"""Gives each event of a PMU manifest a flattened file: `flatten.py MANIFEST [--index]`.
+
+With --index, all files become binary, and the manifest gets an index of them.
+"""
 
 import dataclasses
 import json
 import sys
 from pathlib import Path
 
+from compiler_opt_perf.pmu.index import write_index
 from compiler_opt_perf.pmu.manifest import FileRecord
-from compiler_opt_perf.pmu.sample_profile import flatten_profile
+from compiler_opt_perf.pmu.sample_profile import convert_to_binary, flatten_profile
 
 
 def main() -> None:
@@ -17,6 +21,18 @@ def main() -> None:
         output = path.parent / (event["file"] + ".flat")
         flatten_profile(event["kind"], path.parent / event["file"], output)
         event["flattened"] = dataclasses.asdict(FileRecord.of(output))
+    if "--index" in sys.argv:
+        files = []
+        for event in manifest["events"]:
+            for record in (event, event["flattened"]):
+                file = path.parent / record["file"]
+                binary = file.with_name(file.name + ".afdo")
+                convert_to_binary(file, binary)
+                record |= dataclasses.asdict(FileRecord.of(binary))
+                files.append(binary)
+        output = path.with_suffix(".index")
+        write_index(files, output)
+        manifest["index"] = dataclasses.asdict(FileRecord.of(output))
     path.write_text(json.dumps(manifest))
 
 

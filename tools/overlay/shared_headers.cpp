@@ -1,0 +1,1 @@
+// What a precompiled header needs: a unit of its own.
