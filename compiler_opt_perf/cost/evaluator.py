@@ -327,6 +327,11 @@ class ProfileCount:
         if len(objects) != 1:
             raise CostError(f"the evaluator {self.name} needs one linked binary as candidate")
         program = profiled_program(context.profile, context.base)
+        if program.within and not program.entries[program.within]:
+            raise CostError(
+                f"{context.profile}: is of the calls of {program.within}, but counts none; collect "
+                "it again with a run that calls the function"
+            )
         base = base_estimate(program, context.entries)
         candidate = program.estimate(program.read(objects[0]), context.entries)
         for binary, found, expected in (

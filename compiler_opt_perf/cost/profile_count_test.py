@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError, describe
-from compiler_opt_perf.cost.profile_count import OTHER_CODE
+from compiler_opt_perf.cost.profile_count import OTHER_CODE, profiled_program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
@@ -193,6 +193,18 @@ def test_a_profile_of_its_calls_tells_what_a_function_takes(
         assert sum(cost.parts.values()) == pytest.approx(cost.total)
         assert abs(cost.parts[OTHER_CODE]) < 0.01 * cost.total
         assert entry["calls"] * entry["instructions"] == pytest.approx(cost.total)
+
+
+def test_a_profile_of_calls_that_counts_none_is_refused(
+    requests: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = requests()
+    context = Context(profile=tmp_path / "run.pmu.json", base=base)
+    assert context.profile is not None
+    collect(base, [], context.profile, within="few")
+    monkeypatch.setitem(profiled_program(context.profile, base).entries, "few", 0)
+    with pytest.raises(CostError, match=r"run\.pmu\.json: is of the calls of few, but counts none"):
+        EVALUATOR.cost([base], context)
 
 
 def test_functions_that_left_nothing_in_the_profiled_binary(
