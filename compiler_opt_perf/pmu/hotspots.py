@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The functions and lines of a PMU profile that lose most time, and what changed between two."""
+"""The functions and lines of a PMU profile that lose most time."""
 
 import tempfile
 from collections.abc import Sequence
@@ -146,33 +146,3 @@ def demangled(names: Sequence[str]) -> dict[str, str]:
         questions.seek(0)
         printed = run_command([stock_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
     return result | dict(zip(told, printed.split("\n"), strict=False))
-
-
-@dataclass(frozen=True)
-class Change:
-    """A function's rate in two profiles whose confidence intervals have nothing in common."""
-
-    function: str
-    rate: Rate
-    before: Estimate
-    after: Estimate
-    weight: float
-
-
-def changed_rates(before: Profile, after: Profile) -> list[Change]:
-    """Functions of both profiles whose rates differ by more than chance, weightiest first.
-
-    The rates are the shown ones of `after`. The weight is the change times the executions of the
-    denominator: how many more (or fewer) misses or mispredicts the change made.
-    """
-    changes = []
-    for rate in shown_rates(after):
-        if rate.name not in {other.name for other in before.manifest.rates}:
-            continue
-        earlier = next(other for other in before.manifest.rates if other.name == rate.name)
-        for name in before.functions.keys() & after.functions.keys():
-            old, new = before.of_function(earlier, name), after.of_function(rate, name)
-            if old.raw is not None and new.raw is not None and old.differs_from(new):
-                weight = (new.raw - old.raw) * new.denominator
-                changes.append(Change(name, rate, old, new, weight))
-    return sorted(changes, key=lambda change: (-abs(change.weight), change.function))

@@ -30,10 +30,6 @@ class Estimate:
         """Numerator by denominator; None without a denominator."""
         return self.numerator / self.denominator if self.denominator else None
 
-    def differs_from(self, other: "Estimate") -> bool:
-        """Whether the intervals of the two have nothing in common."""
-        return self.low > other.high or other.low > self.high
-
 
 def wilson(successes: float, trials: float) -> tuple[float, float]:
     """The 95% confidence interval of a probability, of which `successes` of `trials` are known.

@@ -3,11 +3,11 @@
 
 from collections.abc import Collection
 
+from compiler_opt_perf.pmu.changes import changed_rates
 from compiler_opt_perf.pmu.function_table import UNKNOWN, FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
-    changed_rates,
     demangled,
     printable,
     shown_rates,
