@@ -5,8 +5,9 @@
 
 Four real programs, each compiled by several register allocations of the same optimised code. One
 run of the default one is recorded (block trace, PMU profile); every evaluator predicts the cost of
-every variant from that; then all variants run, interleaved. The steps, each of which goes on where
-it stopped:
+every variant from that; then all variants run, interleaved. Each is linked in five layouts, with
+which the rounds take turns; of its rounds in one layout the fastest parts count, and of layouts the
+mean. The steps, each of which goes on where it stopped:
 
     build     trains the policies, compiles the variants, and checks that all compute the same
     record    block trace and PMU profile of the default variant
@@ -70,9 +71,11 @@ _CODEGEN = (
     *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *REPLAY_FLAGS),
 )
 # A function's time depends on where it lies, by chance. Each variant is linked several times, with
-# its functions in other orders, and rounds take turns with them. Working sets are small, for the
-# caches beyond the core's own are shared with who knows whom.
+# its functions in other orders, and rounds take turns with them: their number tells how well the
+# mean over layouts is known, and twelve rounds of each find most parts undisturbed once. Working
+# sets are small, for the caches beyond the core's own are shared with who knows whom.
 _LAYOUTS = 5
+_ROUNDS = 12 * _LAYOUTS
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
@@ -608,7 +611,7 @@ class Study:
                 random.Random(number).shuffle(order)
                 runs: list[list[float]] = [[] for _ in variants]
                 for i in order:
-                    argv = [binaries[i][number % _LAYOUTS], *self.case.arguments]
+                    argv = [binaries[i][_layout(number)], *self.case.arguments]
                     times = stopwatch.times(argv, processor)
                     if not measured["boundaries"]:
                         measured["boundaries"] = boundaries(times, _SHORTEST_PART_S).tolist()
@@ -706,10 +709,16 @@ class Study:
             name=self.name,
             variants=tuple(rounds["variants"]),
             seconds=np.array(rounds["seconds"]),
+            layouts=tuple(map(_layout, range(len(rounds["seconds"])))),
             predictions={name: np.array(costs) for name, costs in predictions["costs"].items()},
             evaluation_s=evaluation,
             run_s=evaluation["run"],
         )
+
+
+def _layout(number: int) -> int:
+    """The layout that runs in a round."""
+    return number % _LAYOUTS
 
 
 def _predict(job: tuple[str, Context, Sequence[Path]]) -> float:
@@ -725,7 +734,13 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
     flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
-    flags.DEFINE_integer("rounds", 40, "runs of each variant", 4, flag_values=values)
+    flags.DEFINE_integer(
+        "rounds",
+        _ROUNDS,
+        f"runs of each variant, {_LAYOUTS} layouts in turn",
+        4,
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "processor", max(os.sched_getaffinity(0)), "where runs are bound", flag_values=values
     )

@@ -97,9 +97,11 @@ def test_reports_rank_evaluators(tmp_path: Path) -> None:
     predictions["mca-pmu"] = levels
     evaluation = {"mca-pmu": 0.5, "run": 2.0}
     names = ("default", "b", "c", "d")
-    program = Ranked("p", names, (levels * noise)[:, :, None], predictions, evaluation, 2.0)
+    program = Ranked(
+        "p", names, (levels * noise)[:, :, None], (0, 1, 2) * 2, predictions, evaluation, 2.0
+    )
     text = write([program], tmp_path)
-    assert "| p | 2.00 s | 4 | 6 | +0.0% to +30.0% | 6 of 6 |" in text.replace("30.1", "30.0")
+    assert "| p | 2.00 s | 4 | 6 | 3 | +0.0% to +30.0% | 6 of 6 |" in text.replace("30.1", "30.0")
     assert "| regalloc-score | -1.00 (-1.00 to -1.00) |" in text
     assert "| mca-pmu | 0.25 |" in text
     results = json.loads((tmp_path / "results.json").read_text())["p"]["evaluators"]

@@ -4,11 +4,15 @@
 Times are in logarithms, so that differences are ratios. A pair of variants is resolved when the
 interval of its difference excludes zero: only then does measuring tell which is faster.
 
-A variant's time is made of the fastest parts of its runs. What else a machine does only makes them
-slower, and where others use the other hardware thread of a core, most of the time. Intervals come
-from random halves of the rounds: drawing with replacement, the bootstrap, says nothing of minima
-(Politis, Romano: Large sample confidence regions based on subsamples, 1994). Half the rounds know
-less than all, so the intervals are too wide rather than too narrow.
+A variant is linked in several layouts, for where its code happens to lie makes it faster or slower,
+part by part. In one layout its time is made of the fastest parts of the runs: what else a machine
+does only makes them slower, and where others use the other hardware thread of a core, most of the
+time. Of layouts the mean is taken (of logarithms), as their effects have both signs; the fastest
+parts of different layouts together would be a program that does not exist.
+
+Intervals are for other layouts, each with other rounds: layouts are drawn with replacement (the
+bootstrap; Efron: Bootstrap methods, 1979). A layout's time varies with its rounds, too, so nothing
+need be known of those.
 """
 
 from collections.abc import Sequence
@@ -17,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -27,7 +32,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, and the interval around it that holds 95% of what other rounds would give."""
+    """A value, and the interval around it that holds 95% of what other layouts would give."""
 
     value: float
     low: float
@@ -53,28 +58,40 @@ class Measured:
       resolved: [V, V] bool, symmetric: the sign of the difference is known.
     """
 
-    def __init__(self, seconds: Any):
+    def __init__(self, seconds: Any, layouts: Sequence[int]):
         """Takes processor seconds [R, V, S]: R rounds, in each of which each variant ran once, in
         S parts of the run (timing.Stopwatch).
 
-        A variant's time is the sum over the parts of the least of the rounds.
+        Args:
+          seconds: as said.
+          layouts: [R], the layout that was run in each round.
 
         Raises:
-          ValueError: fewer than 4 rounds or 2 variants, or a time below zero.
+          ValueError: fewer than 3 layouts or 2 variants, a time below zero, or other numbers of
+            rounds and layouts.
         """
         times = np.asarray(seconds, np.float64)
-        if times.ndim != 3 or times.shape[0] < 4 or times.shape[1] < 2:
+        if times.ndim != 3 or times.shape[1] < 2:
             raise ValueError(
-                f"times of shape {times.shape}; expected [rounds >= 4, variants >= 2, parts]"
+                f"times of shape {times.shape}; expected [rounds, variants >= 2, parts]"
             )
         if not (times >= 0).all() or not times.sum(axis=2).all():
             raise ValueError("a time that is not above zero")
-        rounds, variants, _ = times.shape
+        if len(layouts) != len(times):
+            raise ValueError(f"{len(layouts)} layouts of {len(times)} rounds; expected one of each")
+        if len(set(layouts)) < 3:
+            raise ValueError(f"rounds of {len(set(layouts))} layouts; expected 3 or more")
+        variants = times.shape[1]
         random = np.random.default_rng(_SEED)
-        halves = [random.permutation(rounds)[: rounds // 2] for _ in range(_REPLICATES)]
+        # [layouts, V]
+        log_times = np.stack(
+            [_log_time(times[np.equal(layouts, layout)]) for layout in sorted(set(layouts))]
+        )
+        number = len(log_times)
+        self.log_time = log_times.mean(axis=0)
+        drawn = log_times[random.integers(number, size=(_REPLICATES, number))].mean(axis=1)
         # [replicates, V]
-        self.replicates = np.stack([_log_time(times[half]) for half in halves])
-        self.log_time = _log_time(times)
+        self.replicates = self.log_time + _widening(number) * (drawn - self.log_time)
         tail = (1 - _LEVEL) / 2
         low, high = np.quantile(self.replicates, (tail, 1 - tail), axis=0)
         self.low, self.high = np.minimum(low, self.log_time), np.maximum(high, self.log_time)
@@ -89,7 +106,7 @@ class Measured:
     def tau(self, predicted: Sequence[float] | Floats) -> Estimate:
         """Kendall's tau-b between predicted costs and measured times, over all pairs.
 
-        The interval is for other rounds and for other variants of the same kind.
+        The interval is for other layouts, and for other variants of the same kind.
         """
         costs = _signs(np.asarray(predicted, np.float64))
         value = _tau_b(costs, _signs(self.log_time), np.ones(len(self.log_time)))
@@ -142,6 +159,17 @@ def _tau_b(left: Floats, right: Floats, weights: Floats) -> float:
 
 
 def _log_time(times: Floats) -> Floats:
-    """[R, V, S] to [V], relative to the mean of all variants."""
+    """Times of one layout, [rounds, V, S], to [V], relative to the mean of all variants."""
     logarithms = np.log(times.min(axis=0).sum(axis=1))
     return np.asarray(logarithms - logarithms.mean(), np.float64)
+
+
+def _widening(layouts: int) -> float:
+    """By how much draws of few layouts vary less than the mean of so many does.
+
+    Draws with replacement have (L - 1) / L of the variance, and of few values the variance itself
+    is uncertain: Student's distribution in the place of the normal one.
+    """
+    tail = (1 + _LEVEL) / 2
+    student = stdtrit(layouts - 1, tail) / ndtri(tail)
+    return float(student * (layouts / (layouts - 1)) ** 0.5)

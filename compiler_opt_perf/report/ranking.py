@@ -26,6 +26,7 @@ class Ranked:
       name: of the program.
       variants: names of the V variants, the default one first.
       seconds: [R, V, S] measured in R rounds, in S parts.
+      layouts: [R], the layout that was run in each round.
       predictions: by evaluator, [V] costs.
       evaluation_s: by evaluator, processor seconds that one evaluation takes.
       run_s: processor seconds of one run.
@@ -34,6 +35,7 @@ class Ranked:
     name: str
     variants: tuple[str, ...]
     seconds: Floats
+    layouts: tuple[int, ...]
     predictions: Mapping[str, Floats]
     evaluation_s: Mapping[str, float]
     run_s: float
@@ -61,7 +63,7 @@ def write(programs: Sequence[Ranked], folder: Path) -> str:
     Raises:
       FileWriteError: the disk is full, or the folder cannot be written.
     """
-    measured = {program.name: Measured(program.seconds) for program in programs}
+    measured = {program.name: Measured(program.seconds, program.layouts) for program in programs}
     evaluators = [
         name for name in programs[0].predictions if all(name in p.predictions for p in programs)
     ]
@@ -103,6 +105,7 @@ def _results(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> 
         }
     return {
         "rounds": len(program.seconds),
+        "layouts": len(set(program.layouts)),
         "run_s": program.run_s,
         "pairs": pairs,
         "resolved_pairs": measured.resolved_pairs(),
@@ -129,6 +132,7 @@ def tables(results: Mapping[str, Any], evaluators: Sequence[str]) -> list[Table]
                 f"{r['run_s']:.2f} s",
                 str(len(times)),
                 str(r["rounds"]),
+                str(r["layouts"]),
                 f"{_percent(min(times))} to {_percent(max(times))}",
                 f"{r['resolved_pairs']} of {r['pairs']}",
             )
@@ -148,7 +152,7 @@ def tables(results: Mapping[str, Any], evaluators: Sequence[str]) -> list[Table]
     return [
         Table(
             "Programs, and how far the variants lie from the default one.",
-            ("program", "one run", "variants", "rounds", "measured", "resolved pairs"),
+            ("program", "one run", "variants", "rounds", "layouts", "measured", "resolved pairs"),
             tuple(facts),
         ),
         Table("Kendall's tau on resolved pairs (95% interval).", columns, rows("resolved_tau")),
