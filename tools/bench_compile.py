@@ -6,9 +6,9 @@
 
 Each module is compiled with both policies in release mode: without a profile, with a profile of 10
 MB, and, where --reference names a clang of the series without its PMU patches, with that one.
-Instructions are counted by QEMU's user mode, times are processor times of interleaved runs; both
-are given as ratios to the compilation without a profile. Instructions do not depend on the
-machine's load.
+Instructions are counted by the processor or, where it cannot, by QEMU's user mode; times are
+processor times of interleaved runs. Both are given as ratios to the compilation without a profile.
+Instructions do not depend on the machine's load.
 
 The profile holds those of real programs, as tools/bench_collect.py leaves them, and copies of them
 under other names, as many as the size needs. So the modules of those programs find their data, and
@@ -28,7 +28,7 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from compiler_opt_perf.corpus.programs import PROGRAMS, Program
-from compiler_opt_perf.cost.timing import processor_seconds
+from compiler_opt_perf.cost.timing import find_meter, processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -170,13 +170,6 @@ def command(clang: Path, module: Module, extra: Sequence[str], folder: Path) -> 
     return [str(clang), *options, "-c", str(module.source), "-o", str(folder / "out.o")]
 
 
-def instructions(argv: Sequence[str], plugin: Path, folder: Path) -> int:
-    """Instructions that a command executes."""
-    count = folder / "count"
-    run_command(["qemu-x86_64", "-plugin", f"{plugin},output={count}", *argv], timeout_s=_TIMEOUT_S)
-    return int(count.read_text())
-
-
 def median_seconds(commands: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Median processor time of each command, all of them interleaved; 0 without runs."""
     limit = ["timeout", str(_TIMEOUT_S)]
@@ -196,18 +189,7 @@ def main(argv: Sequence[str]) -> int:
         raise app.UsageError(f"unknown arguments: {argv[1:]}")
     output = Path(_OUTPUT.value).absolute()
     output.mkdir(parents=True, exist_ok=True)
-    plugin = output / "count.so"
-    run_command(
-        [
-            stock_tool("clang"),
-            "-O2",
-            "-fPIC",
-            "-shared",
-            Path(__file__).with_suffix(".c"),
-            "-o",
-            plugin,
-        ]
-    )
+    meter = find_meter("instructions", output)
     profile = large_profile(Path(_PROFILES.value), output)
     clang = BUILD / "toolchain" / _SET.value / "bin" / "clang"
     configurations = {
@@ -218,7 +200,7 @@ def main(argv: Sequence[str]) -> int:
         configurations["reference"] = (Path(_REFERENCE.value), ())
     others = [name for name in configurations if name != "none"]
 
-    results: dict[str, dict[str, tuple[int, float]]] = {}
+    results: dict[str, dict[str, tuple[float, float]]] = {}
     columns = " | ".join(f"{name}: instructions | time" for name in others)
     print(f"| module | G instructions | s | {columns} |")
     print("|---" * (3 + 2 * len(others)) + "|")
@@ -227,7 +209,7 @@ def main(argv: Sequence[str]) -> int:
             name: command(compiler, module, extra, output)
             for name, (compiler, extra) in configurations.items()
         }
-        counts = {name: instructions(argv, plugin, output) for name, argv in commands.items()}
+        counts = {name: meter.measure(argv, _TIMEOUT_S) for name, argv in commands.items()}
         times = median_seconds(commands)
         results[module.name] = {name: (counts[name], times[name]) for name in commands}
         counted, seconds = results[module.name]["none"]

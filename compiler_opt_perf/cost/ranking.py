@@ -91,7 +91,7 @@ class Measured:
         self.log_time = log_times.mean(axis=0)
         drawn = log_times[random.integers(number, size=(_REPLICATES, number))].mean(axis=1)
         # [replicates, V]
-        self.replicates = self.log_time + _widening(number) * (drawn - self.log_time)
+        self.replicates = self.log_time + widening(number) * (drawn - self.log_time)
         tail = (1 - _LEVEL) / 2
         low, high = np.quantile(self.replicates, (tail, 1 - tail), axis=0)
         self.low, self.high = np.minimum(low, self.log_time), np.maximum(high, self.log_time)
@@ -164,12 +164,12 @@ def _log_time(times: Floats) -> Floats:
     return np.asarray(logarithms - logarithms.mean(), np.float64)
 
 
-def _widening(layouts: int) -> float:
-    """By how much draws of few layouts vary less than the mean of so many does.
+def widening(number: int) -> float:
+    """By how much bootstrap draws of a mean of few values vary less than that mean does.
 
-    Draws with replacement have (L - 1) / L of the variance, and of few values the variance itself
-    is uncertain: Student's distribution in the place of the normal one.
+    Draws with replacement of n values have (n - 1) / n of the variance, and of few values the
+    variance itself is uncertain: Student's distribution in the place of the normal one.
     """
     tail = (1 + _LEVEL) / 2
-    student = stdtrit(layouts - 1, tail) / ndtri(tail)
-    return float(student * (layouts / (layouts - 1)) ** 0.5)
+    student = stdtrit(number - 1, tail) / ndtri(tail)
+    return float(student * (number / (number - 1)) ** 0.5)

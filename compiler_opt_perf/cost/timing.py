@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Processor time of real runs."""
+"""What runs of programs take: processor time, or instructions."""
 
 import os
+import resource
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,8 @@ from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 
 SEGMENTS = Path(__file__).with_name("segments.c")
+_PLUGIN = Path(__file__).with_name("instructions.c")
+_COUNTED = "instructions:u"
 
 
 def processor_seconds(
@@ -43,6 +48,98 @@ def processor_seconds(
         reason = f"{Path(argv[0]).name}: exit status {process.returncode}"
         raise CommandError("failed", reason, shlex.join(words), returncode=process.returncode)
     return usage.ru_utime + usage.ru_stime
+
+
+@dataclass(frozen=True)
+class Meter:
+    """One way to measure what a command takes; may be sent to another process.
+
+    Attributes:
+      how: "perf" and "qemu" count instructions, "time" takes user and system time.
+      plugin: for "qemu", as `find_meter` has built it.
+    """
+
+    how: Literal["perf", "qemu", "time"]
+    plugin: Path | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts instructions: what else the machine does makes no difference then."""
+        return self.how != "time"
+
+    def __str__(self) -> str:
+        tools = {"perf": "by the processor (perf stat)", "qemu": "by QEMU's user mode"}
+        return f"instructions, counted {tools[self.how]}" if self.counts else "processor time"
+
+    def measure(self, argv: Sequence[str | Path], timeout_s: float | None = None) -> float:
+        """Runs a command; returns the instructions, or the seconds, that it took.
+
+        Processor time is that of all children that this process has waited for: measure one
+        command at a time.
+
+        Raises:
+          CommandError: it failed, or took longer than `timeout_s` (wall clock).
+        """
+        if not self.counts:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            run_command(argv, timeout_s=timeout_s)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        with tempfile.TemporaryDirectory(prefix="meter-") as folder:
+            output = Path(folder) / "count"
+            wrapper: list[str | Path] = [
+                "perf",
+                "stat",
+                "-x,",
+                f"-e{_COUNTED}",
+                f"-o{output}",
+                "--",
+            ]
+            if self.how == "qemu":
+                wrapper = ["qemu-x86_64", "-plugin", f"{self.plugin},output={output}"]
+            run_command([*wrapper, *argv], timeout_s=timeout_s)
+            count = _first_number(output.read_text())
+            if count is None:
+                raise CommandError(
+                    "failed", f"{wrapper[0]}: counted nothing", shlex.join(map(str, argv))
+                )
+            return float(count)
+
+
+def find_meter(kind: str, folder: Path) -> Meter:
+    """A meter that works on this machine.
+
+    Args:
+      kind: "instructions", "processor-time", or "auto": instructions where the processor counts
+        them, else processor time (QEMU counts anywhere, but takes 15 to 30 times as long).
+      folder: for what must be built first.
+
+    Raises:
+      CommandError: QEMU's plugin cannot be built.
+    """
+    if kind != "processor-time" and _processor_counts(folder):
+        return Meter("perf")
+    if kind != "instructions":
+        return Meter("time")
+    plugin = folder.absolute() / "instructions.so"
+    run_command([stock_tool("clang"), "-O2", "-fPIC", "-shared", _PLUGIN, "-o", plugin])
+    return Meter("qemu", plugin)
+
+
+def _processor_counts(folder: Path) -> bool:
+    output = folder / "perf-stat"
+    try:
+        run_command(["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--", "true"])
+        return _first_number(output.read_text()) is not None
+    except (CommandError, OSError):
+        return False
+
+
+def _first_number(text: str) -> int | None:
+    """The number that a counter's output begins with, after comments; None if it has none."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    number = next(lines, "").partition(",")[0]
+    return int(number) if number.isdigit() else None
 
 
 class Stopwatch:

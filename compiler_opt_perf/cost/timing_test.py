@@ -7,7 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compiler_opt_perf.cost.timing import Stopwatch, boundaries, processor_seconds
+from compiler_opt_perf.cost.timing import (
+    Stopwatch,
+    boundaries,
+    find_meter,
+    processor_seconds,
+)
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 
@@ -50,6 +55,61 @@ def test_binds_the_run_to_the_processor() -> None:
 def test_a_failed_run_is_no_measurement() -> None:
     with pytest.raises(CommandError, match="false: exit status 1"):
         processor_seconds(["false"])
+
+
+_LOOP = """
+#include <stdlib.h>
+int main(int argc, char **argv) {
+  volatile unsigned Sink = 0;
+  for (int I = 0; I < atoi(argv[1]); ++I)
+    Sink += I;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that executes 5 to 9 instructions as often as its argument says."""
+    folder = tmp_path_factory.mktemp("loop")
+    (folder / "loop.c").write_text(_LOOP)
+    run_command([stock_tool("clang"), "-O1", folder / "loop.c", "-o", folder / "loop"])
+    return folder / "loop"
+
+
+def test_counted_instructions_tell_a_thousandth(loop: Path, tmp_path: Path) -> None:
+    meter = find_meter("instructions", tmp_path)
+    assert str(meter).startswith("instructions, counted by ") and meter.counts
+    some, more = (meter.measure([loop, str(rounds)], 60) for rounds in (10_000_000, 10_010_000))
+    assert more / some == pytest.approx(1.001, abs=0.0001)
+    with pytest.raises(CommandError, match="exit status 1"):
+        meter.measure(["/bin/false"])
+
+
+def test_processor_time_is_that_of_the_command_alone(loop: Path, tmp_path: Path) -> None:
+    meter = find_meter("processor-time", tmp_path)
+    assert str(meter) == "processor time" and not meter.counts
+    assert meter.measure(["sleep", "0.3"]) < 0.2
+    assert meter.measure([sys.executable, "-S", "-c", _BUSY]) >= 0.2
+    with pytest.raises(CommandError, match="limit of 0.1 s"):
+        meter.measure(["sleep", "5"], timeout_s=0.1)
+
+
+def test_the_processor_counts_where_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    perf = tmp_path / "perf"
+    perf.write_text(
+        '#!/bin/sh\nfor word; do case $word in -o*) echo "# started\n\n$COUNT,,instructions:u" '
+        '> "${word#-o}";; esac; done\n'
+    )
+    perf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("COUNT", "123")
+    meter = find_meter("auto", tmp_path)
+    assert str(meter) == "instructions, counted by the processor (perf stat)"
+    assert meter.measure(["true"]) == 123
+    monkeypatch.setenv("COUNT", "<not supported>")
+    assert find_meter("auto", tmp_path).how == "time"
+    with pytest.raises(CommandError, match="perf: counted nothing"):
+        meter.measure(["true"])
 
 
 def test_a_stopwatch_stops_at_reads_clocks_and_allocations(tmp_path: Path) -> None:
