@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import hashlib
+import json
 import re
 import shlex
 import textwrap
@@ -83,6 +85,14 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("collect --binary=a --output=b.pmu.json --timeout=nan", "--timeout=nan: expected seconds"),
         ("collect --trace --binary=a --output=b.bbtrace --timeout=0", "--timeout=0: expected sec"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
+        (
+            "compare --problem=inline-size --corpus=a --model=b --output=c --repetitions=0",
+            "--repetitions=0: 0 is not a positive integer",
+        ),
+        (
+            "compare --problem=inline-size --corpus=a --model=b --output=c --compile_time=often",
+            "value should be one of",
+        ),
     ],
 )
 def test_wrong_usage_is_explained(
@@ -112,6 +122,48 @@ def test_failures_are_one_message(
     shown = capsys.readouterr().err
     assert message in shown
     assert "Traceback" not in shown
+
+
+def _fake_toolchain(folder: Path, policy: bytes) -> Path:
+    """A folder like a toolchain's, whose compilers fail, with a policy for inlining."""
+    for name in ("bin", "lib/clang", "models"):
+        (folder / name).mkdir(parents=True)
+    for name in ("clang", "opt", "llc"):
+        (folder / "bin" / name).write_text("#!/bin/sh\necho compiled >&2; exit 9\n")
+        (folder / "bin" / name).chmod(0o755)
+    (folder / "models" / "InlinerSizeModel.o").touch()
+    description = {"files": {"model.tflite": hashlib.sha256(policy).hexdigest()}}
+    (folder / "models" / "InlinerSizeModel.json").write_text(json.dumps(description))
+    return folder
+
+
+def test_compare_tells_at_once_what_it_cannot_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toolchain = _fake_toolchain(tmp_path / "candidate", b"compiled in")
+    model, corpus = tmp_path / "policy", tmp_path / "corpus"
+    for folder in (model, corpus):
+        folder.mkdir()
+    (corpus / "m.bc").write_bytes(b"BC\xc0\xde")
+    (corpus / "m.cmd").write_bytes(b"-cc1\0-O2")
+    words = ["compare", "--problem=inline-size", f"--corpus={corpus}", f"--model={model}"]
+    words += [f"--{name}toolchain={toolchain}" for name in ("", "development_")]
+    words += [f"--output={tmp_path / 'c.json'}", "--repetitions=1"]
+
+    def fails(policy: bytes, modules: list[str]) -> str:
+        (model / "model.tflite").write_bytes(policy)
+        (corpus / "corpus_description.json").write_text(json.dumps({"modules": modules}))
+        assert run(words) == 1
+        shown = capsys.readouterr().err
+        assert "Traceback" not in shown and not (tmp_path / "c.json").exists()
+        return shown
+
+    shown = fails(b"given", ["m"])
+    assert "holds another policy for inline-size than" in shown and "compiled\n" not in shown
+    for content in (b"given", b"compiled in"):
+        assert hashlib.sha256(content).hexdigest() in shown
+    assert "corpus: has no modules; extract a corpus that has some" in fails(b"compiled in", [])
+    assert "compiled\n" in fails(b"compiled in", ["m"])
 
 
 @pytest.mark.parametrize(

@@ -6,28 +6,48 @@ development and in interactive mode with the same policy: that these agree is ch
 (see `modes`).
 """
 
-import statistics
+import random
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.cost.timing import Meter, find_meter
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.report.modes import TIMEOUT_S, Modes
 from compiler_opt_perf.report.remarks import count_pmu
 from compiler_opt_perf.training.log import read_log
 
-FORMAT = "compiler-opt-perf/comparison"
-VERSION = 1
+# Timed pairs of compilations a module. A count hardly varies, QEMU's not worth mentioning.
+_PAIRS = {"perf": 3, "qemu": 1, "time": 7}
 
 
 class ComparisonError(Exception):
-    """A compilation is not deterministic."""
+    """A compilation is not deterministic, or there is nothing to compare."""
+
+
+@dataclass(frozen=True)
+class FunctionScores:
+    """RegAllocScore of one function (lower is better), under both policies.
+
+    Attributes:
+      name: its linkage name.
+      calls: in the profiled run; None when there is no profile, or it does not know the function.
+      default, policy: scores; None where the function had no eviction decision.
+    """
+
+    name: str
+    calls: int | None
+    default: float | None
+    policy: float | None
 
 
 @dataclass(frozen=True)
@@ -37,26 +57,46 @@ class ModuleComparison:
     Attributes:
       name: of the module.
       text_default, text_policy: machine code in bytes.
-      score_default, score_policy: RegAllocScore summed over the functions that had an eviction
-        decision (lower is better); None for a problem without score.
+      functions: those with a score, by name; none for a problem without scores.
       decisions: taken by the policy.
       with_pmu: of them, how many had PMU data, exact or flattened.
       exact: of them, how many found their own inline stack in the profile.
       differing: of them, how many the default policy would have taken otherwise.
-      seconds_default, seconds_policy: compile time, medians of interleaved runs.
+      compile_default, compile_policy: what pairs of compilations took, one value a pair, in
+        instructions or in seconds of processor time (Comparison.compile_time).
     """
 
     name: str
     text_default: int
     text_policy: int
-    score_default: float | None
-    score_policy: float | None
+    functions: tuple[FunctionScores, ...]
     decisions: int
     with_pmu: int
     exact: int
     differing: int
-    seconds_default: float
-    seconds_policy: float
+    compile_default: tuple[float, ...]
+    compile_policy: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A policy compared on a corpus.
+
+    Attributes:
+      problem: its name.
+      level: the default that it is compared with, e.g. "-Oz".
+      modes: of the compiler, that took the same decisions and gave the same object files.
+      seed: of the order of timed compilations, and of the intervals.
+      compile_time: what was measured of compilations, in words.
+      modules: one row a module, by name; at least one.
+    """
+
+    problem: str
+    level: str
+    modes: tuple[str, ...]
+    seed: int
+    compile_time: str
+    modules: tuple[ModuleComparison, ...]
 
 
 @dataclass(frozen=True)
@@ -70,16 +110,9 @@ class _TimingJob:
     module: Module
     clang: Path
     options: tuple[str, ...]
-    repetitions: int
-
-
-def ratio(policy: float | None, default: float | None) -> float | None:
-    """policy / default; 1 when both are 0, None when one is absent or only the default is 0."""
-    if policy is None or default is None:
-        return None
-    if default == 0:
-        return 1.0 if policy == 0 else None
-    return policy / default
+    meter: Meter
+    pairs: int
+    seed: int
 
 
 def _compare_module(job: _Job) -> ModuleComparison:
@@ -98,13 +131,15 @@ def _compare_module(job: _Job) -> ModuleComparison:
             )
             return target
 
-        def score(options: Sequence[str], log: Path) -> float | None:
+        def scores(model: Path | None) -> dict[str, float]:
             if not problem.score_in_log:
-                return None
-            compile_to("log.o", modes.development_clang, options)
-            return sum(read_log(log).last_rewards().values())
+                return {}
+            log = scratch / "scores.log"
+            profile = modes.profile if model else None
+            options = problem.development_options(model=model, log=log, profile=profile)
+            compile_to("log.o", modes.development_clang, for_clang(options))
+            return read_log(log).last_rewards()
 
-        policy_log, default_log = scratch / "policy.log", scratch / "default.log"
         image, decisions = modes.compile(module, scratch)
 
         default_object = compile_to("default.o", modes.release_clang, [])
@@ -117,112 +152,116 @@ def _compare_module(job: _Job) -> ModuleComparison:
             name=module.name,
             text_default=text_bytes(default_object),
             text_policy=text_bytes(policy_object),
-            score_default=score(
-                for_clang(problem.development_options(log=default_log)), default_log
-            ),
-            score_policy=score(
-                for_clang(
-                    problem.development_options(
-                        model=modes.model, log=policy_log, profile=modes.profile
-                    )
-                ),
-                policy_log,
-            ),
+            functions=_paired(scores(None), scores(modes.model)),
             decisions=len(decisions),
             with_pmu=len(decisions) - pmu["missing"],
             exact=pmu["exact"],
             differing=sum(decision.chosen != decision.default for decision in decisions),
-            seconds_default=0.0,
-            seconds_policy=0.0,
+            compile_default=(),
+            compile_policy=(),
         )
 
 
-def _time_module(job: _TimingJob) -> tuple[float, float]:
-    """Medians of the seconds without and with the job's options, from interleaved compilations."""
-    seconds: tuple[list[float], list[float]] = ([], [])
+def _paired(
+    default: Mapping[str, float], policy: Mapping[str, float]
+) -> tuple[FunctionScores, ...]:
+    return tuple(
+        FunctionScores(name, None, default.get(name), policy.get(name))
+        for name in sorted(default.keys() | policy.keys())
+    )
+
+
+def _time_module(job: _TimingJob) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What compilations take without and with the job's options, in pairs of random order."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    order = random.Random(job.seed)
     with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
-        for _ in range(job.repetitions):
-            for options, times in zip(((), job.options), seconds, strict=True):
-                command = job.module.compile_command(job.clang, Path(folder) / "a.o", options)
-                times.append(run_command(command, timeout_s=TIMEOUT_S).seconds)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A policy compared on a corpus.
-
-    Attributes:
-      problem: its name.
-      level: the default that it is compared with, e.g. "-Oz".
-      modules: one row a module, by name.
-    """
-
-    problem: str
-    level: str
-    modules: tuple[ModuleComparison, ...]
-
-    def total(self) -> ModuleComparison:
-        """The sum of all rows, named "total"; see `score_ratio` for scores."""
-
-        def add(values: list[Any]) -> Any:
-            return None if any(value is None for value in values) else sum(values)
-
-        rows = [asdict(module) for module in self.modules]
-        sums = {key: add([row[key] for row in rows]) for key in rows[0] if key != "name"}
-        return ModuleComparison(name="total", **sums)
-
-    def score_ratio(self) -> float | None:
-        """Mean over the modules of policy / default score; None without scores.
-
-        A RegAllocScore is relative to each function's entry frequency: summed, it would be that of
-        the one module with the hottest loop.
-        """
-        ratios = [ratio(module.score_policy, module.score_default) for module in self.modules]
-        known = [value for value in ratios if value is not None]
-        return statistics.mean(known) if known else None
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison with its total, for `write_json`."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "problem": self.problem,
-            "level": self.level,
-            "total": asdict(self.total()),
-            "score_ratio": self.score_ratio(),
-            "modules": [asdict(module) for module in self.modules],
-        }
+        commands = [
+            job.module.compile_command(job.clang, Path(folder) / "a.o", options)
+            for options in ((), job.options)
+        ]
+        # What is read for the first time is slower; of a count, nothing depends on it.
+        warm_up = 0 if job.meter.counts else 1
+        for pair in range(warm_up + job.pairs):
+            for which in order.sample((0, 1), 2):
+                value = job.meter.measure(commands[which], TIMEOUT_S)
+                if pair >= warm_up:
+                    taken[which].append(value)
+    return tuple(taken[0]), tuple(taken[1])
 
 
 def compare(
-    modes: Modes, corpus: Corpus, *, repetitions: int = 3, workers: int | None = None
+    modes: Modes,
+    corpus: Corpus,
+    *,
+    compile_time: str = "auto",
+    repetitions: int | None = None,
+    seed: int = 1,
+    workers: int | None = None,
 ) -> Comparison:
     """Compiles every module of `corpus` in all modes.
 
     Args:
       modes: the policy and the compilers.
-      repetitions: timed compilations for each policy, interleaved.
+      compile_time: what to measure of compilations, a kind of `find_meter`.
+      repetitions: pairs of compilations to measure a module, at least 1; None for as many as what
+        is measured needs.
+      seed: of the order of these, and of the intervals of what is computed from the result.
 
     Raises:
       ModesError: the modes disagree.
-      ComparisonError: a compilation is not deterministic.
+      ComparisonError: a compilation is not deterministic, or the corpus is empty.
       CommandError: a compilation failed; it says how to reproduce it.
+      PmuError: the profile cannot be read.
     """
     problem = modes.problem
+    if not corpus.modules:
+        raise ComparisonError(f"{corpus.directory}: has no modules; extract a corpus that has some")
+    if repetitions is not None and repetitions < 1:
+        raise ComparisonError(f"{repetitions} repetitions; expected 1 or more")
+    logging.info("Comparing with seed %d", seed)
+    profile = Profile.load(modes.profile) if problem.score_in_log and modes.profile else None
     jobs = [_Job(module, modes) for module in corpus.modules]
-    options = tuple(for_clang(problem.release_options(profile=modes.profile)))
-    timings = [
-        _TimingJob(module, modes.release_clang, options, repetitions) for module in corpus.modules
-    ]
     with Pool(workers) as pool:
         outcomes = pool.map(_compare_module, jobs, label=f"comparing on {len(jobs)} modules")
         rows = [outcome.get() for outcome in outcomes]
-    # One at a time, so that compilations do not slow each other down.
-    with Pool(1) as pool:
-        times = pool.map(_time_module, timings, label=f"timing {len(jobs)} modules")
-    timed = [
-        replace(row, seconds_default=outcome.get()[0], seconds_policy=outcome.get()[1])
-        for row, outcome in zip(rows, times, strict=True)
-    ]
-    return Comparison(problem.name, problem.optimization_level, tuple(timed))
+    if profile is not None:
+        rows = [_with_calls(row, profile) for row in rows]
+    if not any(row.decisions for row in rows):
+        logging.warning("No decision in %s: is it for another problem?", corpus.directory)
+    options = tuple(for_clang(problem.release_options(profile=modes.profile)))
+    with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
+        meter = find_meter(compile_time, Path(folder))
+        pairs = repetitions or _PAIRS[meter.how]
+        timings = [
+            _TimingJob(
+                module, modes.release_clang, options, meter, pairs, derive_seed(seed, module.name)
+            )
+            for module in corpus.modules
+        ]
+        # Times one at a time, so that compilations do not slow each other down.
+        with Pool(workers if meter.counts else 1) as pool:
+            times = pool.map(_time_module, timings, label=f"timing {len(timings)} modules")
+            taken = [outcome.get() for outcome in times]
+    return Comparison(
+        problem=problem.name,
+        level=problem.optimization_level,
+        modes=modes.names,
+        seed=seed,
+        compile_time=f"{meter}, {pairs} pair{'s' if pairs > 1 else ''} a module",
+        modules=tuple(
+            replace(row, compile_default=default, compile_policy=policy)
+            for row, (default, policy) in zip(rows, taken, strict=True)
+        ),
+    )
+
+
+def _with_calls(row: ModuleComparison, profile: Profile) -> ModuleComparison:
+    """The row with the calls of its functions that the profile knows; 0 where one did not run."""
+
+    def calls(name: str) -> int | None:
+        known = name in profile.executed or profile.did_not_run(name)
+        return profile.samples.entries[name] if known else None
+
+    functions = tuple(replace(one, calls=calls(one.name)) for one in row.functions)
+    return replace(row, functions=functions)

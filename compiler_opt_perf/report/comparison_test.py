@@ -1,21 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares upstream's mock eviction policy, compiled in and as a .tflite file, on real modules."""
 
+import hashlib
+import json
 import shutil
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.testing import lua_compile_commands
-from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.cost.timing import Meter, find_meter
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.events import EVENTS
+from compiler_opt_perf.pmu.function_table import FunctionTable
+from compiler_opt_perf.pmu.manifest import Collector, EventFile, Manifest, Program
+from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.pmu.sample_profile import FunctionSamples, SampleProfile
 from compiler_opt_perf.policies.export import convert_to_tflite
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.report.comparison import Comparison, compare, ratio
-from compiler_opt_perf.report.modes import Modes, ModesError
+from compiler_opt_perf.report.comparison import (
+    Comparison,
+    ComparisonError,
+    FunctionScores,
+    ModuleComparison,
+    _time_module,
+    _TimingJob,
+    _with_calls,
+    compare,
+)
+from compiler_opt_perf.report.modes import Modes, ModesError, require_compiled_in
+from compiler_opt_perf.report.summary import CostChange, summarise
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -48,7 +67,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pat
     return folder
 
 
-def _compare(corpus: Corpus, toolchain: Toolchain, model: Path) -> Comparison:
+def _compare(corpus: Corpus, toolchain: Toolchain, model: Path, repetitions: int = 1) -> Comparison:
     modes = Modes(
         EVICT,
         release_clang=toolchain.clang,
@@ -58,7 +77,9 @@ def _compare(corpus: Corpus, toolchain: Toolchain, model: Path) -> Comparison:
         policy=None,
         profile=None,
     )
-    return compare(modes, corpus, repetitions=1, workers=2)
+    return compare(
+        modes, corpus, compile_time="processor-time", repetitions=repetitions, seed=3, workers=2
+    )
 
 
 def test_both_modes_agree_and_every_column_is_filled(
@@ -66,17 +87,30 @@ def test_both_modes_agree_and_every_column_is_filled(
 ) -> None:
     comparison = _compare(corpus, toolchain, model)
     assert [row.name for row in comparison.modules] == [m.name for m in corpus.modules]
-    total = comparison.total()
+    assert (comparison.modes, comparison.seed) == (("release", "development"), 3)
+    assert comparison.compile_time == "processor time, 1 pair a module"
+    total = summarise(comparison).total
     assert total.decisions > 0
     # The mock policy takes the first candidate that it may take, whatever that costs.
     assert 0 < total.differing <= total.decisions
     assert total.with_pmu == 0
-    assert total.score_default is not None and total.score_policy is not None
-    assert total.score_policy != total.score_default
-    assert total.text_policy != total.text_default
-    again = asdict(_compare(corpus, toolchain, model).total())
-    untimed = {key: value for key, value in asdict(total).items() if "seconds" not in key}
-    assert {key: again[key] for key in untimed} == untimed
+    assert total.score is not None and total.score.value > 0
+    assert total.text is not None and total.text.value != 0
+    assert total.compile_time is not None
+    functions = [one for row in comparison.modules for one in row.functions]
+    assert len({one.name for one in functions}) == len(functions) > len(comparison.modules)
+    again = _compare(corpus, toolchain, model)
+    for first, second in zip(comparison.modules, again.modules, strict=True):
+        assert replace(first, compile_default=(), compile_policy=()) == replace(
+            second, compile_default=(), compile_policy=()
+        )
+
+
+def test_nothing_to_compare_is_refused(corpus: Corpus, toolchain: Toolchain, model: Path) -> None:
+    with pytest.raises(ComparisonError, match="has no modules"):
+        _compare(corpus.subset([]), toolchain, model)
+    with pytest.raises(ComparisonError, match="0 repetitions"):
+        _compare(corpus, toolchain, model, repetitions=0)
 
 
 def test_another_policy_in_development_mode_is_an_error(
@@ -94,8 +128,137 @@ def test_a_model_that_is_missing_is_the_compilers_error(
         _compare(corpus, toolchain, tmp_path / "no-model")
 
 
-def test_ratio_has_no_value_where_it_means_nothing() -> None:
-    assert ratio(3, 2) == 1.5
-    assert ratio(0, 0) == 1.0
-    assert ratio(1, 0) is None
-    assert ratio(None, 2.0) is None
+# Stands for a compiler: it takes so many rounds, more of them with the policy's option.
+COMPILER = """
+#include <string.h>
+int main(int argc, char **argv) {
+  volatile unsigned Sink = 0;
+  unsigned Rounds = 20000000;
+  for (int I = 1; I < argc; ++I)
+    if (!strncmp(argv[I], "-more=", 6))
+      Rounds += Rounds / 100 * (argv[I][6] - '0');
+  for (unsigned I = 0; I < Rounds; ++I)
+    Sink += I;
+  return 0;
+}
+"""
+
+
+def _timed(
+    folder: Path, meter: Meter, more: int, pairs: int, modules: int = 1
+) -> CostChange | None:
+    """The total of compile times of a compiler that the policy makes slower by so many percent."""
+    (folder / "compiler.c").write_text(COMPILER)
+    compiler = folder / "compiler"
+    run_command([stock_tool("clang"), "-O1", folder / "compiler.c", "-o", compiler])
+    rows = []
+    for number in range(modules):
+        module = Module(f"p/{number}", folder / "none.bc", ("-cc1",))
+        job = _TimingJob(module, compiler, (f"-more={more}",), meter, pairs, seed=number)
+        times = _time_module(job)
+        assert len(times[0]) == len(times[1]) == pairs
+        rows.append(ModuleComparison(module.name, 1, 1, (), 0, 0, 0, 0, *times))
+    comparison = Comparison("inline-size", "-Oz", (), 1, str(meter), tuple(rows))
+    return summarise(comparison).total.compile_time
+
+
+def test_counted_instructions_resolve_one_percent(tmp_path: Path) -> None:
+    meter = find_meter("instructions", tmp_path)
+    change = _timed(tmp_path, meter, 1, pairs=3, modules=2)
+    assert change is not None and change.low is not None and change.high is not None
+    assert 0.0098 < change.low <= change.value <= change.high < 0.0102
+    assert change.resolution is not None and change.resolution < 0.0002
+    none = _timed(tmp_path, meter, 0, pairs=1)
+    assert none is not None and abs(none.value) < 0.0002
+
+
+def test_processor_time_says_what_it_resolves(tmp_path: Path) -> None:
+    change = _timed(tmp_path, find_meter("processor-time", tmp_path), 9, pairs=9)
+    assert change is not None and change.low is not None and change.high is not None
+    assert change.resolution is not None
+    assert change.low <= 0.09 + change.resolution and change.high >= 0.09 - change.resolution
+    assert change.resolution == pytest.approx((change.high - change.low) / 2)
+
+
+@dataclass(frozen=True)
+class _Noting(Meter):
+    """Counts nothing, but notes which command was the next."""
+
+    commands: list[str] = field(default_factory=list)
+
+    def measure(self, argv: Sequence[str | Path], timeout_s: float | None = None) -> float:
+        self.commands.append("policy" if "-more=1" in argv else "default")
+        return float(len(self.commands))
+
+
+def test_pairs_are_in_random_order_after_a_warm_up(tmp_path: Path) -> None:
+    module = Module("p/0", tmp_path / "none.bc", ("-cc1",))
+    meter = _Noting("time")
+    times = _time_module(_TimingJob(module, tmp_path, ("-more=1",), meter, 20, seed=1))
+    pairs = [set(meter.commands[i : i + 2]) for i in range(0, 42, 2)]
+    assert pairs == [{"default", "policy"}] * 21
+    first = meter.commands[2::2].count("default")
+    assert 4 <= first <= 16
+    assert sorted([*times[0], *times[1]]) == list(range(3, 43))
+
+
+def test_calls_are_those_that_the_profile_knows() -> None:
+    samples = SampleProfile([event for event in EVENTS if event.name == "executions"])
+    for name, calls in (("often", 7), ("inlined", 0)):
+        samples.functions[name] = FunctionSamples()
+        samples.entries[name] = calls
+    collector = Collector("callgrind", "test", (), (), {})
+    file = EventFile("executions", "executions", 1, "max", True, 7, 7)
+    manifest = Manifest(Path("a"), Program("p", ""), collector, (file,), ())
+    profile = Profile(manifest, samples, table=FunctionTable.of(["often", "idle"], {}))
+    scored = tuple(
+        FunctionScores(name, None, 1.0, 1.0) for name in ("often", "inlined", "idle", "x")
+    )
+    row = ModuleComparison("p/0", 1, 1, scored, 0, 0, 0, 0, (1.0,), (1.0,))
+    assert [one.calls for one in _with_calls(row, profile).functions] == [7, 0, 0, None]
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Toolchain:
+    """A toolchain that says which policy it has for evictions."""
+    models = tmp_path / "set" / "models"
+    models.mkdir(parents=True)
+    (models / "RegAllocEvictModel.o").write_bytes(b"")
+    digest = hashlib.sha256(b"one").hexdigest()
+    (models / "RegAllocEvictModel.json").write_text(json.dumps({"files": {"model.tflite": digest}}))
+    return Toolchain(tmp_path / "set", *(tmp_path / name for name in ("a", "b", "c", "d")))
+
+
+def _policy(folder: Path, content: bytes) -> Path:
+    folder.mkdir()
+    (folder / "model.tflite").write_bytes(content)
+    return folder
+
+
+def test_a_toolchain_with_another_policy_is_refused_at_once(
+    described: Toolchain, tmp_path: Path
+) -> None:
+    require_compiled_in(described, EVICT, _policy(tmp_path / "one", b"one"))
+    other = _policy(tmp_path / "other", b"other")
+    digests = [hashlib.sha256(content).hexdigest() for content in (b"other", b"one")]
+    with pytest.raises(
+        ModesError,
+        match=f"other, whose model.tflite has SHA-256 {digests[0]}.*"
+        f"SHA-256 {digests[1]}.*--set=set --evict_model=",
+    ):
+        require_compiled_in(described, EVICT, other)
+    with pytest.raises(ModesError, match="has no policy for inline-size compiled in"):
+        require_compiled_in(described, PROBLEMS["inline-size"], other)
+    with pytest.raises(ModesError, match=r"model\.tflite: No such file"):
+        require_compiled_in(described, EVICT, tmp_path)
+    description = described.directory / "models" / "RegAllocEvictModel.json"
+    for text in ("[]", "{", '{"files": {}}', '{"files": 3}'):
+        description.write_text(text)
+        with pytest.raises(ModesError, match=r"RegAllocEvictModel\.json: not a policy's"):
+            require_compiled_in(described, EVICT, other)
+    description.unlink()
+    # What neither describes, only the decisions can tell.
+    require_compiled_in(described, EVICT, other)
+    (other / "model.json").write_text("{}")
+    with pytest.raises(ModesError, match="a policy without description"):
+        require_compiled_in(described, EVICT, other)

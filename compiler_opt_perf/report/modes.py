@@ -9,18 +9,76 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from absl import logging
+
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.policies.export import Policy
+from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.policies.export import MODEL_FILE, Policy
 from compiler_opt_perf.policies.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.report.remarks import Decision, read_decisions, remark_options
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.model_inputs import MODELS
 
 TIMEOUT_S = 300.0
 
 
 class ModesError(Exception):
     """Two modes decide otherwise, or write different object files."""
+
+
+def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> None:
+    """Checks that the policy in a toolchain is the one in the folder `model`, by its checksum.
+
+    Of a policy without description (model.json) in either, only its decisions can tell.
+
+    Raises:
+      ModesError: the toolchain has another policy for the problem, or none.
+    """
+    (place,) = (place for place in MODELS if place.problem == problem.name)
+    compiled = toolchain.directory / "models" / place.name
+    # A set keeps only the models that it is built with.
+    others = (
+        f" {other.option}=..."
+        for other in MODELS
+        if other != place and (compiled.with_name(f"{other.name}.o")).is_file()
+    )
+    build_it = f"cop toolchain build --set={toolchain.directory.name} {place.option}={model}"
+    build_it += "".join(others)
+    if not compiled.with_suffix(".o").is_file():
+        raise ModesError(
+            f"{toolchain.directory}: has no policy for {problem.name} compiled in; build one with "
+            f"the policy to compare: {build_it}"
+        )
+    try:
+        given = sha256(model / MODEL_FILE)
+    except OSError as error:
+        raise ModesError(
+            f"{model / MODEL_FILE}: {error.strerror}; name the folder of a policy"
+        ) from error
+    description = compiled.with_suffix(".json")
+    if not description.is_file():
+        if not (model / "model.json").exists():
+            logging.info("%s: does not say which policy it has", toolchain.directory)
+            return
+        held = "a policy without description"
+    else:
+        try:
+            checksum = parse_json(description.read_bytes())["files"][MODEL_FILE]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ModesError(
+                f"{description}: not a policy's description ({error}); build the set again: "
+                f"{build_it}"
+            ) from error
+        if checksum == given:
+            return
+        held = f"one whose {MODEL_FILE} has SHA-256 {checksum}"
+    raise ModesError(
+        f"{toolchain.directory}: holds another policy for {problem.name} than {model}, whose "
+        f"{MODEL_FILE} has SHA-256 {given}: {held}; build it again: {build_it}"
+    )
 
 
 @dataclass(frozen=True)
@@ -45,6 +103,11 @@ class Modes:
     policy: Policy | None
     profile: Path | None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The modes that `compile` compares."""
+        return ("release", "development", *(["interactive"] if self.policy else []))
+
     def compile(self, module: Module, folder: Path) -> tuple[bytes, list[Decision]]:
         """Compiles in each mode; leaves `<mode>.o` and `<mode>.yaml` (remarks) in `folder`.
 
@@ -57,13 +120,11 @@ class Modes:
         """
         self._release(module, folder)
         self._development(module, folder)
-        others = ["development"]
         if self.policy is not None:
             self._interactive(module, folder, self.policy)
-            others.append("interactive")
         decisions = read_decisions(folder / "release.yaml", self.problem)
         image = (folder / "release.o").read_bytes()
-        for mode in others:
+        for mode in self.names[1:]:
             if not _same(folder / "release.yaml", folder / f"{mode}.yaml"):
                 read = read_decisions(folder / f"{mode}.yaml", self.problem)
                 difference = first_difference(decisions, read, mode)

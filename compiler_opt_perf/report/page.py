@@ -2,26 +2,30 @@
 """Shows comparisons to people: a table on the terminal and a self-contained HTML page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import matplotlib.figure
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from compiler_opt_perf.execution import page
 from compiler_opt_perf.execution.json_text import parse_json
-from compiler_opt_perf.report.comparison import (
+from compiler_opt_perf.report.comparison import Comparison
+from compiler_opt_perf.report.summary import (
     FORMAT,
     VERSION,
-    Comparison,
-    ModuleComparison,
-    ratio,
+    CostChange,
+    LeftOut,
+    Row,
+    Summary,
+    summarise,
 )
 
 _COLUMNS = (
-    "module",
     "text default",
     "text policy",
     "text",
@@ -34,6 +38,10 @@ _COLUMNS = (
 
 # No size, score or time is.
 _LARGEST = 2.0**64
+# Columns of text that is not for a terminal.
+_WIDTH = 180
+# Names of what is left out that a terminal shows; the file has all.
+_SHOWN_NAMES = 3
 
 # Columns of a training curve, and what they are called in the plot.
 _CURVES = {
@@ -61,28 +69,62 @@ def _require_type(row: dict[str, Any], name: str, kind: Any) -> None:
 
 
 def read_comparison(path: Path) -> Comparison:
-    """Reads what `Comparison.to_json` wrote. Raises ReportError that names the file."""
+    """Reads what `summary.to_json` wrote. Raises ReportError that names file and field."""
     try:
         value = parse_json(path.read_bytes())
-        if (value["format"], value["version"]) != (FORMAT, VERSION):
+        if not isinstance(value, dict):
+            raise ValueError("expected an object")
+        if (value.get("format"), value.get("version")) != (FORMAT, VERSION):
             raise ValueError(f"expected format {FORMAT}, version {VERSION}")
-        names = {field.name for field in fields(ModuleComparison)}
-        modules = []
-        for row in value["modules"]:
-            if set(row) != names:
-                raise ValueError(f"module {row.get('name')}: expected the fields {sorted(names)}")
-            for field in fields(ModuleComparison):
-                _require_type(row, field.name, get_type_hints(ModuleComparison)[field.name])
-            modules.append(ModuleComparison(**row))
-        if not modules:
-            raise ValueError("no module")
-        for name in ("problem", "level"):
-            _require_type(value, name, str)
-        return Comparison(value["problem"], value["level"], tuple(modules))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        known = {field.name for field in fields(Comparison)}
+        comparison: Comparison = _decoded(
+            {name: value[name] for name in known & value.keys()}, Comparison, ""
+        )
+        if not comparison.modules:
+            raise ValueError("modules: none")
+        for number, module in enumerate(comparison.modules):
+            pairs = {len(module.compile_default), len(module.compile_policy)}
+            times = (*module.compile_default, *module.compile_policy)
+            if len(pairs) > 1 or pairs == {0} or not all(times):
+                raise ValueError(f"modules[{number}]: compile times: expected pairs above 0")
+        return comparison
+    except (OSError, ValueError) as error:
         raise ReportError(
             f"{path}: not a comparison ({error}); write it with `cop compare`"
         ) from error
+
+
+def _decoded(value: Any, kind: Any, place: str) -> Any:
+    """A JSON value as the type `kind`. Raises ValueError that names the place.
+
+    Numbers are not negative, and small enough for what is computed of them.
+    """
+    if is_dataclass(kind):
+        types = get_type_hints(kind)
+        if not isinstance(value, dict) or value.keys() != types.keys():
+            raise ValueError(f"{place or 'file'}: expected the fields {', '.join(types)}")
+        assert isinstance(kind, type)
+        return kind(
+            **{
+                name: _decoded(value[name], types[name], f"{place}.{name}".strip("."))
+                for name in types
+            }
+        )
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{place}: expected a list")
+        item = get_args(kind)[0]
+        return tuple(_decoded(one, item, f"{place}[{i}]") for i, one in enumerate(value))
+    allowed = get_args(kind) or (kind,)
+    if value is None and NoneType in allowed:
+        return None
+    if type(value) is int and float in allowed and value < _LARGEST:
+        value = float(value)
+    if type(value) not in allowed:
+        raise ValueError(f"{place}: found {str(value)[:40]!r}")
+    if not isinstance(value, str) and not 0 <= value < _LARGEST:
+        raise ValueError(f"{place}: found {str(value)[:40]}, which is no measure")
+    return value
 
 
 def read_curve(path: Path) -> list[dict[str, Any]]:
@@ -108,60 +150,109 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _percent(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{100 * (value - 1):+.{digits}f}%"
+def _percent(change: CostChange | None) -> str:
+    if change is None:
+        return "–"
+    text = f"{100 * change.value:+.2f}%"
+    if change.low is None or change.high is None:
+        return text
+    return f"{text} [{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
 
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "–"
 
 
-def _total_cells(comparison: Comparison) -> list[str]:
-    cells = _cells(comparison.total())
-    cells[_COLUMNS.index("score")] = _percent(comparison.score_ratio())
-    return cells
-
-
-def _cells(row: ModuleComparison) -> list[str]:
-    slower = ratio(row.seconds_policy, row.seconds_default)
+def _cells(row: Row) -> list[str]:
     return [
         row.name,
         f"{row.text_default:,}",
         f"{row.text_policy:,}",
-        _percent(ratio(row.text_policy, row.text_default)),
-        _percent(ratio(row.score_policy, row.score_default)),
+        _percent(row.text),
+        _percent(row.score),
         f"{row.decisions:,}",
         _share(row.with_pmu, row.decisions),
         _share(row.differing, row.decisions),
-        "–" if slower is None else f"×{slower:.2f}",
+        _percent(row.compile_time),
     ]
 
 
+def _agreement(modes: Sequence[str]) -> str:
+    """What the comparison says of the compiler's modes."""
+    if len(modes) < 2:
+        return "The compiler's modes were not compared."
+    names = f"{', '.join(modes[:-1])} and {modes[-1]}".capitalize()
+    return f"{names} mode took the same decisions and gave the same object files."
+
+
+def _compile_time(comparison: Comparison, summary: Summary) -> str:
+    """How compile time was measured, and what difference that tells."""
+    change = summary.total.compile_time
+    resolution = change.resolution if change else None
+    told = (
+        "pairs are too few for an interval"
+        if resolution is None
+        else f"in all, differences from {100 * resolution:.2f}% on can be told from none"
+    )
+    how = f"{comparison.compile_time}, in random order (seed {comparison.seed})"
+    return f"Compile time: {how}; {told}."
+
+
+def _weighting(summary: Summary) -> str:
+    """How functions' scores are weighted."""
+    if summary.total.score is None:
+        return "No function has scores to compare."
+    if not summary.weighted:
+        return "Scores: each function counts once."
+    programs = ", ".join(summary.weighted)
+    return f"Scores: functions of {programs} count as often as they were called, others once."
+
+
+def _names(left_out: LeftOut) -> str:
+    """What is left out, as a line."""
+    names = ", ".join(left_out.names[:_SHOWN_NAMES])
+    more = "" if len(left_out.names) <= _SHOWN_NAMES else ", ..."
+    return f"Left out: {len(left_out.names)} {left_out.reason} ({names}{more})"
+
+
 def print_comparison(comparison: Comparison) -> None:
-    """Prints the table, the total last."""
-    table = Table(title=f"{comparison.problem}: policy against default ({comparison.level})")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column == "module" else "right")
-    for module in comparison.modules:
-        table.add_row(*_cells(module))
-    table.add_section()
-    table.add_row(*_total_cells(comparison))
-    Console(width=None if Console().is_terminal else 160).print(table)
+    """Prints tables of modules and programs, and what is needed to understand them."""
+    summary = summarise(comparison)
+    console = Console(width=None if Console().is_terminal else _WIDTH)
+    title = f"{comparison.problem}: cost against default ({comparison.level}), negative is better"
+    modules = _table(title, "module", summary.modules)
+    programs = _table("geometric means [95% interval]", "program", summary.programs)
+    programs.add_section()
+    programs.add_row(*map(escape, _cells(summary.total)))
+    for table in (modules, programs):
+        console.print(table)
+    for line in (
+        _compile_time(comparison, summary),
+        *([_weighting(summary)] if any(module.functions for module in comparison.modules) else []),
+        *map(_names, summary.left_out),
+        _agreement(comparison.modes),
+    ):
+        print(line)
 
 
-def _bars(comparison: Comparison) -> str:
-    """Change per module: of the score where the problem has one, else of the text size."""
-    scored = comparison.modules[0].score_default is not None
+def _table(title: str, first: str, rows: Sequence[Row]) -> Table:
+    table = Table(title=title)
+    for column in (first, *_COLUMNS):
+        table.add_column(column, justify="left" if column == first else "right")
+    for row in rows:
+        table.add_row(*map(escape, _cells(row)))
+    return table
+
+
+def _bars(rows: Sequence[Row]) -> str:
+    """Cost of each module: of the score where there are any, else of the text size."""
+    scored = any(row.score is not None for row in rows)
     changes = []
-    for row in comparison.modules:
-        change = (
-            ratio(row.score_policy, row.score_default)
-            if scored
-            else ratio(row.text_policy, row.text_default)
-        )
+    for row in rows:
+        change = row.score if scored else row.text
         if change is not None:
             # Text between two dollars would be a formula.
-            changes.append((row.name.replace("$", r"\$"), 100 * (change - 1)))
+            changes.append((row.name.replace("$", r"\$"), 100 * change.value))
     changes.sort(key=lambda pair: pair[1])
     figure = matplotlib.figure.Figure(figsize=(8, 0.22 * len(changes) + 1), layout="constrained")
     axes = figure.subplots()
@@ -191,8 +282,11 @@ def _curve(rows: Sequence[dict[str, Any]]) -> str:
 @dataclass(frozen=True)
 class _Section:
     title: str
-    rows: list[list[str]]
+    modules: list[list[str]]
+    programs: list[list[str]]
     total: list[str]
+    notes: list[str]
+    left_out: tuple[LeftOut, ...]
     bars: str
     curve: str | None
 
@@ -200,7 +294,7 @@ class _Section:
 def write_page(
     comparisons: Sequence[Comparison], curves: dict[str, list[dict[str, Any]]], output: Path
 ) -> None:
-    """Writes one HTML page with a table and plots for each comparison.
+    """Writes one HTML page with tables and plots for each comparison.
 
     Args:
       curves: training curves by problem; a problem without one has no such plot.
@@ -211,12 +305,20 @@ def write_page(
     sections = []
     for comparison in comparisons:
         curve = curves.get(comparison.problem)
+        summary = summarise(comparison)
         sections.append(
             _Section(
                 title=f"{comparison.problem} against default ({comparison.level})",
-                rows=[_cells(module) for module in comparison.modules],
-                total=_total_cells(comparison),
-                bars=_bars(comparison),
+                modules=[_cells(row) for row in summary.modules],
+                programs=[_cells(row) for row in summary.programs],
+                total=_cells(summary.total),
+                notes=[
+                    _compile_time(comparison, summary),
+                    _weighting(summary),
+                    _agreement(comparison.modes),
+                ],
+                left_out=summary.left_out,
+                bars=_bars(summary.modules),
                 curve=_curve(curve) if curve else None,
             )
         )

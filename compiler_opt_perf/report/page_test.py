@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import copy
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
+from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 from compiler_opt_perf.report.page import (
     ReportError,
     print_comparison,
@@ -14,38 +18,63 @@ from compiler_opt_perf.report.page import (
     read_curve,
     write_page,
 )
+from compiler_opt_perf.report.summary import to_json
 
+ALL_MODES = ("release", "development", "interactive")
 INLINE = Comparison(
     "inline-size",
     "-Oz",
+    ALL_MODES,
+    1,
+    "processor time, 3 pairs a module",
     (
-        ModuleComparison("zstd/a<b>", 1000, 900, None, None, 50, 40, 20, 5, 1.0, 1.1),
-        ModuleComparison("zstd/empty", 0, 0, None, None, 0, 0, 0, 0, 0.5, 0.4),
+        ModuleComparison("zstd/a<b>", 1000, 900, (), 50, 40, 20, 5, (1.0, 2, 3), (1.1, 2.2, 3.3)),
+        ModuleComparison("zstd/empty", 0, 0, (), 0, 0, 0, 0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     ),
 )
 EVICT = Comparison(
-    "regalloc-evict", "-O2", (ModuleComparison("z", 10, 10, 80.0, 60.0, 4, 2, 1, 3, 1.0, 1.0),)
+    "regalloc-evict",
+    "-O2",
+    ("release",),
+    1,
+    "instructions, counted by QEMU's user mode, 1 pair a module",
+    (
+        ModuleComparison(
+            "z",
+            10,
+            10,
+            (FunctionScores("f", None, 80.0, 60.0), FunctionScores("[g]", None, 0.0, 1.0)),
+            4,
+            2,
+            1,
+            3,
+            (100.0,),
+            (101.0,),
+        ),
+    ),
 )
 
 
-def test_total_is_the_sum_of_the_modules() -> None:
-    total = INLINE.total()
-    assert (total.text_default, total.text_policy, total.decisions) == (1000, 900, 50)
-    assert total.score_default is None
-    assert total.seconds_policy == pytest.approx(1.5)
-
-
 def test_comparison_survives_its_file(tmp_path: Path) -> None:
-    write_json(tmp_path / "c.json", INLINE.to_json())
-    assert read_comparison(tmp_path / "c.json") == INLINE
+    for comparison in (INLINE, EVICT):
+        write_json(tmp_path / "c.json", to_json(comparison))
+        assert read_comparison(tmp_path / "c.json") == comparison
 
 
-def test_table_shows_changes_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_show_costs_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparison(INLINE)
+    shown = capsys.readouterr().out
+    for text in ("-10.00%", "80.0%", "10.0%", "+4.88% [+4.88, +4.88]", "negative is better"):
+        assert text in shown
+    assert "Compile time: processor time, 3 pairs a module, in random order (seed 1); " in shown
+    assert "Left out: 1 modules without code, of the size (zstd/empty)" in shown
+    assert "Release, development and interactive mode took the same decisions" in shown
     print_comparison(EVICT)
     shown = capsys.readouterr().out
-    for cell in ("-10.00%", "80.0%", "10.0%", "×1.10", "-25.00%", "75.0%"):
-        assert cell in shown
+    for text in ("-25.00%", "75.0%", "+1.00%", "(z: [g])", "each function counts once"):
+        assert text in shown
+    assert "pairs are too few for an interval" in shown
+    assert "modes were not compared" in shown and "same decisions" not in shown
 
 
 def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None:
@@ -65,38 +94,72 @@ def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None
             counts[tag] = counts.get(tag, 0) + 1
 
     Counter().feed(page)
-    assert (counts["table"], counts["h2"], counts["svg"]) == (2, 2, 3)
+    assert (counts["table"], counts["h2"], counts["svg"], counts["details"]) == (4, 2, 3, 2)
     assert "zstd/a&lt;b&gt;" in page
     assert "-10.00%" in page and "-25.00%" in page
 
 
+def test_page_says_of_modes_what_the_comparison_says(tmp_path: Path) -> None:
+    same = "took the same decisions and gave the same object files"
+    for modes in (ALL_MODES, ("release", "development"), ("release",), ()):
+        write_page([replace(INLINE, modes=modes)], {}, tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        assert (same in page) == (len(modes) > 1)
+        assert ("modes were not compared" in page) == (len(modes) < 2)
+        assert ("interactive" in page) == ("interactive" in modes)
+
+
+def _damaged(change: Callable[[dict[str, Any]], None]) -> str:
+    value = copy.deepcopy(json.loads(json.dumps(to_json(EVICT))))
+    change(value)
+    return json.dumps(value)
+
+
+def _module(name: str, content: Any) -> str:
+    return _damaged(lambda value: value["modules"][0].update({name: content}))
+
+
+def _function(name: str, content: Any) -> str:
+    return _damaged(lambda value: value["modules"][0]["functions"][0].update({name: content}))
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "what"),
     [
-        "",
-        "{",
-        "[]",
-        "{}",
-        json.dumps(INLINE.to_json() | {"version": 2}),
-        json.dumps(INLINE.to_json() | {"modules": []}),
-        json.dumps(INLINE.to_json() | {"modules": [{"name": "a"}]}),
-        json.dumps(INLINE.to_json())[:-20],
-        "[" * 200_000,
-        json.dumps(INLINE.to_json() | {"level": 2}),
-        json.dumps(INLINE.to_json()).replace('"text_default": 1000', '"text_default": "1000"'),
-        json.dumps(INLINE.to_json()).replace('"text_default": 1000', '"text_default": 1.5'),
-        json.dumps(INLINE.to_json()).replace(
-            '"text_default": 1000', f'"text_default": 1{400 * "0"}'
-        ),
-        json.dumps(INLINE.to_json()).replace('"seconds_default": 1.0', '"seconds_default": NaN'),
-        json.dumps(INLINE.to_json()).replace('"seconds_default": 1.0', '"seconds_default": null'),
-        json.dumps(INLINE.to_json()).replace("zstd/empty", "\\ud800"),
+        ("", ""),
+        ("{", ""),
+        ("[]", "expected an object"),
+        ("{}", "expected format"),
+        ("[" * 200_000, "nested too deep"),
+        (_damaged(lambda value: None)[:-20], ""),
+        (_damaged(lambda value: value.update(version=1)), "version 2"),
+        (_damaged(lambda value: value.update(modules=[])), "modules: none"),
+        (_damaged(lambda value: value.update(modules={})), "modules: expected a list"),
+        (_damaged(lambda value: value.update(modules=[1])), r"modules\[0\]: expected the fields"),
+        (_damaged(lambda value: value.update(level=2)), "level: found '2'"),
+        (_damaged(lambda value: value.update(seed=True)), "seed: found 'True'"),
+        (_damaged(lambda value: value.update(modes="release")), "modes: expected a list"),
+        (_damaged(lambda value: value.pop("modes")), "expected the fields"),
+        (_module("text_default", "1000"), r"modules\[0\].text_default: found '1000'"),
+        (_module("text_default", 1.5), r"modules\[0\].text_default: found '1.5'"),
+        (_module("text_default", -1), "no measure"),
+        (_module("text_default", 10**400), r"modules\[0\].text_default: .* no measure"),
+        (_module("compile_default", [10**400]), r"compile_default\[0\]: found '1000"),
+        (_module("compile_default", [float("nan")]), "no measure"),
+        (_module("compile_default", [0.0]), "expected pairs above 0"),
+        (_module("compile_default", []), "expected pairs above 0"),
+        (_module("compile_default", None), "expected a list"),
+        (_module("functions", 3), r"modules\[0\].functions: expected a list"),
+        (_function("default", "80"), r"functions\[0\].default: found '80'"),
+        (_function("calls", 1.5), r"functions\[0\].calls: found '1.5'"),
+        (_function("policy", float("inf")), "no measure"),
+        (_module("name", "\ud800"), "lone surrogate"),
     ],
 )
-def test_damaged_comparison_is_named(tmp_path: Path, damage: str) -> None:
+def test_damaged_comparison_is_named(tmp_path: Path, damage: str, what: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(damage)
-    with pytest.raises(ReportError, match=r"c\.json: not a comparison .*cop compare"):
+    with pytest.raises(ReportError, match=rf"c\.json: not a comparison \(.*{what}.*cop compare"):
         read_comparison(path)
 
 
@@ -118,7 +181,12 @@ def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
             read_curve(path)
 
 
-def test_names_are_no_formulas(tmp_path: Path) -> None:
-    rows = [ModuleComparison(r"a$\frac{1$", 100, 90, None, None, 5, 4, 2, 5, 1.0, 1.1)]
-    write_page([Comparison("inline-size", "-Oz", tuple(rows))], {}, tmp_path / "page.html")
-    assert r"a$\frac{1$" in (tmp_path / "page.html").read_text()
+@pytest.mark.parametrize("name", [r"a$\frac{1$", r"$\frac{1$", r"a\$\frac{1$", "[red]a[/b]"])
+def test_names_are_neither_formulas_nor_markup(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comparison = replace(INLINE, modules=(replace(INLINE.modules[0], name=name),))
+    write_page([comparison], {}, tmp_path / "page.html")
+    assert name in (tmp_path / "page.html").read_text()
+    print_comparison(comparison)
+    assert name in capsys.readouterr().out

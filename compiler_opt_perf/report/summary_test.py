@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.report.summary import CostChange, summarise, to_json
+
+
+def _module(
+    name: str,
+    text: tuple[int, int] = (100, 100),
+    functions: tuple[FunctionScores, ...] = (),
+    times: tuple[tuple[float, ...], tuple[float, ...]] = ((1.0,), (1.0,)),
+) -> ModuleComparison:
+    return ModuleComparison(name, *text, functions, 10, 5, 1, 2, *times)
+
+
+def _comparison(*modules: ModuleComparison, seed: int = 1) -> Comparison:
+    return Comparison("p", "-O2", ("release",), seed, "processor time", modules)
+
+
+def _value(change: CostChange | None) -> float:
+    assert change is not None
+    return change.value
+
+
+def test_means_are_geometric_over_modules_and_then_over_programs() -> None:
+    summary = summarise(
+        _comparison(
+            _module("a/1", (100, 200)),
+            _module("a/2", (1000, 500)),
+            _module("b/1", (100, 110)),
+            _module("b/2", (9000, 9900)),
+            _module("b/3", (7, 0)),
+        )
+    )
+    first, second = summary.programs
+    # Summed bytes would say -36%.
+    assert (first.text_default, first.text_policy) == (1100, 700)
+    assert _value(first.text) == pytest.approx(0)
+    assert _value(second.text) == pytest.approx(0.1)
+    assert _value(summary.total.text) == pytest.approx(math.sqrt(1.1) - 1)
+    assert (first.name, first.modules, summary.total.modules) == ("a", 2, 5)
+    assert (summary.total.decisions, summary.total.with_pmu) == (50, 25)
+    (left_out,) = summary.left_out
+    assert left_out.names == ("b/3",)
+    assert _value(summary.modules[0].text) == pytest.approx(1)
+    assert summary.modules[0].text is not None and summary.modules[0].text.low is None
+
+
+def test_scores_are_ratios_of_functions_not_of_sums() -> None:
+    # One function has the hottest loop; two are made half as costly.
+    functions = (
+        FunctionScores("hot", None, 1e6, 1.001e6),
+        FunctionScores("b", None, 4.0, 2.0),
+        FunctionScores("c", None, 4.0, 2.0),
+    )
+    summary = summarise(_comparison(_module("p/1", functions=functions)))
+    assert _value(summary.total.score) == pytest.approx((1.001 * 0.25) ** (1 / 3) - 1)
+    assert summary.weighted == () and summary.left_out == ()
+    # Where calls are known they are the weights.
+    called = [replace(one, calls=calls) for one, calls in zip(functions, (1, 3, 0), strict=True)]
+    summary = summarise(_comparison(_module("p/1", functions=tuple(called))))
+    assert _value(summary.total.score) == pytest.approx((1.001 * 0.5**3) ** (1 / 4) - 1)
+    assert summary.weighted == ("p",)
+    assert [one.names for one in summary.left_out] == [("p/1: c",)]
+
+
+def test_what_has_no_ratio_is_named() -> None:
+    functions = (
+        FunctionScores("kept", None, 4.0, 2.0),
+        FunctionScores("zero", None, 0.0, 3.0),
+        FunctionScores("both", None, 0.0, 0.0),
+        FunctionScores("gone", None, 3.0, 0.0),
+        FunctionScores("old", None, 3.0, None),
+        FunctionScores("new", None, None, 3.0),
+    )
+    summary = summarise(
+        _comparison(_module("p/1", functions=functions), _module("q/1", functions=functions[1:]))
+    )
+    assert _value(summary.total.score) == pytest.approx(-0.5)
+    assert summary.programs[1].score is None
+    names = {one.reason: one.names for one in summary.left_out}
+    default = "functions whose score is 0 under the default policy, of the score"
+    assert names[default] == ("p/1: zero", "p/1: both", "q/1: zero", "q/1: both")
+    assert {place for places in names.values() for place in places} == {
+        f"{module}: {one.name}" for module in ("p/1", "q/1") for one in functions[1:]
+    }
+
+
+def test_json_holds_costs_and_no_summed_scores() -> None:
+    functions = (FunctionScores("f", 3, 4.0, 2.0), FunctionScores("g", None, 0.0, 1.0))
+    times = ((2.0, 2.0, 2.0), (2.02, 2.04, 2.02))
+    modules = [_module(f"p/{i}", functions=functions, times=times) for i in range(3)]
+    value = json.loads(json.dumps(to_json(_comparison(*modules, seed=7))))
+    assert (value["version"], value["seed"]) == (2, 7)
+    total = value["summary"]["total"]
+    score = {"value": -0.5, "low": -0.5, "high": -0.5, "resolution": 0.0}
+    assert total["score"] == pytest.approx(score)
+    assert total["compile_time"]["value"] == pytest.approx(0.01)
+    assert set(total) == set(value["summary"]["programs"][0])
+    assert not any("score_" in field for field in total)
+    assert value["summary"]["weighted_by_calls"] == ["p"]
+    assert value["summary"]["left_out"] == {
+        "functions whose score is 0 under the default policy, of the score": [
+            f"p/{i}: g" for i in range(3)
+        ]
+    }
+
+
+def test_intervals_hold_the_truth_19_times_of_20() -> None:
+    random = np.random.default_rng(2)
+    held = 0
+    for _ in range(200):
+        logs = random.normal(0.02, 0.05, (2, 6))
+        modules = [
+            _module(f"{program}/{i}", (1_000_000, round(1_000_000 * math.exp(log))))
+            for program, row in zip("ab", logs, strict=True)
+            for i, log in enumerate(row)
+        ]
+        change = summarise(_comparison(*modules)).total.text
+        assert change is not None and change.low is not None and change.high is not None
+        held += change.low <= math.expm1(0.02) <= change.high
+    assert 180 <= held <= 200
+
+
+def test_the_seed_gives_the_interval() -> None:
+    modules = [_module(f"p/{i}", (1000, 900 + 7 * i)) for i in range(9)]
+    one, again = (summarise(_comparison(*modules)).total.text for _ in range(2))
+    other = summarise(_comparison(*modules, seed=2)).total.text
+    assert one == again != other
+    assert _value(one) == _value(other)
+
+
+def test_compile_times_are_medians_of_pairs() -> None:
+    # The machine became faster, and one pair was disturbed.
+    default = (3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0)
+    policy = (*(1.01 * time for time in default[:-1]), 5.0)
+    summary = summarise(_comparison(_module("p/1", times=(default, policy))))
+    change = summary.total.compile_time
+    assert _value(change) == pytest.approx(0.01)
+    assert change is not None and change.low is not None and change.resolution is not None
+    # Two pairs tell no interval.
+    few = summarise(_comparison(_module("p/1", times=(default[:2], policy[:2]))))
+    assert _value(few.total.compile_time) == pytest.approx(0.01)
+    assert few.total.compile_time is not None and few.total.compile_time.low is None
+    assert few.total.text == CostChange(0.0)
