@@ -578,8 +578,8 @@ def _define_compare(values: flags.FlagValues) -> None:
         "compile_time",
         "auto",
         ["auto", "instructions", "processor-time"],
-        "what to measure of compilations: instructions are counted by the processor or by QEMU, "
-        "which takes 15 to 30 times as long; auto counts if the processor can, else takes times",
+        "what to measure of compilations: instructions are counted by the processor or else by "
+        "QEMU, which takes 15 to 30 times as long; auto counts if either can, else takes times",
         flag_values=values,
     )
     flags.DEFINE_integer(

@@ -4,6 +4,7 @@
 import os
 import resource
 import shlex
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,9 @@ from compiler_opt_perf.execution.llvm import stock_tool
 SEGMENTS = Path(__file__).with_name("segments.c")
 _PLUGIN = Path(__file__).with_name("instructions.c")
 _COUNTED = "instructions:u"
+_QEMU = "qemu-x86_64"
+# So many times as long a command may take under QEMU.
+_QEMU_PATIENCE = 30
 
 
 def processor_seconds(
@@ -68,7 +72,10 @@ class Meter:
         return self.how != "time"
 
     def __str__(self) -> str:
-        tools = {"perf": "by the processor (perf stat)", "qemu": "by QEMU's user mode"}
+        tools = {
+            "perf": "by the processor (perf stat)",
+            "qemu": "by QEMU's user mode (runs differ by less than 0.001%)",
+        }
         return f"instructions, counted {tools[self.how]}" if self.counts else "processor time"
 
     def measure(self, argv: Sequence[str | Path], timeout_s: float | None = None) -> float:
@@ -78,7 +85,8 @@ class Meter:
         command at a time.
 
         Raises:
-          CommandError: it failed, or took longer than `timeout_s` (wall clock).
+          CommandError: it failed, or took longer than `timeout_s` (wall clock; under QEMU, than 30
+            times that).
         """
         if not self.counts:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -87,21 +95,15 @@ class Meter:
             return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
         with tempfile.TemporaryDirectory(prefix="meter-") as folder:
             output = Path(folder) / "count"
-            wrapper: list[str | Path] = [
-                "perf",
-                "stat",
-                "-x,",
-                f"-e{_COUNTED}",
-                f"-o{output}",
-                "--",
-            ]
+            counter = ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]
             if self.how == "qemu":
-                wrapper = ["qemu-x86_64", "-plugin", f"{self.plugin},output={output}"]
-            run_command([*wrapper, *argv], timeout_s=timeout_s)
+                counter = [_QEMU, "-plugin", f"{self.plugin},output={output}"]
+                timeout_s = None if timeout_s is None else _QEMU_PATIENCE * timeout_s
+            run_command([*counter, *argv], timeout_s=timeout_s)
             count = _first_number(output.read_text())
             if count is None:
                 raise CommandError(
-                    "failed", f"{wrapper[0]}: counted nothing", shlex.join(map(str, argv))
+                    "failed", f"{counter[0]}: counted nothing", shlex.join(map(str, argv))
                 )
             return float(count)
 
@@ -110,16 +112,18 @@ def find_meter(kind: str, folder: Path) -> Meter:
     """A meter that works on this machine.
 
     Args:
-      kind: "instructions", "processor-time", or "auto": instructions where the processor counts
-        them, else processor time (QEMU counts anywhere, but takes 15 to 30 times as long).
+      kind: "instructions", "processor-time", or "auto": instructions where they can be counted, by
+        the processor or by QEMU (15 to 30 times as slow as the command itself), else time.
       folder: for what must be built first.
 
     Raises:
       CommandError: QEMU's plugin cannot be built.
     """
-    if kind != "processor-time" and _processor_counts(folder):
+    if kind == "processor-time":
+        return Meter("time")
+    if _processor_counts(folder):
         return Meter("perf")
-    if kind != "instructions":
+    if kind == "auto" and shutil.which(_QEMU) is None:
         return Meter("time")
     plugin = folder.absolute() / "instructions.so"
     run_command([stock_tool("clang"), "-O2", "-fPIC", "-shared", _PLUGIN, "-o", plugin])

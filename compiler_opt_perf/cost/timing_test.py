@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from compiler_opt_perf.cost import timing
 from compiler_opt_perf.cost.timing import (
     Stopwatch,
     boundaries,
@@ -94,7 +95,9 @@ def test_processor_time_is_that_of_the_command_alone(loop: Path, tmp_path: Path)
         meter.measure(["sleep", "5"], timeout_s=0.1)
 
 
-def test_the_processor_counts_where_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_are_counted_where_they_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     perf = tmp_path / "perf"
     perf.write_text(
         '#!/bin/sh\nfor word; do case $word in -o*) echo "# started\n\n$COUNT,,instructions:u" '
@@ -107,6 +110,8 @@ def test_the_processor_counts_where_it_can(tmp_path: Path, monkeypatch: pytest.M
     assert str(meter) == "instructions, counted by the processor (perf stat)"
     assert meter.measure(["true"]) == 123
     monkeypatch.setenv("COUNT", "<not supported>")
+    assert find_meter("auto", tmp_path).how == "qemu"
+    monkeypatch.setattr(timing, "_QEMU", "no-such-qemu")
     assert find_meter("auto", tmp_path).how == "time"
     with pytest.raises(CommandError, match="perf: counted nothing"):
         meter.measure(["true"])

@@ -106,7 +106,7 @@ class Modes:
     @property
     def names(self) -> tuple[str, ...]:
         """The modes that `compile` compares."""
-        return ("release", "development", *(["interactive"] if self.policy else []))
+        return ("release", "development", *(["interactive"] if self.policy is not None else []))
 
     def compile(self, module: Module, folder: Path) -> tuple[bytes, list[Decision]]:
         """Compiles in each mode; leaves `<mode>.o` and `<mode>.yaml` (remarks) in `folder`.
