@@ -200,7 +200,7 @@ def compiler(output: Path) -> Case:
     objects.mkdir(parents=True, exist_ok=True)
     level = ("-O2", *PROFILING_FLAGS.split())
     mine = [objects / f"{number}.o" for number in range(len(files))]
-    commands = [
+    commands: list[list[str | Path]] = [
         [*launcher, *shared, *level, "-c", file, "-o", target.resolve()]
         for file, target in zip(files.values(), mine, strict=True)
     ]

@@ -110,7 +110,7 @@ def large_profile(folder: Path, output: Path) -> Path:
             convert_to_binary(copied, path)
 
         manifest = save_profile(
-            output / f"large{SUFFIX}", first.program, first.collector, first.events, {}, write
+            output / f"large{SUFFIX}", first.program, first.collector, first.events, {}, None, write
         )
     logging.info(
         "%s: %d bytes, %d times the profiles of %s",

@@ -170,7 +170,7 @@ def lookups(
     if compilation.thinlto:
         bitcode = _import_and_optimise(case, options, tools, bitcode)
 
-    llc = [tools.llc, "-relocation-model=pic", profile]
+    llc = [str(tools.llc), "-relocation-model=pic", profile]
     # As clang: -Oz is an attribute of functions.
     llc.append(compilation.level if compilation.level in ("-O1", "-O3") else "-O2")
     objects, machine, decisions = (
@@ -182,20 +182,20 @@ def lookups(
     ]
     run_all(
         [
-            [*llc, *evictions, f"-pass-remarks-output={log}", source, "-o", target]
+            [*llc, *evictions, f"-pass-remarks-output={log}", str(source), "-o", str(target)]
             for source, target, log in zip(bitcode, objects, decisions, strict=True)
         ]
     )
     run_all(
         [
-            [*llc, "-stop-before=greedy", source, "-o", target]
+            [*llc, "-stop-before=greedy", str(source), "-o", str(target)]
             for source, target in zip(bitcode, machine, strict=True)
         ]
     )
     for file in machine:
         file.write_text(readable(file.read_text()))
     printed = run_all(
-        [[*llc, "-run-pass=print-machine-pmu-profile", file, "-o", "-"] for file in machine]
+        [[*llc, "-run-pass=print-machine-pmu-profile", str(file), "-o", "-"] for file in machine]
     )
     together = folder / "together"
     run_command([stock_tool("ld.lld"), "-r", *objects, "-o", together], timeout_s=600)
@@ -240,16 +240,18 @@ def _import_and_optimise(
     case: Case, options: list[str], tools: Toolchain, bitcode: list[Path]
 ) -> list[Path]:
     """ThinLTO's other steps: the linker's indices, then each module with what it imports."""
-    linker = [stock_tool("clang"), "-fuse-ld=lld", "-flto=thin", "-Wl,--thinlto-index-only"]
-    run_command([*linker, *bitcode, *case.libraries, "-o", bitcode[0].parent / "program"])
+    linker = [str(stock_tool("clang")), "-fuse-ld=lld", "-flto=thin", "-Wl,--thinlto-index-only"]
+    program = str(bitcode[0].parent / "program")
+    run_command([*linker, *map(str, bitcode), *case.libraries, "-o", program])
     targets, logs = (
         _numbered(bitcode[0].parent, case, suffix) for suffix in (".linked.bc", ".linked.yaml")
     )
     run_all(
         [
             [
-                *(tools.clang, *options, "-x", "ir", module, "-c", "-emit-llvm", "-o", target),
+                *(str(tools.clang), *options, "-x", "ir", str(module), "-c", "-emit-llvm"),
                 *(f"-fthinlto-index={module}.thinlto.bc", f"-foptimization-record-file={log}"),
+                *("-o", str(target)),
             ]
             for module, target, log in zip(bitcode, targets, logs, strict=True)
         ]

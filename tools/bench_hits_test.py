@@ -52,7 +52,8 @@ def case(tmp_path: Path) -> Case:
 def profile_of(case: Case, *options: str) -> Path:
     """Links the program for profiling and runs it."""
     shared = ["-O2", *PROFILING_FLAGS.split(), "-fuse-ld=lld", "-Wl,--build-id"]
-    command = [stock_tool("clang"), *shared, *options, "main.c", "sum.c", "-o", case.binary]
+    sources = ["main.c", "sum.c"]
+    command = [str(stock_tool("clang")), *shared, *options, *sources, "-o", str(case.binary)]
     run_command(command, cwd=case.directory, timeout_s=60)
     manifest = case.directory / "program.pmu.json"
     collect(case.binary, [], manifest)

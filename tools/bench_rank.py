@@ -318,7 +318,7 @@ class Variant:
 
         def decide(observation: Observation) -> int:
             if draws.random() < self.random:
-                return draws.choice(np.flatnonzero(observation.features["mask"]).tolist())
+                return int(draws.choice(np.flatnonzero(observation.features["mask"]).tolist()))
             return rule(observation)
 
         return decide
@@ -529,7 +529,7 @@ class Study:
 
     def _computed(self, binary: Path) -> str:
         """A checksum of what a run prints and writes."""
-        argv = [binary, *self.case.arguments]
+        argv = [str(binary), *self.case.arguments]
         done = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=True)
         # SQLite's benchmark tells times.
         printed = re.sub(rb"\d+\.\d+s", b"", done.stdout)
@@ -611,7 +611,7 @@ class Study:
                 random.Random(number).shuffle(order)
                 runs: list[list[float]] = [[] for _ in variants]
                 for i in order:
-                    argv = [binaries[i][_layout(number)], *self.case.arguments]
+                    argv = [str(binaries[i][_layout(number)]), *self.case.arguments]
                     times = stopwatch.times(argv, processor)
                     if not measured["boundaries"]:
                         measured["boundaries"] = boundaries(times, _SHORTEST_PART_S).tolist()

@@ -92,7 +92,9 @@ def database(output: Path, options: Sequence[str] = _FLAGS) -> Case:
     binary = output / "speedtest1"
     sources = [folder / "sqlite3.c", folder / "speedtest1.c"]
     words = ["-fuse-ld=lld", "-Wl,--build-id", "-DSQLITE_THREADSAFE=0", f"-I{folder}"]
-    command = [stock_tool("clang"), *options, *words, *sources, "-lm", "-ldl", "-o", binary]
+    libraries = ["-lm", "-ldl"]
+    command: list[str | Path] = [stock_tool("clang"), *options, *words, *sources, *libraries]
+    command += ["-o", binary]
     run_command(command, timeout_s=1200)
     return Case(binary, ["--memdb", "--size", "10"])
 
@@ -126,7 +128,7 @@ def measure(name: str, output: Path) -> dict[str, Any]:
     folder = output / name
     folder.mkdir(parents=True, exist_ok=True)
     case = CASES[name](folder)
-    command = [case.binary, *case.arguments]
+    command: list[str | Path] = [case.binary, *case.arguments]
     path = folder / f"{name}.bbtrace"
     ways: dict[str, Callable[[], Any]] = {
         "native": _run(command),

@@ -10,7 +10,7 @@ REPO_ROOT = Path(__file__).parents[1]
 
 
 def test_a_program_is_measured(tmp_path: Path) -> None:
-    def build(folder: Path) -> object:
+    def build(folder: Path) -> bench.Case:
         source = REPO_ROOT / "compiler_opt_perf/traces/testdata/program.c"
         binary = folder / "program"
         options = ["-fbasic-block-address-map", "-fuse-ld=lld", "-Wl,--build-id", "-O2"]
