@@ -32,8 +32,8 @@ from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dumps, simulate
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
+from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.statistics import block_counts
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import Windows
 

@@ -18,12 +18,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler_opt_perf.cost.profile_count import OTHER_CODE, base_estimate, profiled_program
 from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import sha256, write_json
-from compiler_opt_perf.traces.statistics import block_counts
+from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import SUFFIX as WINDOWS_SUFFIX
 from compiler_opt_perf.traces.windows import Windows
@@ -320,6 +319,13 @@ class ProfileCount:
 
         Raises FitError, too: the solver failed.
         """
+        # Its solvers are of SciPy, which the workers of a training must not take time to load.
+        from compiler_opt_perf.cost.profile_count import (
+            OTHER_CODE,
+            base_estimate,
+            profiled_program,
+        )
+
         if context.profile is None or context.base is None:
             raise CostError(
                 f"the evaluator {self.name} needs a PMU profile and the profiled binary"

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.traces.conftest import Build
+from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.edit import cut, merge
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.statistics import block_counts
 from compiler_opt_perf.traces.trace_file import Trace
 
 

@@ -10,9 +10,9 @@ import pytest
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dumps, simulate
 from compiler_opt_perf.traces.conftest import Build
+from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.statistics import block_counts
 from compiler_opt_perf.traces.trace_file import Trace
 
 

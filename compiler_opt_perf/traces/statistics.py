@@ -10,22 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution import page
-from compiler_opt_perf.execution.progress import Progress
+from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.edit import part
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.trace_file import Stream, Trace
-
-
-def block_counts(trace: Trace) -> npt.NDArray[np.int64]:
-    """How often each block was executed [B]; gaps are not counted. Raises TraceError."""
-    counts = np.zeros(len(trace.table) + 1, np.int64)
-    total = trace.total
-    with Progress("blocks read", total) as progress:
-        for stream in trace.streams.values():
-            for numbers in trace.pieces(stream):
-                counts += np.bincount(numbers, minlength=len(counts))
-                progress.advance(len(numbers))
-    return counts[:-1]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.traces.conftest import Build
+from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.statistics import block_counts
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, Flow, overlap, synthesise
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import Windows

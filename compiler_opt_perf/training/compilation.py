@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One compilation of one module, by the compiler's own policy or by a candidate, and its cost.
 
-The functions here run in pool workers: nothing in this module imports TensorFlow.
+The functions here run in pool workers, which are started for each training: nothing that this
+module imports loads TensorFlow, SciPy or matplotlib (its test looks).
 """
 
 import dataclasses

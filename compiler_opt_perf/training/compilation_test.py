@@ -115,8 +115,14 @@ def test_damaged_model_is_the_compilers_error(
         measure_candidate(Job(make_compiler(toolchain, problem), module, tmp_path))
 
 
-def test_workers_do_not_import_tensorflow() -> None:
-    code = (
-        "import sys, compiler_opt_perf.training.compilation; sys.exit('tensorflow' in sys.modules)"
+def test_workers_import_no_plots_no_solvers_and_no_tensorflow() -> None:
+    code = """
+import sys
+import compiler_opt_perf.execution.pool
+import compiler_opt_perf.training.compilation
+print({"jinja2", "matplotlib", "scipy", "tensorflow"} & set(sys.modules))
+"""
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert completed.stdout == "set()\n"
