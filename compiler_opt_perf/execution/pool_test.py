@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.execution import pool as pool_module
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 
 
@@ -60,6 +64,142 @@ def test_a_task_that_always_kills_its_worker_is_given_up() -> None:
         with pytest.raises(WorkerError, match="died 3 times"):
             pool.map(_die, [0])[0].get()
         assert pool.map(_square, [5])[0].get() == 25
+
+
+def workers_of_this_process() -> list[int]:
+    """Process ids of the workers, those that still start as well."""
+    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+
+
+@pytest.mark.parametrize("victims", [1, 2])
+def test_a_worker_killed_while_idle_is_replaced(victims: int) -> None:
+    with Pool(2) as pool:
+        assert len(pool.map(_hang, [0.1] * 4)) == 4
+        pids = workers_of_this_process()
+        assert len(pids) == 2
+        for pid in pids[:victims]:
+            os.kill(pid, signal.SIGKILL)
+        outcomes = pool.map(_square, range(6))
+        assert [outcome.get() for outcome in outcomes] == [value * value for value in range(6)]
+        # The one just before the work, whose death is not seen yet.
+        os.kill(workers_of_this_process()[0], signal.SIGKILL)
+        assert pool.map(_square, [7])[0].get() == 49
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.2])
+def test_a_worker_killed_as_it_starts_is_replaced(delay_s: float) -> None:
+    killed = threading.Event()
+
+    def kill_first() -> None:
+        deadline = time.monotonic() + 10.0
+        while time.monotonic() < deadline:
+            if pids := workers_of_this_process():
+                time.sleep(delay_s)
+                os.kill(pids[0], signal.SIGKILL)
+                killed.set()
+                return
+
+    killer = threading.Thread(target=kill_first)
+    with Pool(2) as pool:
+        killer.start()
+        outcomes = pool.map(_hang, [0.1] * 6, timeout_s=30.0)
+        killer.join()
+    assert killed.is_set()
+    assert [outcome.get() for outcome in outcomes] == [0.1] * 6
+
+
+def test_a_worker_killed_at_work_runs_its_task_again(tmp_path: Path) -> None:
+    def kill_at_work() -> None:
+        while not list(tmp_path.iterdir()):
+            time.sleep(0.01)
+        os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_at_work)
+    killer.start()
+    with Pool(2) as pool:
+        outcomes = pool.map(_say_pid_and_work, [tmp_path] * 4)
+    killer.join()
+    assert [outcome.get() for outcome in outcomes] == ["done"] * 4
+    # One more was started for the one that was killed.
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def _say_pid_and_work(folder: Path) -> str:
+    (folder / str(os.getpid())).touch()
+    time.sleep(1.0)
+    return "done"
+
+
+def test_workers_that_never_start_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_serve", _exit_at_once)
+    with Pool(2) as pool, pytest.raises(WorkerError, match=r"died as they started \(exit code 3"):
+        pool.map(_square, [1, 2])
+
+
+def _exit_at_once(*_: object) -> None:
+    os._exit(3)
+
+
+class _UnsendableError(Exception):
+    def __init__(self, one: int, two: int):
+        super().__init__(f"{one} {two}")
+
+
+def _raise_unsendable(_: int) -> None:
+    raise _UnsendableError(1, 2)
+
+
+def test_what_cannot_be_sent_costs_its_item_only() -> None:
+    with Pool(1) as pool:
+        for function in (_raise_unsendable, _return_unsendable):
+            with pytest.raises(WorkerError, match="cannot be sent to another process"):
+                pool.map(function, [0])[0].get()
+        assert pool.map(_square, [3])[0].get() == 9
+
+
+def _return_unsendable(_: int) -> object:
+    return lambda: 0
+
+
+def test_an_interrupted_call_leaves_no_results_for_the_next() -> None:
+    def interrupt() -> None:
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with Pool(2) as pool:
+        assert len(pool.map(_hang, [0.1, 0.1])) == 2
+        timer = threading.Thread(target=interrupt)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.map(_hang, [2.0] * 4)
+        timer.join()
+        assert pool.map(_square, [4])[0].get() == 16
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from compiler_opt_perf.execution import pool_test\n"
+        "from compiler_opt_perf.execution.pool import Pool\n"
+        "if __name__ == '__main__':\n"
+        "    with Pool(2) as pool:\n"
+        f"        pool.map(pool_test._say_pid_and_hang, [Path({str(tmp_path)!r})] * 2)\n"
+    )
+    with subprocess.Popen([sys.executable, script], cwd=Path(__file__).parents[2]) as parent:
+        while len(pids := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2:
+            assert parent.poll() is None
+            time.sleep(0.05)
+        parent.kill()
+    deadline = time.monotonic() + 5.0
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def _say_pid_and_hang(folder: Path) -> None:
+    (folder / f"{os.getpid()}.pid").touch()
+    time.sleep(100.0)
 
 
 def test_a_hanging_task_ends_at_its_limit_and_others_go_on() -> None:
