@@ -35,7 +35,8 @@ OUTPUT_SPEC_FILE = "output_spec.json"
 _DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 _FORMAT = "compiler-opt-perf/model"
-_VERSION = 1
+# 2: missing PMU data is encoded alike for every feature.
+_VERSION = 2
 
 
 class ModelError(Exception):

@@ -149,7 +149,7 @@ def _truncate(name: str) -> Callable[[Path], None]:
         (shutil.rmtree, r"model\.json: No such file"),
         (_truncate("model.json"), r"model\.json: not JSON"),
         (_edit_description(lambda d: d.update(format="x")), "not a policy's description"),
-        (_edit_description(lambda d: d.update(version=99)), "version 99, this program reads 1"),
+        (_edit_description(lambda d: d.update(version=99)), "version 99, this program reads 2"),
         (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
         (_edit_description(lambda d: d.pop("hidden")), "missing or malformed field: 'hidden'"),
         (_edit_description(lambda d: d.update(hidden=[9])), "weights, the network has"),

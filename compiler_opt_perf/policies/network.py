@@ -49,7 +49,8 @@ MAX_LAYER_INPUTS = 62
 _LARGEST_MAGNITUDE = 65535.0
 _BITS_OF_ONE = 0x3F800000
 _LOWEST_FLOAT = float(np.finfo(np.float32).min)
-# Added to a missing value's 1, this makes a power of two below those of all known values.
+# What a missing value counts as, whatever the feature's scale: 1 - 0.75 is a power of two, and its
+# logarithm, -2, is below those of all known values, which are 0 or more.
 _MISSING_MAGNITUDE = -0.75
 # float32 numbers around this one are GRID apart.
 _ROUNDING = 1.5 * 2**23 * GRID
@@ -266,6 +267,9 @@ def compress(values: Tensor, features: Sequence[Feature], ops: Any = NUMPY_OPS) 
         column(min(f.unit_scale * f.largest, _LARGEST_MAGNITUDE) for f in features),
         ops,
     )
+    # A missing value is -1; scaled, it would be anything from 1/16 to 16384 below zero.
+    lowest = column(0.0 if f.may_be_missing else -np.inf for f in features)
+    magnitude = ops.where(values < lowest, _MISSING_MAGNITUDE, magnitude)
     magnitude = _at_least(magnitude, _MISSING_MAGNITUDE, ops)
     logarithm = ops.to_float(ops.bits(magnitude + 1.0) - _BITS_OF_ONE) * 2.0**-23
     return ops.where(negative, -logarithm, logarithm) if is_signed else logarithm

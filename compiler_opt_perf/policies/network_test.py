@@ -73,17 +73,43 @@ def test_only_admissible_columns_are_evicted_and_ties_take_the_first() -> None:
     assert (np.take_along_axis(inputs["mask"], decisions[:, None], axis=1) == 1).all()
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
-def test_missing_is_not_zero(problem: Problem) -> None:
+# A rate of a profile that the tables do not have; for two a layer has no room.
+EXTRA_RATES = ("branches-per-instruction",)
+
+
+@pytest.mark.parametrize(
+    ("problem", "feature"),
+    [
+        pytest.param(problem, feature, id=f"{problem.name}-{feature.name}")
+        for problem in (row.with_rates(EXTRA_RATES) for row in PROBLEMS.values())
+        for feature in problem.inputs(with_pmu=True)
+        if feature.may_be_missing
+    ],
+)
+def test_missing_data_is_encoded_alike_and_apart_from_zero(
+    problem: Problem, feature: Feature
+) -> None:
+    missing_and_zero = np.array([-1, 0], feature.dtype).astype(np.float32)
+    np.testing.assert_array_equal(network_lib.compress(missing_and_zero, [feature]), [[-2, 0]])
+
     inputs = random_inputs(problem, rows=2)
-    features = network_lib.scored_features(problem, with_pmu=True)
-    for feature in (feature for feature in problem.pmu_features if feature.scored):
-        # Also where nearly all values are large, so that zero is far from their mean.
-        inputs[feature.name][:] = 64
+    position = network_lib.scored_features(problem, with_pmu=True).index(feature)
+    # Also where nearly all values are large, so that zero is far from their mean.
+    for usual in (0, 64):
+        inputs[feature.name][:] = usual
         network = Network(problem, True, (4,), fit_normalisation(inputs, problem, with_pmu=True))
         inputs[feature.name][:] = [[-1], [0]] if problem.mask else [-1, 0]
-        missing, zero = network.encode(inputs)[:, features.index(feature), 0]
-        assert missing < zero
+        missing, zero = network.encode(inputs)[:, position, 0]
+        # Two units of the logarithm, a quarter each.
+        assert zero - missing == 0.5
+
+
+def test_every_feature_of_a_profile_may_be_missing() -> None:
+    for problem in (row.with_rates(EXTRA_RATES) for row in PROBLEMS.values()):
+        own = set(problem.all_features(with_pmu=True)) - set(problem.features)
+        assert len(own) == len(problem.pmu_features) + len(EXTRA_RATES) * len(problem.rate_features)
+        assert all(feature.may_be_missing for feature in own)
+        assert not any(feature.may_be_missing for feature in problem.features)
 
 
 def test_compress_is_the_piecewise_linear_logarithm() -> None:
