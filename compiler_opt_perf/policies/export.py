@@ -12,6 +12,8 @@ The directory as a whole is what `-ml-inliner-model-under-training` and `-regall
 """
 
 import contextlib
+import errno
+import functools
 import json
 import os
 import sys
@@ -27,7 +29,21 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.execution.files import atomic_directory, sha256
-from compiler_opt_perf.policies.network import FloatArray, Network, Normalisation, to_grid
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.policies.arrays import (
+    ArraysError,
+    read_arrays,
+    require_vector,
+    write_arrays,
+)
+from compiler_opt_perf.policies.network import (
+    FloatArray,
+    Network,
+    Normalisation,
+    scored_features,
+    to_grid,
+)
 from compiler_opt_perf.policies.problem import PROBLEMS, Feature
 
 MODEL_FILE = "model.tflite"
@@ -91,6 +107,20 @@ def output_spec(network: Network) -> list[dict[str, Any]]:
     """The content of output_spec.json."""
     tensor = {"name": "StatefulPartitionedCall", "port": 0, "type": "int64_t", "shape": [1]}
     return [{"logging_name": network.problem.decision, "tensor_spec": tensor}]
+
+
+def _write_models(folder: Path, network: Network, weights: FloatArray) -> None:
+    """Writes the SavedModel and the TFLite file. Raises OSError: TensorFlow cannot write them."""
+    tf = import_tensorflow()
+    try:
+        save_saved_model(folder, network, weights)
+    except tf.errors.OpError as error:
+        # It tells a full disk from others by its class alone.
+        full = isinstance(error, tf.errors.ResourceExhaustedError)
+        raise OSError(errno.ENOSPC if full else errno.EIO, error.message) from error
+    # No loader needs it, and it has a random number.
+    (folder / "fingerprint.pb").unlink(missing_ok=True)
+    (folder / MODEL_FILE).write_bytes(convert_to_tflite(folder))
 
 
 def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> None:
@@ -195,16 +225,23 @@ class CandidateTemplate:
 def publish(policy: Policy, directory: Path) -> None:
     """Writes the policy's directory, all of it or nothing.
 
+    The same policy gives the same bytes. TensorFlow numbers the functions of a SavedModel by what
+    the process did before, so that a fresh one writes it.
+
     Raises:
       FileWriteError: the disk is full or the folder cannot be written.
+      ValueError: the description is not JSON-able.
     """
     network = policy.network
     weights = to_grid(policy.weights)
+    # Before the work.
+    json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
-        save_saved_model(folder, network, weights)
-        (folder / MODEL_FILE).write_bytes(convert_to_tflite(folder))
+        with Pool(1) as pool:
+            write = functools.partial(_write_models, network=network, weights=weights)
+            pool.map(write, [folder])[0].get()
         (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network), indent=1) + "\n")
-        np.savez(
+        write_arrays(
             folder / _WEIGHTS_FILE,
             weights=weights,
             center=network.normalisation.center,
@@ -236,13 +273,15 @@ def load(directory: Path) -> Policy:
     """
     path = directory / _DESCRIPTION_FILE
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = parse_json(path.read_bytes())
     except OSError as error:
         raise ModelError(
             f"{path}: {error.strerror}; a policy is a directory written by training"
         ) from error
-    except ValueError as error:
-        raise ModelError(f"{path}: not JSON ({error}); publish the policy again") from error
+    except JsonError as error:
+        raise ModelError(
+            f"{path}{error.place}: not JSON ({error}); publish the policy again"
+        ) from error
     if not isinstance(description, dict) or description.get("format") != _FORMAT:
         raise ModelError(f"{path}: not a policy's description (expected format {_FORMAT!r})")
     if description.get("version") != _VERSION:
@@ -252,7 +291,7 @@ def load(directory: Path) -> Policy:
         )
     try:
         return _load_described(directory, path, description)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OSError, OverflowError) as error:
         raise ModelError(f"{path}: missing or malformed field: {error}; publish again") from error
 
 
@@ -275,15 +314,20 @@ def _load_described(directory: Path, path: Path, description: dict[str, Any]) ->
             raise ModelError(f"{file}: missing; copy the directory as a whole or publish again")
         if sha256(file) != checksum:
             raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
-    with np.load(directory / _WEIGHTS_FILE) as arrays:
+    hidden = tuple(int(width) for width in description["hidden"])
+    try:
+        arrays = read_arrays(directory / _WEIGHTS_FILE, ["weights", "center", "inverse_scale"])
+        features = len(scored_features(problem, description["with_pmu"]))
+        require_vector("center", arrays["center"], "float32", features)
+        require_vector("inverse_scale", arrays["inverse_scale"], "float32", features)
         normalisation = Normalisation(arrays["center"], arrays["inverse_scale"])
+        network = Network(problem, description["with_pmu"], hidden, normalisation)
         weights = arrays["weights"]
-    network = Network(problem, description["with_pmu"], tuple(description["hidden"]), normalisation)
-    if weights.shape != (network.size,):
+        require_vector("weights", weights, "float32", network.size)
+    except ArraysError as error:
         raise ModelError(
-            f"{directory / _WEIGHTS_FILE}: {weights.size} weights, the network has {network.size}; "
-            "publish again"
-        )
+            f"{directory / _WEIGHTS_FILE}: damaged ({error}); publish again"
+        ) from error
     own = {"format", "version", "problem", "with_pmu", "extra_rates", "hidden", "features", "files"}
     return Policy(network, weights, {k: v for k, v in description.items() if k not in own})
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,18 @@ def _edit_description(change: Callable[[dict[str, Any]], None]) -> Callable[[Pat
     return edit
 
 
+def _replace_weights(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """Damages weights.npz such that its checksum is right."""
+
+    def edit(directory: Path) -> None:
+        path = directory / "weights.npz"
+        path.write_bytes(change(path.read_bytes()))
+        checksum = files.sha256(path)
+        _edit_description(lambda d: d["files"].update({path.name: checksum}))(directory)
+
+    return edit
+
+
 def _truncate(name: str) -> Callable[[Path], None]:
     def edit(directory: Path) -> None:
         path = directory / name
@@ -147,12 +160,26 @@ def _truncate(name: str) -> Callable[[Path], None]:
     ("damage", "message"),
     [
         (shutil.rmtree, r"model\.json: No such file"),
-        (_truncate("model.json"), r"model\.json: not JSON"),
+        (_truncate("model.json"), r"model\.json:\d+:\d+: not JSON"),
         (_edit_description(lambda d: d.update(format="x")), "not a policy's description"),
         (_edit_description(lambda d: d.update(version=99)), "version 99, this program reads 2"),
         (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
         (_edit_description(lambda d: d.pop("hidden")), "missing or malformed field: 'hidden'"),
-        (_edit_description(lambda d: d.update(hidden=[9])), "weights, the network has"),
+        (
+            _edit_description(lambda d: d.update(hidden=[9])),
+            r"weights\.npz: damaged \(weights is float32 \[\d+\], expected float32 \[\d+\]\)",
+        ),
+        (_edit_description(lambda d: d.update(hidden=[100])), "malformed field: a layer with 100"),
+        (_edit_description(lambda d: d.update(hidden=[-1])), "malformed field: a layer with -1"),
+        (lambda d: (d / "model.json").write_text("[" * 200_000), r"model\.json: not JSON .*deep"),
+        (_edit_description(lambda d: d["files"].update({"a\0b": ""})), "missing; copy"),
+        (_replace_weights(lambda _: b"not an archive"), r"weights\.npz: damaged"),
+        (_replace_weights(lambda data: data[: len(data) // 2]), r"weights\.npz: damaged"),
+        # A compression that there is not.
+        (
+            _replace_weights(lambda data: re.sub(rb"(?s)(PK\x01\x02.{6})..", b"\\1c\0", data)),
+            r"weights\.npz: damaged",
+        ),
         (
             _edit_description(lambda d: d["features"][1].update(name="renamed")),
             "features differ .*renamed.*; train again",
@@ -183,6 +210,43 @@ def test_failed_publication_leaves_the_old_policy(
         export.publish(not_json, directory)
     assert files.sha256(directory / "model.json") == before
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+def test_the_same_policy_gives_the_same_bytes(
+    policy: Policy, published: Path, template: CandidateTemplate, tmp_path: Path
+) -> None:
+    # By now TensorFlow has done more in this process than when it was first published.
+    export.publish(policy, tmp_path / "again")
+    names = {path.relative_to(published) for path in published.rglob("*") if path.is_file()}
+    again = {path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*")}
+    assert names == {name for name in again if (tmp_path / "again" / name).is_file()}
+    for name in sorted(names):
+        assert files.sha256(published / name) == files.sha256(tmp_path / "again" / name), name
+
+
+@pytest.mark.parametrize("limit", [500, 5_000])
+def test_a_full_disk_is_one_error_that_names_the_folder(tmp_path: Path, limit: int) -> None:
+    # The largest file that the process may write stands for the room that is left.
+    code = f"""
+import resource
+from pathlib import Path
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.policies.export import Policy, publish
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policies.testing import random_network
+
+network = random_network(PROBLEMS["inline-size"])
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    publish(Policy(network, network.initial_weights(1), {{}}), Path("policy"))
+except FileWriteError as error:
+    print(error)
+"""
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.startswith("policy: cannot be written: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_workers_do_not_import_tensorflow() -> None:

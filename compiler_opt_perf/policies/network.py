@@ -107,7 +107,7 @@ class Network:
       normalisation: of `scored_features`, from the warm-start data.
 
     Raises:
-      ValueError: a layer too wide for exact sums.
+      ValueError: a layer too wide for exact sums, or without width.
     """
 
     problem: Problem
@@ -116,7 +116,9 @@ class Network:
     normalisation: Normalisation
 
     def __post_init__(self) -> None:
-        widest = max(self.layer_widths[:-1])
+        narrowest, widest = min(self.layer_widths), max(self.layer_widths[:-1])
+        if narrowest < 1:
+            raise ValueError(f"a layer with {narrowest} inputs: expected 1 to {MAX_LAYER_INPUTS}")
         if widest > MAX_LAYER_INPUTS:
             raise ValueError(
                 f"a layer with {widest} inputs: float32 sums are exact up to {MAX_LAYER_INPUTS}; "
