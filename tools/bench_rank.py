@@ -62,7 +62,8 @@ from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, synthesise
 from compiler_opt_perf.traces.windows import write_windows
-from compiler_opt_perf.training.train import default_config, train
+from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.train import train
 
 _PROBLEM = PROBLEMS["regalloc-evict"]
 _IR_FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-march=x86-64-v2", "-emit-llvm")
@@ -325,7 +326,7 @@ class Variant:
 
 
 # Networks that imitate the default policy, after few steps and after many, and one that evolution
-# strategies went on with: settings of training.train.
+# strategies went on with: settings of training.config.
 _TRAININGS: dict[str, dict[str, int]] = {
     "briefly imitating": {"warm_start_steps": 20, "generations": 0},
     "imitating": {"generations": 0},
@@ -363,8 +364,7 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     modules = Corpus.load(corpus / "train")
     policies = {}
     for name in wanted:
-        config = default_config(_PROBLEM)
-        config.update(warm_starts=1, **_TRAININGS[name])
+        config = Config().changed({"warm_starts": 1, **_TRAININGS[name]})
         folder = output / "training" / name.replace(" ", "-")
         policies[name] = train(_PROBLEM, modules, toolchain, None, folder, config).policy
     return policies

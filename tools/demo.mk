@@ -53,11 +53,14 @@ $(CORPORA): $(OUT)/corpus/%/train/corpus_description.json: $(PROGRAMS:%=$(OUT)/%
 	  $(foreach program,$(PROGRAMS),$(program)=$(OUT)/$(program)/compile_commands.json)
 
 POLICIES := $(PROBLEMS:%=$(OUT)/%/policy/model.json)
+# With so small a budget a policy may come out worse than the default; the demo goes on and shows it.
 $(POLICIES): $(OUT)/%/policy/model.json: \
     $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
 	$(call headline,training $*)
 	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
-	  --output=$(OUT)/$* --generations=$(GENERATIONS) --budget=$(BUDGET) --seed=$(SEED)
+	  --output=$(OUT)/$* --generations=$(GENERATIONS) --budget=$(BUDGET) --seed=$(SEED) || { \
+	    status=$$?; [ $$status -eq 4 ] || exit $$status; \
+	    echo "NOTE: the demo's policy for $* is worse than the default; do not ship it"; }
 
 # Like `toolchain`, asked each time: a change of the patches must not leave an old compiler behind.
 release: $(POLICIES) toolchain

@@ -88,7 +88,7 @@ def run(argv: Sequence[str]) -> int:
             print(verb.help())
             return 0
         values = verb.flag_values()
-        verb.run(values, values([label, *rest])[1:])
+        return verb.run(values, values([label, *rest])[1:]) or 0
     except (flags.Error, UsageError) as error:
         print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
         return _EXIT_USAGE
@@ -110,7 +110,6 @@ def run(argv: Sequence[str]) -> int:
             raise
         print(f"{label}: error: {error}", file=sys.stderr)
         return _EXIT_FAILURE
-    return 0
 
 
 def main() -> None:

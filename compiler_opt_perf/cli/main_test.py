@@ -12,8 +12,11 @@ from absl import flags
 from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.source import debian_source
+from compiler_opt_perf.training import train as training
+from compiler_opt_perf.training.result import TrainingResult
 
 REPO_ROOT = Path(__file__).parents[2]
 # A Python file in the documentation: indented lines that end with a function `decide`.
@@ -69,6 +72,19 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract --problem=inline-size --output=x --held_out=2 a=b", "between 0 and 1"),
         ("train --problem=inline-size --corpus=a --output=b --extra_rates=c", "with --profile"),
         ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
+        (
+            "train --problem=inline-size --corpus=a --output=b --setting=hidden=[0]",
+            "setting hidden=[0]: expected a list of up to 8 whole numbers from 1 to 62",
+        ),
+        (
+            "train --problem=inline-size --corpus=a --output=b --budget=nan",
+            "setting budget_s=nan: expected a number from 0",
+        ),
+        (
+            "train --problem=inline-size --corpus=a --output=b --seed=-1",
+            "setting seed=-1: expected",
+        ),
+        ("train --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
         ("interact --problem=inline-size", "expected arguments of clang after --"),
         ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
         ("trace stats", "expected one trace"),
@@ -164,6 +180,35 @@ def test_compare_tells_at_once_what_it_cannot_compare(
         assert hashlib.sha256(content).hexdigest() in shown
     assert "corpus: has no modules; extract a corpus that has some" in fails(b"compiled in", [])
     assert "compiled\n" in fails(b"compiled in", ["m"])
+
+
+@pytest.mark.parametrize(
+    ("change", "failed", "status", "verdict"),
+    [
+        (-0.012, (), 0, "-1.20% on the test modules after 3 generations"),
+        (0.0, (), 0, "as good as the default"),
+        (0.02, (), 4, "worse than the default: do not ship"),
+        (-0.02, ("p/a",), 4, "fails on p/a after 3 generations"),
+    ],
+)
+def test_a_policy_worse_than_the_default_has_a_status_of_its_own(
+    change: float,
+    failed: tuple[str, ...],
+    status: int,
+    verdict: str,
+    tmp_path: Path,
+    toolchain: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_description(tmp_path / "corpus", [])
+    result = TrainingResult(tmp_path, "text bytes", change, failed, -0.01, -0.005, 3)
+    monkeypatch.setattr(training, "train", lambda *_: result)
+    words = ["train", "--problem=inline-size", f"--corpus={tmp_path / 'corpus'}", "--output=x"]
+    assert run([*words, f"--toolchain={toolchain.directory}"]) == status
+    assert verdict in capsys.readouterr().out
+    assert run(["train", "--help"]) == 0
+    assert "4: the published policy is worse than the default" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a verb of the console command is: its flags, its help, what it calls."""
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from absl import flags
@@ -20,14 +21,17 @@ class Verb:
       summary: one sentence.
       example: a command line that works, without the leading "cop".
       define: adds the verb's flags.
-      run: does the work, given the parsed flags and the arguments that are no flags.
+      run: does the work, given the parsed flags and the arguments that are no flags; returns the
+        exit status, None for 0.
+      statuses: the exit statuses besides those of all verbs, with what they mean.
     """
 
     name: str
     summary: str
     example: str
     define: Callable[[flags.FlagValues], None]
-    run: Callable[[flags.FlagValues, list[str]], None]
+    run: Callable[[flags.FlagValues, list[str]], int | None]
+    statuses: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def flag_values(self) -> flags.FlagValues:
         """The verb's own flags; it knows no others, so that a misspelt one is an error."""
@@ -48,6 +52,9 @@ class Verb:
             # A required flag has a validator and no default.
             default = "" if flag.default is None else f" (default: {flag.default_as_str})"
             lines.append(f"  --{name}: {flag.help}{default}")
+        if self.statuses:
+            lines += ["", "Exit status, besides 0 (done), 1 (failed) and 2 (wrong command line):"]
+            lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]
         return "\n".join(lines)
 
 

@@ -6,20 +6,23 @@ not wait for TensorFlow.
 """
 
 import dataclasses
-import json
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from compiler_opt_perf.cli import cost_verbs, trace_verbs
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.layout import BUILD
+
+if TYPE_CHECKING:
+    from compiler_opt_perf.training.config import Config
 
 
 def _path(values: Any, name: str) -> Path | None:
@@ -406,7 +409,13 @@ def _corpus_extract(values: Any, arguments: list[str]) -> None:
 # cop train
 
 
+# A policy was published, and should not be used.
+_STATUS_WORSE = 4
+
+
 def _define_train(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.training.config import Config
+
     _define_problem(values)
     _define_path(values, "corpus", "training corpus")
     _define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
@@ -430,61 +439,65 @@ def _define_train(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "setting",
         [],
-        "NAME=VALUE of another setting of training.train.default_config, e.g. pairs=16",
+        f"NAME=VALUE, e.g. pairs=16; those that there are, with defaults:\n{Config.describe()}\n ",
         flag_values=values,
     )
 
 
-def _train(values: Any, arguments: list[str]) -> None:
+def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.corpus import Corpus
-    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+    from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.training.train import default_config, train
+    from compiler_opt_perf.training.train import train
 
     _no_arguments(arguments)
+    config = _training_config(values)
+    trace, cpu = _path(values, "trace"), _path(values, "cpu")
+    if values.evaluator is None and (trace or cpu):
+        raise UsageError("--trace and --cpu are for --evaluator")
     profile = _path(values, "profile")
+    if values.extra_rates and profile is None:
+        raise UsageError("--extra_rates: name the profile that has them with --profile")
+    corpus = Corpus.load(_required_path(values, "corpus"))
+    toolchain = Toolchain.load(_required_path(values, "toolchain"))
     problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profile))
-    config = default_config(problem)
-    config.update(seed=values.seed, generations=values.generations, budget_s=values.budget)
+    # Modules are compiled side by side already.
+    context = Context(toolchain.trace_cost, trace, cpu, profile, threads=1)
+    output = _required_path(values, "output")
+    result = train(problem, corpus, toolchain, profile, output, config, values.evaluator, context)
+    failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
+    print(
+        f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
+        f"{failed} after {result.generations} generations "
+        f"({100 * result.validation_change:+.2f}% on the modules that it was chosen by, warm start "
+        f"{100 * result.warm_start_change:+.2f}%): {result.verdict}"
+    )
+    return _STATUS_WORSE if result.is_worse else 0
+
+
+def _training_config(values: Any) -> "Config":
+    from compiler_opt_perf.training.config import Config, ConfigError
+
+    changes = {
+        "seed": values.seed,
+        "generations": values.generations,
+        "budget_s": values.budget,
+    }
     for word in values.setting:
         name, _, text = word.partition("=")
         try:
-            config[name] = type(config[name])(json.loads(text))
-        except (KeyError, TypeError, ValueError):
-            known = ", ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-            raise UsageError(f"--setting={word}: expected NAME=VALUE, one of {known}") from None
-    trace, cpu = _path(values, "trace"), _path(values, "cpu")
-    if values.evaluator is not None and trace is None:
-        raise UsageError(f"--evaluator={values.evaluator}: give the trace to replay with --trace")
-    evaluator = EVALUATORS[values.evaluator] if values.evaluator else None
-    if isinstance(evaluator, TraceReplay) and evaluator.uses_cpu and cpu is None:
-        raise UsageError(f"--evaluator={values.evaluator}: give the CPU file with --cpu")
-    if values.evaluator is None and (trace or cpu):
-        raise UsageError("--trace and --cpu are for --evaluator")
-    toolchain = Toolchain.load(_required_path(values, "toolchain"))
-    # Modules are compiled side by side already.
-    context = Context(toolchain.trace_cost, trace, cpu, profile, threads=1)
-    result = train(
-        problem,
-        Corpus.load(_required_path(values, "corpus")),
-        toolchain,
-        profile,
-        _required_path(values, "output"),
-        config,
-        values.evaluator,
-        context,
-    )
-    print(
-        f"{result.policy}: {result.reward} {-100 * result.gain:+.2f}% on the validation modules "
-        f"after {result.generations} generations (warm start {-100 * result.warm_start_gain:+.2f}%)"
-    )
+            changes[name] = parse_json(text)
+        except JsonError as error:
+            raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
+    try:
+        return Config().changed(changes)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 def _extra_rates(rates: Sequence[str], profile: Path | None) -> Sequence[str]:
     from compiler_opt_perf.pmu.manifest import Manifest
 
-    if rates and profile is None:
-        raise UsageError("--extra_rates: name the profile that has them with --profile")
     known = [rate.name for rate in Manifest.load(profile).rates] if rates and profile else []
     for rate in rates:
         if rate not in known or rates.count(rate) > 1:
@@ -744,6 +757,7 @@ VERBS: tuple[Verb, ...] = (
         " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
         _define_train,
         _train,
+        {_STATUS_WORSE: "the published policy is worse than the default on test modules"},
     ),
     Verb(
         "interact",

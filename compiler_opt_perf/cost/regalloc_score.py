@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """RegAllocScore, from the remarks that the compiler writes beside an object file."""
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ FLAGS = (
     "-foptimization-record-passes=^regalloc-score$",
 )
 SUFFIX = ".opt.yaml"
+# Added to both scores, a hundredth of an instruction per call: those without any have a ratio, too.
+_SMALL_SCORE = 0.01
 
 # A remark, as MachineOptimizationRemarkAnalysis of MLRegAllocEvictAdvisor.cpp is written.
 _REMARK = re.compile(
@@ -22,7 +25,7 @@ _REMARK = re.compile(
 
 
 class ScoreError(Exception):
-    """An object file without scores beside it."""
+    """An object file without scores beside it, or scores that cannot be compared."""
 
 
 def regalloc_scores(object_file: Path) -> Mapping[str, float]:
@@ -55,3 +58,40 @@ def regalloc_scores(object_file: Path) -> Mapping[str, float]:
     if text.count("\nPass:") != len(scores):
         raise ScoreError(f"{path}: has other remarks than one score a function; compile again")
     return scores
+
+
+def score_ratio(
+    default: Mapping[str, float], policy: Mapping[str, float], calls: Mapping[str, float]
+) -> float:
+    """How scores compare to the default's, function by function; below 1 if they are lower.
+
+    A score is per call of its function, so that sums over functions mean nothing: the one with the
+    hottest loop would be all of it. This is the geometric mean of the functions' ratios
+
+      exp(sum_f w_f * log(policy_f / default_f) / sum_f w_f)
+
+    weighted by how often each function was called, where any of them was.
+
+    Args:
+      default, policy: scores by function.
+      calls: by function, of a run; functions that are not there were not called. When none of the
+        scored ones was, they weigh the same.
+
+    Raises:
+      ScoreError: the two have scores of other functions, or there are none.
+    """
+    if different := sorted(default.keys() ^ policy.keys()):
+        raise ScoreError(
+            f"scores of other functions than the default's ({', '.join(different[:3])}"
+            f"{', ...' if len(different) > 3 else ''}): they cannot be compared"
+        )
+    if not default:
+        raise ScoreError("no function has a score")
+    weights = {name: float(calls.get(name, 0)) for name in default}
+    if not any(weights.values()):
+        weights = dict.fromkeys(default, 1.0)
+    logarithms = (
+        weights[name] * math.log((policy[name] + _SMALL_SCORE) / (default[name] + _SMALL_SCORE))
+        for name in sorted(default)
+    )
+    return math.exp(math.fsum(logarithms) / math.fsum(weights.values()))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
-from compiler_opt_perf.cost.regalloc_score import ScoreError, regalloc_scores
+from compiler_opt_perf.cost.regalloc_score import ScoreError, regalloc_scores, score_ratio
 from compiler_opt_perf.traces.block_table import BlockTable
 from compiler_opt_perf.traces.trace_file import (
     Description,
@@ -64,3 +64,32 @@ def test_calls_are_those_of_the_trace_that_is_there_now(tmp_path: Path) -> None:
         write_end(path)
         cost = EVALUATORS["regalloc-score-calls"].cost([tmp_path / "a.o"], Context(trace=path))
         assert cost.total == 12.5 * calls
+
+
+def test_scores_count_by_function_not_by_their_sum() -> None:
+    default = {"hot": 1e6, "small": 10.0, "other": 20.0}
+    worse = {"hot": 1e6, "small": 20.0, "other": 40.0}
+    # A sum would be 0.003% higher.
+    assert score_ratio(default, worse, {}) == pytest.approx(4 ** (1 / 3), rel=1e-3)
+    assert score_ratio(default, default, {}) == 1.0
+    better = {"hot": 1e6, "small": 5.0, "other": 40.0}
+    assert score_ratio(default, better, {}) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_scores_are_weighted_by_calls_where_there_are_any() -> None:
+    default, policy = {"often": 10.0, "seldom": 10.0}, {"often": 5.0, "seldom": 20.0}
+    assert score_ratio(default, policy, {"often": 3, "seldom": 1}) == pytest.approx(
+        0.5**0.5, rel=1e-2
+    )
+    assert score_ratio(default, policy, {"seldom": 7}) == pytest.approx(2.0, rel=1e-2)
+    # A module of a program that was not profiled.
+    assert score_ratio(default, policy, {"elsewhere": 7}) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_functions_without_a_score_to_compare_are_an_error() -> None:
+    assert score_ratio({"free": 0.0}, {"free": 0.0}, {}) == 1.0
+    assert score_ratio({"free": 0.0}, {"free": 1.0}, {}) > 1
+    with pytest.raises(ScoreError, match=r"other functions than the default's \(f, g\)"):
+        score_ratio({"f": 1.0, "h": 1.0}, {"g": 1.0, "h": 1.0}, {})
+    with pytest.raises(ScoreError, match="no function has a score"):
+        score_ratio({}, {}, {})

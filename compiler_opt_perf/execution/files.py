@@ -18,6 +18,8 @@ from typing import Any
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
+_LITTLE_SPACE = 4 * 1024 * 1024
+
 
 class FileWriteError(Exception):
     """A result could not be written; nothing is left under its final name."""
@@ -141,6 +143,19 @@ def _exchange(one: Path, other: Path) -> bool:
         return False
     names = os.fsencode(one), os.fsencode(other)
     return bool(renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0)
+
+
+def require_space(folder: Path) -> None:
+    """Tells a program that failed by itself from one that had no room for what it writes.
+
+    Raises:
+      FileWriteError: `folder` does not take a few MiB more.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            os.posix_fallocate(stream.fileno(), 0, _LITTLE_SPACE)
+    except OSError as error:
+        raise _explain(folder, error) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -72,6 +72,8 @@ class Problem:
       remark_decision: the remark argument that holds the decision.
       remark_subject: the remark argument that names what the decision is about.
       score_in_log: the last reward of each function in a development log is its score.
+      keeps_blocks: decisions change neither functions nor blocks, so that a recorded run can be
+        replayed with the code that they lead to.
       mode_option, model_option, log_option, channel_option: names of the compiler's options.
       extra_rates: names of rates of the profile that the compiler makes features of besides.
     """
@@ -92,6 +94,7 @@ class Problem:
     remark_decision: str
     remark_subject: str
     score_in_log: bool
+    keeps_blocks: bool
     mode_option: str
     model_option: str
     log_option: str
@@ -292,6 +295,7 @@ PROBLEMS: dict[str, Problem] = {
             remark_decision="ShouldInline",
             remark_subject="Callee",
             score_in_log=False,
+            keeps_blocks=False,
             mode_option="-enable-ml-inliner",
             model_option="-ml-inliner-model-under-training",
             log_option="-training-log",
@@ -361,6 +365,7 @@ PROBLEMS: dict[str, Problem] = {
             remark_decision="Decision",
             remark_subject="Register",
             score_in_log=True,
+            keeps_blocks=True,
             mode_option="-regalloc-enable-advisor",
             model_option="-regalloc-model",
             log_option="-regalloc-training-log",

@@ -43,11 +43,12 @@ _WIDTH = 180
 # Names of what is left out that a terminal shows; the file has all.
 _SHOWN_NAMES = 3
 
-# Columns of a training curve, and what they are called in the plot.
+# Columns of a training curve, changes against the default's cost, and what they are called in the
+# plot.
 _CURVES = {
-    "fitness_mean": "candidates, mean",
-    "validation": "mean weights, validation",
-    "validation_fittest": "fittest candidate, validation",
+    "candidates_mean": "candidates, mean",
+    "validation_of_mean": "mean weights, validation",
+    "validation_of_fittest": "fittest candidate, validation",
 }
 
 
@@ -139,7 +140,9 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = parse_json(line)
-            # Generation 0, the warm start, has no candidates; others may have none that works.
+            if "validation_of_mean" not in row:
+                raise ValueError("no validation_of_mean; was it written by an older version?")
+            # Generation 0, the warm start, has no candidates.
             rows.append({key: row.get(key) for key in _CURVES})
             for key in _CURVES:
                 _require_type(row, key, float | None)
@@ -274,7 +277,7 @@ def _curve(rows: Sequence[dict[str, Any]]) -> str:
         axes.plot(*zip(*points, strict=True), marker=".", label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("generation")
-    axes.set_ylabel("gain over the default, %")
+    axes.set_ylabel("cost against the default, %")
     axes.legend()
     return page.svg(figure)
 

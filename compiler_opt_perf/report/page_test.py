@@ -78,8 +78,10 @@ def test_tables_show_costs_and_shares(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None:
-    curve: list[dict[str, float]] = [{"generation": 0, "validation": -0.01}]
-    curve += [{"generation": g, "fitness_mean": 0.01 * g, "validation": 0.02} for g in (1, 2)]
+    curve: list[dict[str, float]] = [{"generation": 0, "validation_of_mean": 0.01}]
+    curve += [
+        {"generation": g, "candidates_mean": -0.01 * g, "validation_of_mean": -0.02} for g in (1, 2)
+    ]
     (tmp_path / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
     curves = {"inline-size": read_curve(tmp_path / "curve.jsonl")}
     for name in ("one.html", "two.html"):
@@ -165,18 +167,20 @@ def test_damaged_comparison_is_named(tmp_path: Path, damage: str, what: str) -> 
 
 def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "curve.jsonl"
-    path.write_text('{"generation": 0, "validation": 0}\n{"generation"\n')
+    path.write_text('{"generation": 0, "validation_of_mean": 0}\n{"generation"\n')
     with pytest.raises(ReportError, match=r"curve\.jsonl:2: not a row"):
         read_curve(path)
     for row in (
         b"\xff",
         b"[1]",
-        b'{"generation": "1"}',
-        b'{"generation": 1, "validation": "good"}',
-        b'{"generation": 1, "validation": 1' + b"0" * 400 + b"}",
+        b'{"generation": "1", "validation_of_mean": 0}',
+        b'{"generation": 1, "validation_of_mean": "good"}',
+        b'{"generation": 1, "validation_of_mean": 1' + b"0" * 400 + b"}",
+        # Of an older version, whose signs were the other way round.
+        b'{"generation": 1, "validation": 0.1}',
         b"[" * 200_000,
     ):
-        path.write_bytes(b'{"generation": 0}\n' + row + b"\n")
+        path.write_bytes(b'{"generation": 0, "validation_of_mean": 0}\n' + row + b"\n")
         with pytest.raises(ReportError, match=r"curve\.jsonl:2: not a row of a training curve"):
             read_curve(path)
 

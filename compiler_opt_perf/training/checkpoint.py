@@ -2,7 +2,7 @@
 """What a training must remember to go on exactly where it stopped."""
 
 import json
-import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,22 @@ from typing import Any
 import numpy as np
 
 from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.policies.arrays import (
+    ArraysError,
+    read_arrays,
+    require_vector,
+    write_arrays,
+)
 from compiler_opt_perf.policies.network import FloatArray, Normalisation
 from compiler_opt_perf.training.adam import Adam
 from compiler_opt_perf.training.evolution_strategies import State
 
-_VERSION = 1
+_VERSION = 2
+_NAMES = (
+    *("version", "mean", "steps", "first_moment", "second_moment", "best", "warm_start"),
+    *("center", "inverse_scale", "record"),
+)
 
 
 class CheckpointError(Exception):
@@ -27,34 +38,35 @@ class Checkpoint:
 
     Attributes:
       state: of the evolution strategies.
-      best: weights with the highest gain on the validation modules so far.
+      best: weights that cost least on the validation modules so far, and failed on none.
       warm_start: weights that the evolution strategies began with.
       normalisation: of the network's inputs.
-      record: JSON-able: `curve` (a record a generation), `best_generation`, `best_gain`, accuracy
-        of the warm start, counts of compilations and failures.
+      record: JSON-able: `curve` (a record a generation), `modules` (names, by what they are for),
+        `best_generation`, `best_change`, accuracy and change of the warm start, counts of
+        compilations and failures, and, once the training has ended, `ended`.
     """
 
     state: State
     best: FloatArray
     warm_start: FloatArray
     normalisation: Normalisation
-    record: dict[str, Any]
+    record: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
         """Writes the file, atomically. Raises FileWriteError."""
-        with atomic_write(path) as temporary, open(temporary, "wb") as stream:
-            np.savez(
-                stream,
-                version=np.int64(_VERSION),
+        with atomic_write(path) as temporary:
+            write_arrays(
+                temporary,
+                version=np.array(_VERSION),
                 mean=self.state.mean,
-                steps=np.int64(self.state.adam.steps),
+                steps=np.array(self.state.adam.steps),
                 first_moment=self.state.adam.first_moment,
                 second_moment=self.state.adam.second_moment,
                 best=self.best,
                 warm_start=self.warm_start,
                 center=self.normalisation.center,
                 inverse_scale=self.normalisation.inverse_scale,
-                record=np.frombuffer(json.dumps(self.record).encode(), np.uint8),
+                record=np.frombuffer(json.dumps(self.record, allow_nan=False).encode(), np.uint8),
             )
 
     @classmethod
@@ -65,22 +77,59 @@ class Checkpoint:
           CheckpointError: damaged or of another version.
         """
         try:
-            with np.load(path) as arrays:
-                version = int(arrays["version"])
-                if version != _VERSION:
-                    raise CheckpointError(
-                        f"{path}: version {version}, this program reads {_VERSION}; "
-                        "remove the training's folder to start again"
-                    )
-                adam = Adam(int(arrays["steps"]), arrays["first_moment"], arrays["second_moment"])
-                return cls(
-                    state=State(arrays["mean"], adam),
-                    best=arrays["best"],
-                    warm_start=arrays["warm_start"],
-                    normalisation=Normalisation(arrays["center"], arrays["inverse_scale"]),
-                    record=json.loads(arrays["record"].tobytes()),
+            version = int(read_arrays(path, ["version"])["version"])
+            if version != _VERSION:
+                raise CheckpointError(
+                    f"{path}: version {version}, this program reads {_VERSION}; "
+                    "remove the training's folder to start again"
                 )
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            arrays = read_arrays(path, _NAMES)
+            size, features = arrays["mean"].size, arrays["center"].size
+            for name in ("mean", "first_moment", "second_moment"):
+                require_vector(name, arrays[name], "float64", size)
+            for name in ("best", "warm_start"):
+                require_vector(name, arrays[name], "float32", size)
+            for name in ("center", "inverse_scale"):
+                require_vector(name, arrays[name], "float32", features)
+            record = parse_json(arrays["record"].tobytes())
+            steps = int(arrays["steps"])
+            _check_record(record, steps)
+        except (ArraysError, ValueError, TypeError, KeyError, OverflowError) as error:
             raise CheckpointError(
                 f"{path}: damaged ({error}); remove it to start the training again"
             ) from error
+        return cls(
+            state=State(
+                arrays["mean"], Adam(steps, arrays["first_moment"], arrays["second_moment"])
+            ),
+            best=arrays["best"],
+            warm_start=arrays["warm_start"],
+            normalisation=Normalisation(arrays["center"], arrays["inverse_scale"]),
+            record=record,
+        )
+
+
+def _check_record(record: Any, steps: int) -> None:
+    """Raises ValueError, TypeError or KeyError where a training would stumble later."""
+    if not isinstance(record, dict):
+        raise ValueError("the record is no object")
+    kinds = {
+        **dict.fromkeys(("best_change", "warm_start_change"), float | int),
+        **dict.fromkeys(("best_generation", "compilations", "failures"), int),
+        **{"curve": list, "modules": dict, "warm_start_accuracy": dict},
+    }
+    for name, kind in kinds.items():
+        if not isinstance(record[name], kind):
+            raise ValueError(f"record: {name} is {str(record[name])[:40]!r}")
+    if len(record["curve"]) != steps + 1:
+        raise ValueError(f"{steps} steps, and a curve of {len(record['curve'])} points")
+    for number, point in enumerate(record["curve"]):
+        if point["generation"] != number or not isinstance(point["elapsed_s"], float | int):
+            raise ValueError(f"record: point {number} of the curve")
+    ended = record.get("ended")
+    if ended is not None:
+        for name in ("budget_s", "test_change"):
+            if not isinstance(ended[name], float | int):
+                raise ValueError(f"record: ended: {name}")
+        if not isinstance(ended["test_failed"], list):
+            raise ValueError("record: ended: test_failed")

@@ -5,19 +5,22 @@ The functions here run in pool workers, which are started for each training: not
 module imports loads TensorFlow, SciPy or matplotlib (its test looks).
 """
 
+import contextlib
 import dataclasses
 import os
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.cost.size import ObjectFileError
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import atomic_write, require_space, sha256, write_json
 from compiler_opt_perf.policies.problem import Problem, for_clang
-from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.training.log import LogError, read_log
 from compiler_opt_perf.training.rewards import REWARDS, Costs, Reward, evaluator_reward
 
 
@@ -117,21 +120,23 @@ def measure_default(job: Job) -> Default:
       CommandError: the compiler failed, crashed or hung.
       LogError: it wrote a damaged log.
       ObjectFileError: it wrote a damaged object file.
+      FileWriteError: a disk is full.
     """
     assert job.log is not None
     problem, reward = job.compiler.problem, job.compiler.reward
-    with tempfile.TemporaryDirectory(prefix="compile-") as folder:
-        object_file = Path(folder) / "module.o"
-        options = problem.development_options(log=job.log, profile=job.compiler.profile)
+    with _scratch() as folder:
+        object_file, log_file = folder / "module.o", folder / "module.log"
+        options = problem.development_options(log=log_file, profile=job.compiler.profile)
         seconds = job.compiler.compile(job.module, object_file, options)
-        log = read_log(job.log)
-        costs: Costs
+        log = read_log(log_file)
         if job.compiler.score_in_log:
-            costs = reward.measure(job.log)
+            costs = reward.measure(log_file)
         else:
             # Development mode repeats the default policy's decisions, not its whole behaviour.
             job.compiler.compile(job.module, object_file, [])
             costs = reward.measure(object_file)
+        with atomic_write(job.log) as temporary:
+            shutil.copyfile(log_file, temporary)
     default = Default(costs, len(log.starts), seconds)
     record = {"key": job.key, **dataclasses.asdict(default)}
     write_json(record_path(job.log), record)
@@ -149,11 +154,23 @@ def measure_candidate(job: Job) -> Costs:
     Raises: as measure_default.
     """
     problem, reward = job.compiler.problem, job.compiler.reward
-    with tempfile.TemporaryDirectory(prefix="compile-") as folder:
-        object_file = Path(folder) / "module.o"
-        log = Path(folder) / "module.log" if job.compiler.score_in_log else None
+    with _scratch() as folder:
+        object_file = folder / "module.o"
+        log = folder / "module.log" if job.compiler.score_in_log else None
         options = problem.development_options(
             model=job.model, log=log, profile=job.compiler.profile
         )
         job.compiler.compile(job.module, object_file, options)
         return reward.measure(log or object_file)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for the compiler's output; without room there, what fails is not its fault."""
+    with tempfile.TemporaryDirectory(prefix="compile-") as name:
+        folder = Path(name)
+        try:
+            yield folder
+        except (CommandError, LogError, ObjectFileError):
+            require_space(folder)
+            raise

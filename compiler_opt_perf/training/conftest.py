@@ -86,19 +86,28 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     events = []
     for name, count in {"executions": 1000, "loads": 500, "llc-load-misses": 50}.items():
         lines = "".join(f" {offset}: {count}\n" for offset in range(_LIVE_VALUES + 5))
-        text = "".join(f"{function}:{count}:{count}\n{lines}" for function in functions)
+        # Those of executions tell calls.
+        calls = count if name == "executions" else 0
+        text = "".join(f"{function}:{count}:{calls}\n{lines}" for function in functions)
         (folder / f"{name}.txt").write_text(text)
         kind = "max" if name == "executions" else "sum"
         record = FileRecord.of(folder / f"{name}.txt")
         total = count * (_LIVE_VALUES + 5) * len(functions)
-        events.append({"name": name, "kind": kind, "total": total, **dataclasses.asdict(record)})
+        counted = {"unit": name, "period": 1, "precise": True, "total": total, "located": total}
+        events.append({"name": name, "kind": kind, **counted, **dataclasses.asdict(record)})
     rate = {
         "name": "llc-miss-probability",
         "numerator": "llc-load-misses",
         "denominator": "loads",
         "prior_share": 16e-6,
     }
-    manifest = {"format": FORMAT, "version": VERSION}
+    collector = {"backend": "test", "tool": "", "command": [], "options": [], "cache_geometry": {}}
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "program": {"path": "program", "build_id": "00"},
+        "collector": collector,
+    }
     path = folder / "program.pmu.json"
     path.write_text(json.dumps({**manifest, "events": events, "rates": [rate]}))
     return path

@@ -4,7 +4,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
-from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.execution.files import FileWriteError, sha256
+from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.policies.export import (
     MODEL_FILE,
@@ -33,11 +35,14 @@ from compiler_opt_perf.training.compilation import (
     record_path,
 )
 from compiler_opt_perf.training.log import LogError
-from compiler_opt_perf.training.rewards import Costs, overall_gain
+from compiler_opt_perf.training.rewards import Costs
 
 # Beyond the compiler's own limit, for starting it and reading what it wrote.
 _GRACE_S = 30.0
 _FAILURES_KEPT = 10
+# What a module counts as, as a multiple of the default's cost, on which a candidate fails: twice
+# the cost, or that of the worst candidate measured with it if that is more.
+FAILURE_RATIO = 2.0
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,43 @@ class MeasuredModule:
     log: Path
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What a candidate costs on some modules.
+
+    Attributes:
+      change: against the default's cost; -0.01 is 1% less. Modules with failures are charged.
+      failed: names of the modules on which the compiler failed with it.
+      modules: on how many modules it was measured.
+    """
+
+    change: float
+    failed: tuple[str, ...]
+    modules: int
+
+    @property
+    def failed_everywhere(self) -> bool:
+        """Nothing is known of it."""
+        return len(self.failed) == self.modules
+
+    def __str__(self) -> str:
+        failed = f" ({len(self.failed)} of {self.modules} failed)" if self.failed else ""
+        return f"{100 * self.change:+.3f}%{failed}"
+
+
+def cheapest(measured: Sequence[Measurement]) -> int | None:
+    """Which costs least of those that failed on no module, the first of equals; None of none."""
+    sound = [index for index, one in enumerate(measured) if not one.failed]
+    return min(sound, key=lambda index: measured[index].change, default=None)
+
+
 def measure_defaults(
     compiler: Compiler, modules: Sequence[Module], folder: Path, pool: Pool
-) -> list[MeasuredModule]:
+) -> tuple[list[MeasuredModule], dict[str, str]]:
     """Compiles each module with the compiler's own policy; what is in `folder` is not done again.
 
-    A module that does not compile is left out with a warning.
+    Returns:
+      The measured modules, and why each other one is left out, by name.
     """
     problem = compiler.problem
     profile = sha256(compiler.profile) if compiler.profile is not None else ""
@@ -72,7 +108,6 @@ def measure_defaults(
     jobs = []
     for module in modules:
         log = logs[module.name]
-        log.parent.mkdir(parents=True, exist_ok=True)
         key = (*compiler_key, sha256(module.bitcode), *module.command)
         found[module.name] = _read_default(log, key)
         if found[module.name] is None:
@@ -83,25 +118,33 @@ def measure_defaults(
         timeout_s=2 * compiler.timeout_s + _GRACE_S,
         label=f"{problem.name}: default policy" if jobs else None,
     )
+    left_out: dict[str, str] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         if outcome.value is None:
             _raise_unless_of_one_compilation(outcome.error)
             logging.warning("%s is left out: %s", job.module.name, outcome.error)
+            left_out[job.module.name] = f"cannot be measured: {_brief(outcome.error)}"
         found[job.module.name] = outcome.value
-    return [
+    measured = [
         MeasuredModule(module, default, logs[module.name])
         for module in modules
         if (default := found[module.name]) is not None
     ]
+    return measured, left_out
 
 
 def _read_default(log: Path, key: Sequence[str]) -> Default | None:
     try:
-        record = json.loads(record_path(log).read_text(encoding="utf-8"))
+        record = parse_json(record_path(log).read_bytes())
         if record["key"] != list(key) or not log.is_file():
             return None
-        return Default(record["costs"], record["decisions"], record["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        parts, executions = record["costs"]["parts"], record["costs"]["executions"]
+        costs = Costs(
+            {str(name): float(cost) for name, cost in parts.items()},
+            {str(name): int(n) for name, n in executions.items()} if executions else None,
+        )
+        return Default(costs, int(record["decisions"]), float(record["seconds"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         # Not there yet, or not whole: it is measured again.
         return None
 
@@ -110,8 +153,20 @@ def _raise_unless_of_one_compilation(error: Exception | None) -> None:
     """Lets pass what one module or candidate can cause; a bug, say, would befall all of them."""
     if isinstance(error, CommandError) and error.kind != "missing":
         return
+    if isinstance(error, FileWriteError):
+        # Raised in a worker, whose stack tells nothing.
+        raise error from None
     if not isinstance(error, LogError | ObjectFileError | WorkerError):
         raise error or AssertionError("an outcome without value and error")
+
+
+def _brief(error: Exception | None) -> str:
+    """A reason without times and names of temporary files: the same in each run."""
+    if not isinstance(error, CommandError):
+        return "the compiler left a damaged file, or its process was killed"
+    how = {"timeout": "exceeds the time limit", "crashed": "crashes"}
+    program = error.reason.split(":")[0]
+    return f"{program} {how.get(error.kind, 'fails')}"
 
 
 class Evaluator:
@@ -119,10 +174,23 @@ class Evaluator:
 
     Attributes:
       compilations: how many were run.
-      failures: how many of them failed, crashed, hung or left damaged output.
+      failures: how many of them failed, crashed, hung or left output that cannot be compared.
     """
 
-    def __init__(self, compiler: Compiler, template: CandidateTemplate, pool: Pool, failures: Path):
+    def __init__(
+        self,
+        compiler: Compiler,
+        template: CandidateTemplate,
+        pool: Pool,
+        failures: Path,
+        calls: Mapping[str, float],
+    ):
+        """Begins without any compilation.
+
+        Args:
+          failures: folder for models that made the compiler fail.
+          calls: how often functions were called, by name; weights of their scores.
+        """
         self.compilations = 0
         self.failures = 0
         self._compiler = compiler
@@ -130,23 +198,46 @@ class Evaluator:
         self._pool = pool
         self._failures_folder = failures
         self._reward = compiler.reward
+        self._calls = calls
 
-    def gains(
+    def measure(
         self,
         candidates: Sequence[npt.NDArray[Any]],
         modules: Sequence[MeasuredModule],
         label: str | None = None,
-    ) -> npt.NDArray[np.float64]:
-        """Share of the default policy's cost that each candidate saves, float64 [candidates].
+    ) -> list[Measurement]:
+        """The cost of each candidate against the default's.
 
-        A module on which a candidate fails counts as if the candidate had changed nothing; a
-        candidate that fails on all modules gets -inf.
+        A module on which a candidate fails counts `FAILURE_RATIO` times what the default costs
+        there, or as much as for the worst of the candidates, so that none is better off for it.
 
         Args:
           candidates: weight vectors.
           modules: at least one.
           label: of the progress display.
         """
+        ratios = self._ratios(candidates, modules, label)
+        worst = np.fmax.reduce(ratios, axis=0, initial=FAILURE_RATIO)
+        charged = np.where(np.isnan(ratios), worst, ratios)
+        defaults = [measured.default.costs for measured in modules]
+        names = [measured.module.name for measured in modules]
+        return [
+            Measurement(
+                self._reward.change(defaults, row.tolist()),
+                tuple(name for name, failed in zip(names, np.isnan(own), strict=True) if failed),
+                len(modules),
+            )
+            for own, row in zip(ratios, charged, strict=True)
+        ]
+
+    def _ratios(
+        self,
+        candidates: Sequence[npt.NDArray[Any]],
+        modules: Sequence[MeasuredModule],
+        label: str | None,
+    ) -> npt.NDArray[np.float64]:
+        """Costs as multiples of the default's, [candidates, modules]; NaN where one failed."""
+        ratios = np.full((len(candidates), len(modules)), np.nan)
         with tempfile.TemporaryDirectory(prefix="candidates-") as folder:
             jobs = []
             for number, weights in enumerate(candidates):
@@ -156,39 +247,32 @@ class Evaluator:
             limit = self._compiler.timeout_s + _GRACE_S
             outcomes = self._pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
             self.compilations += len(jobs)
-            costs: list[Costs | None] = []
-            for job, outcome in zip(jobs, outcomes, strict=True):
+            for place, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
                 if outcome.value is None:
-                    self._note_failure(job, outcome.error)
-                costs.append(outcome.value)
-        defaults = [measured.default.costs for measured in modules]
-        gains = np.empty(len(candidates))
-        for number in range(len(candidates)):
-            own = costs[number * len(modules) : (number + 1) * len(modules)]
-            if all(cost is None for cost in own):
-                gains[number] = -np.inf
-                continue
-            filled = [
-                default if cost is None else cost
-                for cost, default in zip(own, defaults, strict=True)
-            ]
-            gains[number] = overall_gain(self._reward, defaults, filled)
-        return gains
+                    _raise_unless_of_one_compilation(outcome.error)
+                    self._note_failure(job, str(outcome.error))
+                    continue
+                default = modules[place % len(modules)].default.costs
+                try:
+                    ratio = self._reward.ratio(default, outcome.value, self._calls)
+                except ScoreError as error:
+                    self._note_failure(job, str(error))
+                    continue
+                ratios.flat[place] = ratio
+        return ratios
 
     def _write_model(self, folder: Path, weights: npt.NDArray[Any]) -> None:
         folder.mkdir()
         (folder / MODEL_FILE).write_bytes(self._template.with_weights(weights))
         (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(self._template.network)))
 
-    def _note_failure(self, job: Job, error: Exception | None) -> None:
+    def _note_failure(self, job: Job, message: str) -> None:
         """Counts a failure and keeps its model, so that the command in the warning runs again."""
-        _raise_unless_of_one_compilation(error)
         assert job.model is not None
         self.failures += 1
         kept = self._failures_folder / sha256(job.model / MODEL_FILE)[:16]
-        message = str(error)
         if not kept.exists() and len(list(self._failures_folder.glob("*"))) < _FAILURES_KEPT:
             shutil.copytree(job.model, kept)
         if kept.exists():
             message = message.replace(str(job.model), str(kept))
-        logging.warning("%s: no improvement, for the compiler failed: %s", job.module.name, message)
+        logging.warning("%s: a candidate fails: %s", job.module.name, message)

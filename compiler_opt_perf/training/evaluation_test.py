@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
-import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,15 @@ from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import Compiler
-from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, measure_defaults
+from compiler_opt_perf.training.evaluation import (
+    FAILURE_RATIO,
+    Evaluator,
+    MeasuredModule,
+    cheapest,
+    measure_defaults,
+)
 from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.training.rewards import Costs
 
 PROBLEM = PROBLEMS["inline-size"]
 
@@ -40,7 +48,9 @@ def measured(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> list[MeasuredModule]:
     folder = tmp_path_factory.mktemp("default")
-    return measure_defaults(compiler, corpora[PROBLEM.name].modules[:3], folder, pool)
+    measured, left_out = measure_defaults(compiler, corpora[PROBLEM.name].modules[:3], folder, pool)
+    assert not left_out
+    return measured
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,7 @@ def fake_clang(folder: Path, script: str) -> Path:
     return path
 
 
-def test_gains_follow_the_decisions(
+def test_costs_follow_the_decisions(
     compiler: Compiler,
     measured: list[MeasuredModule],
     template: CandidateTemplate,
@@ -67,9 +77,11 @@ def test_gains_follow_the_decisions(
     # The last layer's biases alone: never inline, always inline.
     never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
-    evaluator = Evaluator(compiler, template, pool, tmp_path / "failures")
-    gains = evaluator.gains([never, always, never], measured)
-    assert gains[0] == gains[2] != gains[1]
+    evaluator = Evaluator(compiler, template, pool, tmp_path / "failures", {})
+    first, second, third = evaluator.measure([never, always, never], measured)
+    assert first == third
+    assert first.change != second.change
+    assert (first.failed, first.modules) == ((), 3)
     assert evaluator.compilations == 9
     assert evaluator.failures == 0
     assert not (tmp_path / "failures").exists()
@@ -83,12 +95,12 @@ def test_defaults_are_measured_once(
     tmp_path: Path,
 ) -> None:
     modules = corpora[PROBLEM.name].modules[:2]
-    first = measure_defaults(compiler, modules, tmp_path, pool)
+    first, _ = measure_defaults(compiler, modules, tmp_path, pool)
     times = {m.log: m.log.stat().st_mtime_ns for m in first}
     # A record that is not whole is made again.
     record = tmp_path / f"{modules[1].name}.json"
     record.write_bytes(record.read_bytes()[:20])
-    second = measure_defaults(compiler, modules, tmp_path, pool)
+    second, _ = measure_defaults(compiler, modules, tmp_path, pool)
     assert [m.default.costs for m in second] == [m.default.costs for m in first]
     assert second[0].log.stat().st_mtime_ns == times[first[0].log]
     assert second[1].log.stat().st_mtime_ns > times[first[1].log]
@@ -103,7 +115,7 @@ def test_defaults_are_measured_once(
         ("exit 0", "cannot be read"),
     ],
 )
-def test_a_candidate_that_always_fails_is_rejected(
+def test_a_candidate_that_always_fails_is_charged(
     compiler: Compiler,
     measured: list[MeasuredModule],
     template: CandidateTemplate,
@@ -115,9 +127,11 @@ def test_a_candidate_that_always_fails_is_rejected(
 ) -> None:
     clang = fake_clang(tmp_path, script)
     failing = dataclasses.replace(compiler, clang=clang, timeout_s=0.5)
-    evaluator = Evaluator(failing, template, pool, tmp_path / "failures")
-    gains = evaluator.gains([template.network.initial_weights(1)], measured[:2])
-    assert gains.tolist() == [-np.inf]
+    evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
+    (one,) = evaluator.measure([template.network.initial_weights(1)], measured[:2])
+    assert one.change == FAILURE_RATIO - 1
+    assert one.failed == tuple(module.module.name for module in measured[:2])
+    assert one.failed_everywhere
     assert evaluator.failures == 2
     assert reason in caplog.text
     (kept,) = (tmp_path / "failures").iterdir()
@@ -126,24 +140,93 @@ def test_a_candidate_that_always_fails_is_rejected(
         assert f"-ml-inliner-model-under-training={kept}" in caplog.text
 
 
-def test_a_failure_on_one_module_is_no_improvement_there(
+def test_no_candidate_is_better_off_for_a_failure(
     compiler: Compiler,
     measured: list[MeasuredModule],
     template: CandidateTemplate,
     pool: Pool,
     tmp_path: Path,
 ) -> None:
-    name = os.fspath(measured[0].module.bitcode)
-    script = f'case "$*" in *{name}*) exit 1;; *) exec {compiler.clang} "$@";; esac'
+    """Candidates are told apart by their model: the second one fails, where it is at its worst."""
+    never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
+    never[-2], always[-1] = 1.0, 1.0
+    sound = Evaluator(compiler, template, pool, tmp_path / "sound", {})
+    honest = {
+        one.module.name: [m.change for m in sound.measure([never, always], [one])]
+        for one in measured
+    }
+    name, (_, worst) = max(honest.items(), key=lambda item: item[1][1])
+    (bad,) = (one for one in measured if one.module.name == name)
+    script = f'case "$*" in */1\\ *{bad.module.bitcode}*) exit 1;; esac; exec {compiler.clang} "$@"'
     failing = dataclasses.replace(compiler, clang=fake_clang(tmp_path, script))
-    always = np.zeros(template.network.size, np.float32)
-    always[-1] = 1.0
-    evaluator = Evaluator(failing, template, pool, tmp_path / "failures")
-    (gain,) = evaluator.gains([always], measured[:2])
-    (whole,) = Evaluator(compiler, template, pool, tmp_path).gains([always], measured[1:2])
-    text = [m.default.costs["text"] for m in measured[:2]]
-    assert gain == pytest.approx(whole * text[1] / sum(text))
+    evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
+    first, second = evaluator.measure([never, always], measured)
+    assert (first.failed, second.failed, second.failed_everywhere) == ((), (name,), False)
     assert evaluator.failures == 1
+    _, whole = sound.measure([never, always], measured)
+    assert second.change > whole.change
+    # At least twice the default, so that it is worse than any of the honest ones.
+    _, charged = evaluator.measure([never, always], [bad])
+    assert charged.change >= max(FAILURE_RATIO - 1, worst)
+    assert cheapest([second, first]) == 1
+    assert cheapest([second]) is None
+
+
+def test_scores_that_cannot_be_compared_are_failures(
+    toolchain: Toolchain, corpora: dict[str, Corpus], pool: Pool, tmp_path: Path
+) -> None:
+    problem = PROBLEMS["regalloc-evict"]
+    compiler = Compiler(toolchain.clang, toolchain.litert_library, problem, None, 60.0, 4096)
+    (one,), _ = measure_defaults(
+        compiler, corpora[problem.name].modules[:1], tmp_path / "default", pool
+    )
+    inputs = read_log(one.log).inputs(problem, with_pmu=False)
+    network = Network(problem, False, (4,), fit_normalisation(inputs, problem, False))
+    evaluator = Evaluator(
+        compiler, CandidateTemplate.make(network), pool, tmp_path / "failures", {}
+    )
+    weights = network.initial_weights(seed=1)
+    (sound,) = evaluator.measure([weights], [one])
+    assert not sound.failed
+    parts = {**one.default.costs.parts, "vanished": 3.0}
+    default = dataclasses.replace(one.default, costs=Costs(parts))
+    (vanished,) = evaluator.measure([weights], [dataclasses.replace(one, default=default)])
+    assert vanished.failed_everywhere
+
+
+def test_a_full_disk_is_no_failure_of_the_compiler(
+    compiler: Compiler, corpora: dict[str, Corpus], tmp_path: Path
+) -> None:
+    # The compiler fails, as it does when it has no room; so small files stand for a full disk.
+    clang = fake_clang(tmp_path, "exit 1")
+    module = corpora[PROBLEM.name].modules[0]
+    code = f"""
+import resource, sys
+from pathlib import Path
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.evaluation import measure_defaults
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    compiler = Compiler(Path({str(clang)!r}), Path(), PROBLEMS["inline-size"], None, 60.0, 4096)
+    module = Module("a", Path({str(module.bitcode)!r}), ("-cc1",))
+    with Pool(1) as pool:
+        try:
+            measure_defaults(compiler, [module], Path("default"), pool)
+        except FileWriteError as error:
+            print(error)
+"""
+    script = tmp_path / "full.py"
+    script.write_text(code)
+    completed = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "compile-" in completed.stdout
+    assert "cannot be written" in completed.stdout
 
 
 def test_a_module_that_does_not_compile_is_left_out(
@@ -153,8 +236,9 @@ def test_a_module_that_does_not_compile_is_left_out(
     truncated = tmp_path / "bad.bc"
     truncated.write_bytes(bad.bitcode.read_bytes()[:1000])
     bad = dataclasses.replace(bad, bitcode=truncated)
-    measured = measure_defaults(compiler, [good, bad], tmp_path, pool)
+    measured, left_out = measure_defaults(compiler, [good, bad], tmp_path, pool)
     assert [m.module for m in measured] == [good]
+    assert left_out == {bad.name: "cannot be measured: clang fails"}
 
 
 def test_a_missing_compiler_ends_the_training(

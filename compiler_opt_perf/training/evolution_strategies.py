@@ -20,6 +20,8 @@ Task = TypeVar("Task")
 
 #: Fitness (higher is better) of each candidate on the same tasks.
 Evaluate = Callable[[Sequence[Vector], Sequence[Task]], Vector]
+#: The nearest admissible weights.
+Project = Callable[[Vector], Vector]
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,15 @@ def centered_ranks(fitness: Vector) -> Vector:
     return np.asarray((ranks / max(flat.size - 1, 1) - 0.5).reshape(fitness.shape))
 
 
-def update(state: State, noise: Vector, fitness: Vector, settings: Settings) -> State:
+def update(
+    state: State, noise: Vector, fitness: Vector, settings: Settings, project: Project
+) -> State:
     """One generation's step.
 
     g = 1 / (2 n sigma) * sum_i (F(theta + sigma e_i) - F(theta - sigma e_i)) e_i   (n pairs)
 
-    followed by an ascent step of Adam.
+    followed by an ascent step of Adam, and by `project`: were the mean to leave the admissible
+    weights, its perturbed copies would all be cut off to the same ones.
 
     Args:
       noise: e, float64 [pairs, size].
@@ -92,17 +97,26 @@ def update(state: State, noise: Vector, fitness: Vector, settings: Settings) -> 
     shaped = centered_ranks(fitness)
     gradient = (shaped[:, 0] - shaped[:, 1]) @ noise / (2 * len(noise) * settings.sigma)
     adam, direction = state.adam.step(gradient)
-    return State(state.mean + settings.learning_rate * direction, adam)
+    return State(project(state.mean + settings.learning_rate * direction), adam)
 
 
 def generation(
-    state: State, settings: Settings, evaluate: Evaluate[Task], tasks: Sequence[Task]
+    state: State,
+    settings: Settings,
+    evaluate: Evaluate[Task],
+    tasks: Sequence[Task],
+    shares: Sequence[float],
+    project: Project,
 ) -> tuple[State, Vector, Vector]:
     """Measures one generation and steps.
 
     Perturbations and tasks are drawn from the seed and the generation's number alone, so that a
     run that continues from a stored state is the same as one that was never interrupted. All
     candidates see the same tasks (common random numbers), both signs of a pair the same noise.
+
+    Args:
+      shares: for each task, in what share of the generations that draw it it is used, in (0, 1]; of
+        a draw without any that is, the one with the largest share is used.
 
     Returns:
       The next state, the fitness of the candidates, float64 [pairs, 2], and the weights of the
@@ -111,7 +125,10 @@ def generation(
     random = np.random.default_rng(derive_seed(settings.seed, "generation", state.generation))
     noise = random.standard_normal((settings.pairs, state.mean.size))
     count = min(settings.tasks_per_generation, len(tasks))
-    chosen = [tasks[i] for i in sorted(random.choice(len(tasks), count, replace=False))]
+    drawn = sorted(random.choice(len(tasks), count, replace=False))
+    used = [i for i in drawn if random.random() < shares[i]]
+    chosen = [tasks[i] for i in used or [max(drawn, key=lambda i: shares[i])]]
     candidates = [state.mean + sign * settings.sigma * e for e in noise for sign in (1, -1)]
     fitness = np.asarray(evaluate(candidates, chosen), np.float64).reshape(settings.pairs, 2)
-    return update(state, noise, fitness, settings), fitness, candidates[int(fitness.argmax())]
+    state = update(state, noise, fitness, settings, project)
+    return state, fitness, candidates[int(fitness.argmax())]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiler_opt_perf.policies.network import WEIGHT_LIMIT, to_grid
 from compiler_opt_perf.training.adam import Adam, Vector
 from compiler_opt_perf.training.evolution_strategies import (
     Settings,
@@ -15,6 +16,11 @@ from compiler_opt_perf.training.evolution_strategies import (
 
 SETTINGS = Settings(pairs=8, sigma=0.05, learning_rate=0.05, tasks_per_generation=3, seed=1)
 TASKS = [np.random.default_rng(i).normal(size=20) for i in range(6)]
+SHARES = [1.0] * len(TASKS)
+
+
+def anywhere(weights: Vector) -> Vector:
+    return weights
 
 
 def evaluate(candidates: Sequence[Vector], tasks: Sequence[Vector]) -> Vector:
@@ -26,7 +32,7 @@ def test_climbs_to_the_optimum_of_noisy_tasks() -> None:
     settings = dataclasses.replace(SETTINGS, learning_rate=0.02)
     state = State.start(np.zeros(20))
     for _ in range(300):
-        state, _, _ = generation(state, settings, evaluate, TASKS)
+        state, _, _ = generation(state, settings, evaluate, TASKS, SHARES, anywhere)
     best = np.mean(TASKS, axis=0)
     assert np.linalg.norm(state.mean - best) < 0.25 * np.linalg.norm(best)
 
@@ -35,7 +41,7 @@ def test_update_is_the_equation() -> None:
     settings = dataclasses.replace(SETTINGS, pairs=2)
     noise = np.array([[1.0, 0.0], [0.0, 2.0]])
     fitness = np.array([[3.0, 1.0], [0.0, 2.0]])
-    state = update(State.start(np.zeros(2)), noise, fitness, settings)
+    state = update(State.start(np.zeros(2)), noise, fitness, settings, anywhere)
     shaped = np.array([[0.5, -1 / 6], [-0.5, 1 / 6]])
     gradient = (shaped[:, 0] - shaped[:, 1]) @ noise / (4 * settings.sigma)
     np.testing.assert_allclose(state.adam.first_moment, 0.1 * gradient)
@@ -51,7 +57,7 @@ def test_ranks_share_ties_and_take_failures_as_worst() -> None:
 
 def test_equal_fitness_leaves_the_weights() -> None:
     state, _, _ = generation(
-        State.start(np.ones(5)), SETTINGS, lambda c, t: np.zeros(len(c)), TASKS
+        State.start(np.ones(5)), SETTINGS, lambda c, t: np.zeros(len(c)), TASKS, SHARES, anywhere
     )
     np.testing.assert_array_equal(state.mean, np.ones(5))
 
@@ -59,14 +65,14 @@ def test_equal_fitness_leaves_the_weights() -> None:
 def test_a_resumed_run_equals_an_uninterrupted_one() -> None:
     whole = State.start(np.zeros(20))
     for _ in range(6):
-        whole, _, _ = generation(whole, SETTINGS, evaluate, TASKS)
+        whole, _, _ = generation(whole, SETTINGS, evaluate, TASKS, SHARES, anywhere)
     part = State.start(np.zeros(20))
     for _ in range(3):
-        part, _, _ = generation(part, SETTINGS, evaluate, TASKS)
+        part, _, _ = generation(part, SETTINGS, evaluate, TASKS, SHARES, anywhere)
     adam = Adam(part.adam.steps, part.adam.first_moment.copy(), part.adam.second_moment.copy())
     part = State(part.mean.copy(), adam)
     for _ in range(3):
-        part, _, _ = generation(part, SETTINGS, evaluate, TASKS)
+        part, _, _ = generation(part, SETTINGS, evaluate, TASKS, SHARES, anywhere)
     np.testing.assert_array_equal(part.mean, whole.mean)
     np.testing.assert_array_equal(part.adam.second_moment, whole.adam.second_moment)
 
@@ -79,7 +85,7 @@ def test_candidates_are_antithetic_and_see_the_same_tasks() -> None:
         return np.arange(len(candidates), dtype=np.float64)
 
     mean = np.full(20, 0.5)
-    generation(State.start(mean), SETTINGS, record, TASKS)
+    generation(State.start(mean), SETTINGS, record, TASKS, SHARES, anywhere)
     ((candidates, tasks),) = seen
     assert len(candidates) == 16
     assert len(tasks) == 3
@@ -94,6 +100,49 @@ def test_the_fittest_candidate_is_returned() -> None:
         seen.extend(candidates)
         return np.array([-np.sum((candidate - 2.0) ** 2) for candidate in candidates])
 
-    _, fitness, fittest = generation(State.start(np.ones(5)), SETTINGS, evaluate, TASKS)
+    _, fitness, fittest = generation(
+        State.start(np.ones(5)), SETTINGS, evaluate, TASKS, SHARES, anywhere
+    )
     assert -np.sum((fittest - 2.0) ** 2) == fitness.max()
     assert any(np.array_equal(fittest, candidate) for candidate in seen)
+
+
+def test_the_mean_stays_among_the_admissible_weights() -> None:
+    """With a weight near the limit, candidates stay apart after many generations."""
+    settings = dataclasses.replace(SETTINGS, sigma=0.06, learning_rate=0.015)
+    state = State.start(np.full(1, 0.99))
+    seen: list[Vector] = []
+
+    def climb(candidates: Sequence[Vector], _: Sequence[Vector]) -> Vector:
+        seen[:] = [to_grid(candidate).astype(np.float64) for candidate in candidates]
+        return np.array([limited.sum() for limited in seen])
+
+    for _ in range(100):
+        state, _, _ = generation(state, settings, climb, TASKS, SHARES, limited)
+    assert np.abs(state.mean).max() <= WEIGHT_LIMIT
+    assert len({candidate.tobytes() for candidate in seen}) > len(seen) / 4
+
+
+def limited(weights: Vector) -> Vector:
+    return np.clip(weights, -WEIGHT_LIMIT, WEIGHT_LIMIT)
+
+
+def test_a_task_takes_part_in_its_share_of_the_generations() -> None:
+    settings = dataclasses.replace(SETTINGS, pairs=1, tasks_per_generation=6)
+    used = np.zeros(len(TASKS))
+
+    def count(candidates: Sequence[Vector], tasks: Sequence[Vector]) -> Vector:
+        assert tasks
+        for number, task in enumerate(TASKS):
+            used[number] += any(task is other for other in tasks)
+        return np.zeros(len(candidates))
+
+    state = State.start(np.zeros(20))
+    shares = [1.0, 1.0, 0.5, 0.5, 0.1, 0.1]
+    for _ in range(400):
+        state, _, _ = generation(state, settings, count, TASKS, shares, anywhere)
+    np.testing.assert_allclose(used / 400, shares, atol=0.08)
+    # Where none of those drawn would take part, the likeliest does.
+    used[:] = 0
+    generation(state, settings, count, TASKS, [1e-9, 1e-9, 1e-9, 2e-9, 1e-9, 1e-9], anywhere)
+    assert used.tolist() == [0, 0, 0, 1, 0, 0]

@@ -6,6 +6,7 @@ types, then for each decision a JSON line, the tensors' bytes and a newline; con
 and rewards come in between as JSON lines and bytes of their own.
 """
 
+import dataclasses
 import functools
 import json
 from collections.abc import Mapping
@@ -54,6 +55,12 @@ class TrainingLog:
     def observations(self) -> npt.NDArray[np.void]:
         """The decisions, [decisions] of type `record`; gathered when first asked for."""
         return _gather(self.content, self.starts, self.record)
+
+    def select(self, rows: npt.NDArray[np.int64]) -> "TrainingLog":
+        """The log of some of its decisions alone, without rewards; nothing is copied yet."""
+        return dataclasses.replace(
+            self, starts=self.starts[rows], rewards=None, context_of=self.context_of[rows]
+        )
 
     def inputs(self, problem: Problem, with_pmu: bool) -> dict[str, npt.NDArray[Any]]:
         """The features as Network takes them: [rows], or [rows, columns].

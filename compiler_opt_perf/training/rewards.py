@@ -1,21 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What training makes smaller, measured from one compilation of a module."""
+"""What training makes smaller, measured from one compilation of a module.
 
+Costs are compared to those of the compiler's own policy, module by module, as a ratio: below 1 is
+better. Reports have it as a change, -0.01 for 1% less.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+from compiler_opt_perf.cost.regalloc_score import score_ratio
 from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.policies.problem import Problem
+from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.log import read_log
 
-#: Cost of each part of a module on which two compilations can be compared.
-Costs = Mapping[str, float]
+#: The part of instructions that the model of a CPU does not know, each at the mean cost.
+UNSUPPORTED = "(unsupported instructions)"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one compilation of a module costs.
+
+    Attributes:
+      parts: cost of each part: functions, or "text".
+      executions: of a recorded run's executions, how many each function's code has; None when no
+        run is replayed.
+    """
+
+    parts: Mapping[str, float]
+    executions: Mapping[str, int] | None = None
+
+    @property
+    def total(self) -> float:
+        """Over all parts."""
+        return math.fsum(self.parts.values())
 
 
 @dataclass(frozen=True)
 class Reward:
-    """How a cost is measured.
+    """How a cost is measured, and how two are compared.
 
     Attributes:
       name: as in Problem.reward.
@@ -29,15 +57,59 @@ class Reward:
     adds_up: bool
     measure: Callable[[Path], Costs]
 
+    def ratio(self, default: Costs, policy: Costs, calls: Mapping[str, float]) -> float:
+        """What the policy's compilation of a module costs, as a multiple of the default's.
+
+        Args:
+          default: costs more than nothing, if costs add up.
+          calls: how often each function was called, for scores.
+
+        Raises:
+          ScoreError: the two have scores of other functions.
+        """
+        if self.adds_up:
+            return charged_total(default, policy) / default.total
+        return score_ratio(default.parts, policy.parts, calls)
+
+    def change(self, defaults: Sequence[Costs], ratios: Sequence[float]) -> float:
+        """The change over modules: of the sums where costs add up, else the geometric mean.
+
+        Args:
+          defaults, ratios: of the same modules in the same order, at least one.
+        """
+        if self.adds_up:
+            totals = [costs.total for costs in defaults]
+            products = (total * ratio for total, ratio in zip(totals, ratios, strict=True))
+            return math.fsum(products) / math.fsum(totals) - 1.0
+        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) - 1.0
+
+
+def charged_total(default: Costs, policy: Costs) -> float:
+    """The policy's total, with a charge for code that it lost.
+
+    What a run executed in a function, and the policy's code has not, cannot be priced: neither when
+    blocks are missing, for which llvm-trace-cost charges the mean, nor when the whole function is.
+    So a function that lost executions costs at least what the default's does.
+    """
+    total = policy.total
+    if default.executions is None or policy.executions is None:
+        return total
+    for function, executions in default.executions.items():
+        if policy.executions.get(function, 0) < executions:
+            own = policy.parts.get(function, 0.0)
+            total += max(default.parts[function] - own, 0.0)
+    return total
+
 
 def _size(object_file: Path) -> Costs:
-    return {"text": float(text_bytes(object_file))}
+    return Costs({"text": float(text_bytes(object_file))})
 
 
 def _regalloc_score(log: Path) -> Costs:
     # Logged by RegAllocScoring (MLRegAllocEvictAdvisor.cpp) after each function with a decision:
-    # block-frequency-weighted loads, stores, copies and rematerialisations; lower is better.
-    return read_log(log).last_rewards()
+    # block-frequency-weighted loads, stores, copies and rematerialisations; lower is better. Which
+    # functions those are depends on no decision.
+    return Costs(read_log(log).last_rewards())
 
 
 REWARDS: dict[str, Reward] = {
@@ -49,11 +121,37 @@ REWARDS: dict[str, Reward] = {
 }
 
 
+def require_comparable(problem: Problem, evaluator: str, context: Context) -> None:
+    """Refuses an evaluator by which compilations of the problem cannot be compared.
+
+    Raises:
+      TrainingError: it replays no trace, the problem does not keep the recorded functions and
+        blocks, or the context lacks something.
+    """
+    chosen = EVALUATORS.get(evaluator)
+    if not isinstance(chosen, TraceReplay):
+        known = [name for name, row in EVALUATORS.items() if isinstance(row, TraceReplay)]
+        raise TrainingError(
+            f"evaluator {evaluator}: a training's modules are compared by one that replays a "
+            f"trace: {', '.join(known)}"
+        )
+    if not problem.keeps_blocks:
+        raise TrainingError(
+            f"evaluator {evaluator}: cannot compare what {problem.name} decides: its decisions "
+            "change the functions and blocks that the trace is of, and a function that vanishes "
+            "would cost nothing; train without an evaluator, on its own reward, "
+            f"{problem.reward}"
+        )
+    if context.trace is None:
+        raise TrainingError(f"evaluator {evaluator}: needs the trace to replay (--trace)")
+    if chosen.uses_cpu and context.cpu is None:
+        raise TrainingError(f"evaluator {evaluator}: needs a CPU file (--cpu)")
+
+
 def evaluator_reward(evaluator: str, context: Context) -> Reward:
     """An evaluator's cost of the object file, function by function (docs/cost.md).
 
-    Instructions, cycles and bytes add up over the modules of one program. A function that only one
-    of two compilations has is compared with nothing, as for every reward.
+    Instructions, cycles and bytes add up over the modules of one program.
 
     Args:
       evaluator: name, one of EVALUATORS.
@@ -62,33 +160,26 @@ def evaluator_reward(evaluator: str, context: Context) -> Reward:
     chosen = EVALUATORS[evaluator]
 
     def measure(object_file: Path) -> Costs:
-        return chosen.cost([object_file], context).parts
+        cost = chosen.cost([object_file], context)
+        return replayed_costs(cost.parts, cost.report)
 
     return Reward(f"{chosen.name} {chosen.unit}", adds_up=True, measure=measure)
 
 
-def gain(default: Costs, policy: Costs) -> float:
-    """Share of the default's cost that the policy saves: 1 - policy / default, over common parts.
-
-    A part that only one of the two has (LLVM scores only functions with at least one decision)
-    cannot be compared and counts on neither side. 0 when nothing can be compared.
-    """
-    common = default.keys() & policy.keys()
-    total = sum(default[part] for part in common)
-    return 1.0 - sum(policy[part] for part in common) / total if total > 0 else 0.0
-
-
-def overall_gain(reward: Reward, defaults: Sequence[Costs], policies: Sequence[Costs]) -> float:
-    """`gain` over modules: of the sums where costs add up, else the mean of the modules' gains.
+def replayed_costs(parts: Mapping[str, float], report: Mapping[str, Any]) -> Costs:
+    """Costs with what a report of llvm-trace-cost says of the code that has none.
 
     Args:
-      defaults, policies: costs of the same modules in the same order, at least one.
+      parts: by function, and of unmapped blocks.
+      report: docs/formats.md; empty when no run was replayed.
     """
-    if reward.adds_up:
-        return gain(_joined(defaults), _joined(policies))
-    gains = [gain(default, policy) for default, policy in zip(defaults, policies, strict=True)]
-    return sum(gains) / len(gains)
-
-
-def _joined(modules: Sequence[Costs]) -> Costs:
-    return {f"{i}:{part}": cost for i, costs in enumerate(modules) for part, cost in costs.items()}
+    if "functions" not in report:
+        return Costs(parts)
+    executions: dict[str, int] = {}
+    for function in report["functions"]:
+        own = sum(block["executions"] for block in function["blocks"])
+        executions[function["name"]] = executions.get(function["name"], 0) + own
+    if unsupported := report.get("unsupported", {}).get("executions", 0):
+        mean = math.fsum(parts.values()) / max(report["instructions"], 1.0)
+        parts = {**parts, UNSUPPORTED: unsupported * mean}
+    return Costs(parts, executions)

@@ -4,26 +4,69 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cost.evaluator import Context, CostError
+from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.training.rewards import REWARDS, evaluator_reward, gain, overall_gain
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.rewards import (
+    REWARDS,
+    UNSUPPORTED,
+    Costs,
+    charged_total,
+    evaluator_reward,
+    replayed_costs,
+    require_comparable,
+)
+
+SIZE, SCORE = REWARDS["text bytes"], REWARDS["RegAllocScore"]
 
 
-def test_gain_is_the_share_saved_over_common_parts() -> None:
-    assert gain({"text": 200.0}, {"text": 150.0}) == pytest.approx(0.25)
-    assert gain({"f": 10.0, "g": 30.0}, {"f": 20.0, "g": 30.0}) == pytest.approx(-0.25)
-    assert gain({"f": 10.0, "only default": 5.0}, {"f": 5.0, "only policy": 9.0}) == 0.5
-    assert gain({"f": 0.0}, {"f": 1.0}) == 0.0
-    assert gain({}, {"f": 1.0}) == 0.0
+def test_a_ratio_below_one_is_cheaper() -> None:
+    assert SIZE.ratio(Costs({"text": 200.0}), Costs({"text": 150.0}), {}) == 0.75
+    default, policy = Costs({"f": 10.0, "g": 1e6}), Costs({"f": 5.0, "g": 1e6})
+    # By function, not of the sums; as often as they were called.
+    assert SCORE.ratio(default, policy, {}) == pytest.approx(0.5**0.5, rel=1e-3)
+    assert SCORE.ratio(default, policy, {"f": 3, "g": 1}) == pytest.approx(0.5**0.75, rel=1e-3)
+    with pytest.raises(ScoreError, match="other functions"):
+        SCORE.ratio(default, Costs({"f": 5.0}), {})
 
 
 def test_bytes_add_up_over_modules_and_scores_do_not() -> None:
-    defaults = [{"text": 100.0}, {"text": 900.0}]
-    policies = [{"text": 50.0}, {"text": 900.0}]
-    assert overall_gain(REWARDS["text bytes"], defaults, policies) == pytest.approx(0.05)
-    assert overall_gain(REWARDS["RegAllocScore"], defaults, policies) == pytest.approx(0.25)
+    defaults = [Costs({"text": 100.0}), Costs({"text": 900.0})]
+    assert SIZE.change(defaults, [0.5, 1.0]) == pytest.approx(-0.05)
+    assert SCORE.change(defaults, [0.5, 1.0]) == pytest.approx(0.5**0.5 - 1)
+
+
+def test_code_that_is_lost_is_charged() -> None:
+    default = Costs({"f": 100.0, "g": 900.0}, {"f": 10, "g": 90})
+    # As it is, and cheaper with all of its executions.
+    assert charged_total(default, default) == 1000.0
+    assert charged_total(default, Costs({"f": 50.0, "g": 900.0}, {"f": 10, "g": 90})) == 950.0
+    # 45% of the executions are lost; the tool would charge them the mean of the others, cheap ones.
+    lost = Costs({"f": 50.0, "g": 300.0, "(unmapped blocks)": 45.0}, {"f": 10, "g": 45})
+    assert charged_total(default, lost) == 50.0 + 900.0 + 45.0
+    # A function that vanished costs what it did, though its caller costs more for it.
+    assert charged_total(default, Costs({"f": 300.0}, {"f": 10})) == 300.0 + 900.0
+    # What costs more although it lost executions is not made cheaper by the charge.
+    assert charged_total(default, Costs({"f": 100.0, "g": 950.0}, {"f": 10, "g": 1})) == 1050.0
+
+
+def test_instructions_without_a_cost_are_charged_the_mean() -> None:
+    functions = [
+        {"name": "f", "blocks": [{"executions": 3}, {"executions": 4}]},
+        {"name": "g", "blocks": []},
+        {"name": "f", "blocks": [{"executions": 1}]},
+    ]
+    report = {"functions": functions, "instructions": 50.0}
+    costs = replayed_costs({"f": 60.0, "g": 40.0}, report)
+    assert (costs.total, costs.executions) == (100.0, {"f": 8, "g": 0})
+    costs = replayed_costs(
+        {"f": 60.0, "g": 40.0}, {**report, "unsupported": {"executions": 10, "opcodes": {}}}
+    )
+    assert costs.parts[UNSUPPORTED] == 20.0
+    assert costs.total == 120.0
 
 
 def test_each_problem_has_its_reward() -> None:
@@ -36,8 +79,27 @@ def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:
     run_command([stock_tool("clang"), "-O2", "-c", source, "-o", target])
     size = evaluator_reward("size", Context())
     assert size.measure(target) == REWARDS["text bytes"].measure(target)
-    assert size.measure(target) == {"text": text_bytes(target)}
-    cycles = evaluator_reward("mca-pmu", Context())
-    assert cycles.name == "mca-pmu cycles" and cycles.adds_up
-    with pytest.raises(CostError, match="a trace"):
-        cycles.measure(target)
+    assert size.measure(target).total == text_bytes(target)
+    assert size.adds_up
+    with pytest.raises(CostError, match="needs llvm-trace-cost and a trace"):
+        evaluator_reward("count", Context()).measure(target)
+
+
+@pytest.mark.parametrize(
+    ("problem", "evaluator", "context", "message"),
+    [
+        ("inline-size", "count", Context(trace=Path("t")), "cannot compare what inline-size"),
+        ("inline-size", "mca", Context(trace=Path("t")), "train without an evaluator"),
+        ("regalloc-evict", "count", Context(), "needs the trace"),
+        ("regalloc-evict", "mca", Context(trace=Path("t")), "needs a CPU file"),
+        ("regalloc-evict", "size", Context(trace=Path("t")), "one that replays a trace: count"),
+        ("regalloc-evict", "profile-count", Context(), "one that replays a trace"),
+        ("regalloc-evict", "speed", Context(), "one that replays a trace"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    problem: str, evaluator: str, context: Context, message: str
+) -> None:
+    with pytest.raises(TrainingError, match=message):
+        require_comparable(PROBLEMS[problem], evaluator, context)
+    require_comparable(PROBLEMS["regalloc-evict"], "count", Context(trace=Path("t")))

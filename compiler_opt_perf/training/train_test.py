@@ -1,44 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
 import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
+from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.policies import export
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.training import result as result_module
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
+from compiler_opt_perf.training.compilation import Default
+from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, Measurement
+from compiler_opt_perf.training.evolution_strategies import State
 from compiler_opt_perf.training.log import read_log
-from compiler_opt_perf.training.train import (
-    TrainingError,
-    TrainingResult,
-    default_config,
-    train,
+from compiler_opt_perf.training.result import WORSE, TrainingResult
+from compiler_opt_perf.training.rewards import Costs, Reward
+from compiler_opt_perf.training.run import Run
+from compiler_opt_perf.training.train import train
+from compiler_opt_perf.training.warm_start import default_decisions
+
+SMALL = Config(
+    hidden=(6,),
+    generations=3,
+    pairs=2,
+    modules_per_generation=2,
+    warm_start_steps=200,
+    warm_start_batch=64,
+    workers=2,
 )
-
-
-def small_config(problem: str, **changes: Any) -> ConfigDict:
-    config = default_config(PROBLEMS[problem])
-    config.update(
-        hidden=(6,),
-        generations=3,
-        pairs=2,
-        modules_per_generation=2,
-        warm_start_steps=200,
-        warm_start_batch=64,
-        workers=2,
-    )
-    config.update(changes)
-    return config
 
 
 def run(
@@ -49,8 +56,17 @@ def run(
     profile: Path | None = None,
     **changes: Any,
 ) -> TrainingResult:
-    config = small_config(problem, **changes)
+    config = SMALL.changed(changes)
     return train(PROBLEMS[problem], corpora[problem], toolchain, profile, output, config)
+
+
+def published_bytes(training: Path) -> dict[str, str]:
+    """Checksums of all that a training publishes."""
+    paths = [path for path in (training / "policy").rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(training)): sha256(path)
+        for path in (*paths, training / "training.json")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -63,22 +79,49 @@ def inline_training(
 
 
 def test_training_leaves_a_policy_a_curve_and_a_record(
-    inline_training: Path,
+    inline_training: Path, corpora: dict[str, Corpus]
 ) -> None:
     policy = export.load(inline_training / "policy")
     record = json.loads((inline_training / "training.json").read_text())
     curve = [json.loads(x) for x in (inline_training / "curve.jsonl").read_text().splitlines()]
     assert [point["generation"] for point in curve] == [0, 1, 2, 3]
     results = record["results"]
-    fittest = [point["validation_fittest"] for point in curve[1:]]
-    assert results["gain"] == max(*fittest, *(point["validation"] for point in curve))
-    assert results["gain"] >= results["warm_start_gain"]
+    fittest = [point["validation_of_fittest"] for point in curve[1:]]
+    of_mean = [point["validation_of_mean"] for point in curve]
+    # Costs against the default: less is better.
+    assert results["validation_change"] == min(*fittest, *of_mean)
+    assert results["validation_change"] <= results["warm_start_change"]
     # 3 warm starts on 1 validation module; 3 generations of 4 candidates on 2 modules, then the
     # mean and the fittest on that module.
     assert results["compilations"] == 3 + 3 * (4 * 2 + 2)
     assert results["warm_start_accuracy"]["overall"] > 0.5
     assert policy.description["training"]["generations"] == 3
     assert policy.description["seed"] == 1
+    # Each module has one purpose.
+    names = [name for names in record["modules"].values() for name in names]
+    assert sorted(names) == [module.name for module in corpora["inline-size"].modules]
+    assert record["training"]["modules"] == {"training": 3, "validation": 1, "test": 1}
+    assert (record["left_out"], record["large"]) == ({}, {})
+
+
+def test_what_is_published_is_the_change_on_test_modules(
+    inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    record = json.loads((inline_training / "training.json").read_text())
+    corpus = corpora["inline-size"].subset(record["modules"]["test"])
+    sizes = []
+    for module in corpus.modules:
+        model = inline_training / "policy"
+        options = PROBLEMS["inline-size"].development_options(model=model)
+        command = module.compile_command(toolchain.clang, tmp_path / "policy.o", for_clang(options))
+        run_command(command, env={"LLVM_LITERT_LIBRARY": str(toolchain.litert_library)})
+        run_command(module.compile_command(toolchain.clang, tmp_path / "default.o"))
+        sizes.append([text_bytes(tmp_path / f"{name}.o") for name in ("policy", "default")])
+    policy, default = (sum(column) for column in zip(*sizes, strict=True))
+    assert record["results"]["test_change"] == pytest.approx(policy / default - 1)
+    model = json.loads((inline_training / "policy" / "model.json").read_text())
+    assert model["results"] == record["results"]
+    assert (record["results"]["verdict"] == WORSE) == (policy > default)
 
 
 def test_a_resumed_training_equals_an_uninterrupted_one(
@@ -86,14 +129,12 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
 ) -> None:
     output = tmp_path / "training"
     run("inline-size", corpora, toolchain, output, generations=1)
-    run("inline-size", corpora, toolchain, output, generations=3)
+    run("inline-size", corpora, toolchain, output, generations=3, workers=1)
     whole = Checkpoint.load(inline_training / "checkpoint.npz")
     resumed = Checkpoint.load(output / "checkpoint.npz")
     np.testing.assert_array_equal(resumed.state.mean, whole.state.mean)
     np.testing.assert_array_equal(resumed.best, whole.best)
-    np.testing.assert_array_equal(
-        export.load(output / "policy").weights, export.load(inline_training / "policy").weights
-    )
+    assert published_bytes(output) == published_bytes(inline_training)
 
 
 def test_a_finished_training_is_not_repeated(
@@ -105,6 +146,97 @@ def test_a_finished_training_is_not_repeated(
     assert (inline_training / "policy" / "model.json").stat().st_mtime_ns == before
 
 
+def test_what_is_missing_of_a_finished_training_is_published_again(
+    inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    output = tmp_path / "training"
+    shutil.copytree(inline_training, output)
+    (output / "training.json").unlink()
+    (output / "policy" / "model.tflite").write_bytes(b"")
+    run("inline-size", corpora, toolchain, output)
+    assert published_bytes(output) == published_bytes(inline_training)
+
+
+def test_a_budget_that_ended_a_training_stays_used_up(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    output = tmp_path / "t"
+    result = run("inline-size", corpora, toolchain, output, generations=1000, budget_s=12.0)
+    before = published_bytes(output), (output / "checkpoint.npz").read_bytes()
+    # However fast the next run is: it has the time of a generation left.
+    for _ in range(2):
+        again = run("inline-size", corpora, toolchain, output, generations=1000, budget_s=12.0)
+        assert again == result
+        assert (published_bytes(output), (output / "checkpoint.npz").read_bytes()) == before
+    more = run("inline-size", corpora, toolchain, output, generations=result.generations + 1)
+    assert more.generations == result.generations + 1
+
+
+@pytest.mark.parametrize("generations", [0, 2])
+def test_weights_that_fail_are_not_published(
+    corpora: dict[str, Corpus],
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    generations: int,
+) -> None:
+    """A compiler that fails on a validation module whenever a policy inlines less there."""
+    output = tmp_path / "t"
+    measure = Evaluator.measure
+    seen: list[Measurement] = []
+
+    def fail_where_best(self: Evaluator, *args: Any, **kwargs: Any) -> list[Measurement]:
+        measured = measure(self, *args, **kwargs)
+        if len(args[1]) == 1 and len(measured) == 2:
+            # After a generation: what would be the best of all fails on a module.
+            name = args[1][0].module.name
+            measured = [dataclasses.replace(one, change=-0.9, failed=(name,)) for one in measured]
+        seen.extend(measured)
+        return measured
+
+    monkeypatch.setattr(Evaluator, "measure", fail_where_best)
+    result = run("inline-size", corpora, toolchain, output, generations=generations)
+    checkpoint = Checkpoint.load(output / "checkpoint.npz")
+    assert result.validation_change == result.warm_start_change > -0.9
+    np.testing.assert_array_equal(checkpoint.best, checkpoint.warm_start)
+    np.testing.assert_array_equal(export.load(result.policy).weights, checkpoint.warm_start)
+
+
+def test_warm_starts_that_all_fail_end_the_training(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    failing = tmp_path / "clang"
+    failing.write_text(
+        f'#!/bin/bash\ncase "$*" in *model-under-training*) exit 1;; esac\n'
+        f'exec {toolchain.clang} "$@"\n'
+    )
+    failing.chmod(0o755)
+    toolchain = dataclasses.replace(toolchain, clang=failing)
+    with pytest.raises(TrainingError, match="every warm start fails on a validation module"):
+        run("inline-size", corpora, toolchain, tmp_path / "t")
+    assert not (tmp_path / "t" / "policy").exists()
+
+
+def test_large_modules_are_sampled_and_those_left_out_are_named(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    corpus = corpora["inline-size"]
+    bad = tmp_path / "bad.bc"
+    bad.write_bytes(corpus.modules[0].bitcode.read_bytes()[:1000])
+    modules = (dataclasses.replace(corpus.modules[0], bitcode=bad), *corpus.modules[1:])
+    corpus = dataclasses.replace(corpus, modules=modules)
+    output = tmp_path / "t"
+    run("inline-size", {"inline-size": corpus}, toolchain, output, generations=1, max_decisions=1)
+    record = json.loads((output / "training.json").read_text())
+    assert record["left_out"] == {modules[0].name: "cannot be measured: clang fails"}
+    used = {name for names in record["modules"].values() for name in names}
+    assert used == set(record["large"]) == {module.name for module in modules[1:]}
+    assert all(0 < share < 1 for share in record["large"].values())
+    # 2 modules to train on, of which one takes part; the others are compiled all the same.
+    assert record["training"]["modules"] == {"training": 2, "validation": 1, "test": 1}
+    assert record["results"]["compilations"] in (3 + 4 + 2, 3 + 2 * 4 + 2)
+
+
 def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -113,7 +245,7 @@ def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
         "regalloc-evict", corpora, toolchain, output, profile, generations=1000, budget_s=1.0
     )
     assert result.generations == 0
-    assert result.gain == result.warm_start_gain
+    assert result.validation_change == result.warm_start_change
     result = run("regalloc-evict", corpora, toolchain, output, profile, generations=1)
     assert result.generations == 1
     assert export.load(result.policy).network.with_pmu
@@ -121,12 +253,36 @@ def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
         run("regalloc-evict", corpora, toolchain, output, None, generations=1)
 
 
+def test_scores_count_as_often_as_the_profile_has_calls(
+    corpora: dict[str, Corpus],
+    profile: Path,
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Mapping[str, float]] = []
+    ratio = Reward.ratio
+
+    def see(self: Reward, default: Costs, policy: Costs, calls: Mapping[str, float]) -> float:
+        seen.append(calls)
+        return ratio(self, default, policy, calls)
+
+    monkeypatch.setattr(Reward, "ratio", see)
+    run("regalloc-evict", corpora, toolchain, tmp_path / "t", profile, generations=0)
+    assert seen
+    # As the profile's head counts say.
+    assert all(calls["pressure1"] == 1000 for calls in seen)
+    seen.clear()
+    run("regalloc-evict", corpora, toolchain, tmp_path / "u", None, generations=0)
+    assert seen == [{}] * len(seen)
+
+
 def test_any_rate_of_the_profile_is_a_feature(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     # The compiler's tables have this rate under another name; as an extra one it comes again.
     problem = PROBLEMS["inline-size"].with_rates(["llc-miss-probability"])
-    config = small_config(problem.name, generations=1)
+    config = SMALL.changed({"generations": 1})
     corpus = corpora[problem.name]
     result = train(problem, corpus, toolchain, profile, tmp_path / "t", config)
     policy = export.load(result.policy)
@@ -164,12 +320,12 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     record(binary, [], tmp_path / "run.bbtrace")
     context = Context(toolchain.trace_cost, tmp_path / "run.bbtrace", threads=1)
 
-    config = small_config("regalloc-evict", generations=1)
+    config = SMALL.changed({"generations": 1})
     problem = PROBLEMS["regalloc-evict"]
     output = tmp_path / "t"
     result = train(problem, corpus, toolchain, None, output, config, "count", context)
     assert result.reward == "count instructions"
-    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]
+    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]["parts"]
     # Each of the 200 turns multiplies, loads and adds for each value at least.
     (counted,) = (value for name, value in costs.items() if name.startswith("pressure"))
     assert 200 * 22 * 2 < counted < 200 * 22 * 10
@@ -199,16 +355,147 @@ def test_damaged_checkpoint_is_an_error(
         run("inline-size", corpora, toolchain, output)
 
 
-def test_too_few_modules(corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["moments", "record", "version", "archive", "network"])
+def test_damaged_checkpoints_are_told(
+    inline_training: Path,
+    corpora: dict[str, Corpus],
+    toolchain: Toolchain,
+    tmp_path: Path,
+    damage: str,
+) -> None:
+    output = tmp_path / "training"
+    shutil.copytree(inline_training, output)
+    path = output / "checkpoint.npz"
+    checkpoint = Checkpoint.load(path)
+    if damage == "archive":
+        path.write_bytes(b"no archive")
+    elif damage == "version":
+        with np.load(path) as arrays:
+            np.savez(path, **{**arrays, "version": np.int64(1)})
+    elif damage == "moments":
+        with np.load(path) as arrays:
+            np.savez(path, **{**arrays, "first_moment": arrays["first_moment"][:-1]})
+    elif damage == "record":
+        dataclasses.replace(checkpoint, record={**checkpoint.record, "curve": [1, 2, 3, 4]}).save(
+            path
+        )
+    else:
+        state = State.start(checkpoint.state.mean[:-1])
+        record = {**checkpoint.record, "curve": checkpoint.record["curve"][:1]}
+        best = checkpoint.best[:-1]
+        dataclasses.replace(
+            checkpoint, state=state, best=best, warm_start=best, record=record
+        ).save(path)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.npz: (damaged|version 1).*remove"):
+        run("inline-size", corpora, toolchain, output)
+
+
+def test_a_changed_command_or_tensorflow_is_another_training(
+    inline_training: Path,
+    corpora: dict[str, Corpus],
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "training"
+    shutil.copytree(inline_training, output)
     corpus = corpora["inline-size"]
-    one = corpus.subset([corpus.modules[0].name])
-    with pytest.raises(TrainingError, match="only 1 usable modules"):
-        run("inline-size", {"inline-size": one}, toolchain, tmp_path / "t")
+    first = dataclasses.replace(
+        corpus.modules[0], command=(*corpus.modules[0].command, "-fno-builtin")
+    )
+    changed = dataclasses.replace(corpus, modules=(first, *corpus.modules[1:]))
+    with pytest.raises(TrainingError, match="a training with another corpus;"):
+        run("inline-size", {"inline-size": changed}, toolchain, output)
+    monkeypatch.setattr(result_module, "version", lambda _: "0.1")
+    with pytest.raises(TrainingError, match="a training with another versions;"):
+        run("inline-size", corpora, toolchain, output)
 
 
-def test_settings_are_typed() -> None:
-    config = default_config(PROBLEMS["inline-size"])
-    with pytest.raises(TypeError):
-        config.generations = "many"
-    with pytest.raises(AttributeError):
-        config.generation = 3
+def test_a_refused_start_leaves_nothing_behind(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    corpus = corpora["inline-size"]
+    two = {"inline-size": corpus.subset([module.name for module in corpus.modules[:2]])}
+    output = tmp_path / "new" / "training"
+    with pytest.raises(TrainingError, match="only 2 usable modules, a training needs at least 3"):
+        run("inline-size", two, toolchain, output)
+    with pytest.raises(PmuError, match="none"):
+        run("inline-size", corpora, toolchain, output, tmp_path / "none.pmu.json")
+    with pytest.raises(TrainingError, match="cannot compare what inline-size decides"):
+        context = Context(trace=tmp_path / "t")
+        train(PROBLEMS["inline-size"], corpus, toolchain, None, output, SMALL, "count", context)
+    rates = PROBLEMS["inline-size"].with_rates([f"rate-{i}" for i in range(9)])
+    with pytest.raises(TrainingError, match=r"inputs: .*; ask for fewer of --extra_rates"):
+        profile = tmp_path / "p"
+        train(rates, corpus, toolchain, profile, output, SMALL)
+    assert list(tmp_path.iterdir()) == []
+    # The corrected command is no other training.
+    run("inline-size", corpora, toolchain, output, generations=0)
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(TrainingError, match=r"holds 'notes\.txt', which is of no training"):
+        run("inline-size", corpora, toolchain, tmp_path)
+    with pytest.raises(TrainingError, match="is no folder"):
+        run("inline-size", corpora, toolchain, tmp_path / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_full_disk_while_training_is_one_error_and_loses_nothing(
+    inline_training: Path, corpora: dict[str, Corpus], tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint.load(inline_training / "checkpoint.npz")
+    path = tmp_path / "checkpoint.npz"
+    checkpoint.save(path)
+    before = path.read_bytes()
+    code = f"""
+import resource
+from pathlib import Path
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.training.checkpoint import Checkpoint
+
+checkpoint = Checkpoint.load(Path({str(path)!r}))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    checkpoint.save(Path({str(path)!r}))
+except FileWriteError as error:
+    print(error)
+"""
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout == f"{path}: cannot be written: File too large\n"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_rows_are_drawn_from_all_logs(
+    inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain
+) -> None:
+    """The rows are those of all logs together, though one is read at a time."""
+    measured = []
+    for module in corpora["inline-size"].modules:
+        log = inline_training / "default" / f"{module.name}.log"
+        default = Default(Costs({}), len(read_log(log).starts), 0.0)
+        measured.append(MeasuredModule(module, default, log))
+    total = sum(one.default.decisions for one in measured)
+    for rows in (total - 3, total, total + 1):
+        sampled = cast(
+            Run,
+            SimpleNamespace(
+                config=SMALL.changed({"warm_start_rows": rows}),
+                problem=PROBLEMS["inline-size"],
+                with_pmu=False,
+            ),
+        )
+        inputs, decisions = default_decisions(sampled, measured)
+        assert len(decisions) == min(rows, total)
+        logs = [read_log(one.log) for one in measured]
+        everything = np.concatenate([log.default_decisions(sampled.problem) for log in logs])
+        if rows >= total:
+            np.testing.assert_array_equal(decisions, everything)
+        # The feature is the label.
+        np.testing.assert_array_equal(inputs["inlining_default"], decisions)

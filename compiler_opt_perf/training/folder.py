@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The folder of a training: held by one process, of one training, and never half claimed."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.toolchain.layout import exclusive
+from compiler_opt_perf.training.errors import TrainingError
+
+_LOCK = "lock"
+
+
+class TrainingFolder:
+    """Names of the files of a training; see `train`.
+
+    Attributes:
+      path: the folder.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.default = path / "default"
+        self.checkpoint = path / "checkpoint.npz"
+        self.curve = path / "curve.jsonl"
+        self.result = path / "training.json"
+        self.failures = path / "failures"
+        self.policy = path / "policy"
+        self._inputs = path / "inputs.json"
+
+    @classmethod
+    @contextlib.contextmanager
+    def held(cls, path: Path) -> Iterator["TrainingFolder"]:
+        """Holds the folder; a second process waits. One that was not claimed is as it was before.
+
+        Raises:
+          TrainingError: the folder holds something else.
+        """
+        folder = cls(path)
+        new = [part for part in (path, *path.parents) if not part.exists()]
+        if path.exists() and not path.is_dir():
+            raise TrainingError(f"{path}: is no folder; choose another output folder")
+        if path.is_dir() and not folder.is_claimed:
+            # What an interrupted training leaves that had not begun to train.
+            others = {entry.name for entry in path.iterdir()} - {_LOCK, folder.default.name}
+            if others:
+                raise TrainingError(
+                    f"{path}: holds {sorted(others)[0]!r}, which is of no training; choose a new "
+                    "or empty output folder"
+                )
+        with exclusive(path / _LOCK):
+            try:
+                yield folder
+            except Exception:
+                if not folder.is_claimed:
+                    shutil.rmtree(folder.default, ignore_errors=True)
+                    (path / _LOCK).unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        for part in new:
+                            os.rmdir(part)
+                raise
+
+    @property
+    def is_claimed(self) -> bool:
+        """A training has begun here."""
+        return self._inputs.exists()
+
+    def require_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Refuses to go on with a training of other inputs. Raises TrainingError."""
+        if not self.is_claimed:
+            return
+        try:
+            before = parse_json(self._inputs.read_bytes())
+        except (OSError, JsonError) as error:
+            raise self._damaged(error) from error
+        if not isinstance(before, dict):
+            raise self._damaged("no object")
+        different = [key for key in inputs if inputs[key] != before.get(key)]
+        if different:
+            raise TrainingError(
+                f"{self.path}: holds a training with another {' and '.join(different)}; "
+                "choose another folder, or remove this one"
+            )
+
+    def claim(self, inputs: Mapping[str, Any]) -> None:
+        """Notes what this training is of. Raises FileWriteError."""
+        write_json(self._inputs, inputs)
+
+    def _damaged(self, what: object) -> TrainingError:
+        return TrainingError(
+            f"{self._inputs}: damaged ({what}); remove the folder {self.path} to start again"
+        )

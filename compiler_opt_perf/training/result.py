@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The end of a training: the test of what was chosen, and its publication.
+
+Nothing that is published depends on time, on the number of workers or on interruptions.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.export import ModelError, Policy
+from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.config import FREE_SETTINGS
+from compiler_opt_perf.training.evaluation import Evaluator
+from compiler_opt_perf.training.run import Run
+
+WORSE = "worse than the default: do not ship"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What came out. Changes are against the default's cost, -0.01 for 1% less.
+
+    Attributes:
+      policy: directory of the published policy.
+      reward: name of what was made smaller.
+      test_change: of the published policy, on the modules that neither trained nor chose.
+      test_failed: names of those of them on which the compiler failed with it.
+      validation_change: of the published policy on the modules that it was chosen by; optimistic.
+      warm_start_change: of the warm start, there.
+      generations: done in all.
+    """
+
+    policy: Path
+    reward: str
+    test_change: float
+    test_failed: tuple[str, ...]
+    validation_change: float
+    warm_start_change: float
+    generations: int
+
+    @property
+    def is_worse(self) -> bool:
+        """The policy costs more than the default, or is not fit for a module."""
+        return self.test_change > 0 or bool(self.test_failed)
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        if self.is_worse:
+            return WORSE
+        return "better than the default" if self.test_change < 0 else "as good as the default"
+
+
+def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
+    """Measures the best weights on the modules that neither trained nor chose them.
+
+    The compilations are not counted: a training that goes on after this is to be as one that never
+    ended.
+    """
+    (measured,) = evaluator.measure([checkpoint.best], run.split.test, f"{run.problem.name}: test")
+    by_budget = checkpoint.state.generation < run.config.generations
+    ended = {
+        "budget_s": run.config.budget_s if by_budget else 0.0,
+        "test_change": measured.change,
+        "test_failed": list(measured.failed),
+    }
+    checkpoint = dataclasses.replace(checkpoint, record={**checkpoint.record, "ended": ended})
+    checkpoint.save(run.folder.checkpoint)
+    return checkpoint
+
+
+def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+    """The result of a training that has ended."""
+    record = checkpoint.record
+    return TrainingResult(
+        policy=run.folder.policy,
+        reward=run.compiler.reward.name,
+        test_change=record["ended"]["test_change"],
+        test_failed=tuple(record["ended"]["test_failed"]),
+        validation_change=record["best_change"],
+        warm_start_change=record["warm_start_change"],
+        generations=checkpoint.state.generation,
+    )
+
+
+def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+    """Writes policy and record of a training that has ended. Raises FileWriteError."""
+    result = result_of(run, checkpoint)
+    network = run.network(checkpoint.normalisation)
+    description = _description(run, checkpoint)
+    export.publish(Policy(network, checkpoint.best, description), result.policy)
+    write_json(run.folder.result, _report(run, checkpoint))
+    logging.info(
+        "%s: %d generations, %d compilations (%d failed) in %.0f s: %+.3f%% on the test "
+        "modules%s (%+.3f%% on those that it was chosen by, warm start %+.3f%% there), policy "
+        "in %s: %s",
+        run.problem.name,
+        result.generations,
+        checkpoint.record["compilations"],
+        checkpoint.record["failures"],
+        run.clock.seconds,
+        100 * result.test_change,
+        f", fails on {', '.join(result.test_failed)}" if result.test_failed else "",
+        100 * result.validation_change,
+        100 * result.warm_start_change,
+        result.policy,
+        result.verdict,
+    )
+    return result
+
+
+def is_published(run: Run, checkpoint: Checkpoint) -> bool:
+    """Whether the policy and the record of an ended training are in place."""
+    report = json.dumps(_report(run, checkpoint), indent=1) + "\n"
+    try:
+        policy = export.load(run.folder.policy)
+        return (
+            np.array_equal(policy.weights, checkpoint.best)
+            and policy.description == _description(run, checkpoint)
+            and run.folder.result.read_text(encoding="utf-8") == report
+        )
+    except (ModelError, OSError, ValueError):
+        return False
+
+
+def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The content of training.json."""
+    return {
+        "problem": run.problem.name,
+        **_description(run, checkpoint),
+        "modules": run.split.names,
+        "large": run.large,
+        "left_out": run.left_out,
+    }
+
+
+def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+    """What model.json and training.json say; nothing in it depends on time."""
+    result, record = result_of(run, checkpoint), checkpoint.record
+    config = run.config.as_json()
+    return {
+        "seed": run.config.seed,
+        "results": {
+            "reward": result.reward,
+            "verdict": result.verdict,
+            "test_change": result.test_change,
+            "test_failed": list(result.test_failed),
+            "validation_change": result.validation_change,
+            "warm_start_change": result.warm_start_change,
+            "warm_start_accuracy": record["warm_start_accuracy"],
+            "best_generation": record["best_generation"],
+            "compilations": record["compilations"],
+            "failures": record["failures"],
+        },
+        "training": {
+            "generations": result.generations,
+            "modules": {purpose: len(names) for purpose, names in run.split.names.items()},
+            "config": {k: v for k, v in config.items() if k not in FREE_SETTINGS},
+            "versions": versions(),
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that the weights depend on."""
+    return {name: version(name) for name in ("numpy", "tensorflow-cpu")}

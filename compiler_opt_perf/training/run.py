@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One run of a training: what does not change in it, its state on disk, its clock."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from absl import logging
+
+from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.policies.export import CandidateTemplate
+from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
+from compiler_opt_perf.policies.problem import Problem
+from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
+from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.evaluation import Evaluator
+from compiler_opt_perf.training.folder import TrainingFolder
+from compiler_opt_perf.training.split import Split
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of a training, those before an interruption included.
+
+    Attributes:
+      start: of this process's part, in seconds of time.monotonic.
+      before: what the parts before it took.
+    """
+
+    start: float
+    before: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """So far."""
+        return self.before + time.monotonic() - self.start
+
+
+@dataclass(frozen=True)
+class Run:
+    """What does not change.
+
+    Attributes:
+      compiler: with the problem, the profile and the reward.
+      folder: where the training lies.
+      config: settings.
+      pool: workers that compile.
+      calls: how often functions were called, by name; weights of their scores.
+      split: the usable modules.
+      left_out: why each other module is not among them, by name.
+      large: for modules with more than `max_decisions`, in what share of the generations that draw
+        them they take part, by name.
+      clock: of the time budget.
+    """
+
+    compiler: Compiler
+    folder: TrainingFolder
+    config: Config
+    pool: Pool
+    calls: Mapping[str, float]
+    split: Split
+    left_out: Mapping[str, str]
+    large: Mapping[str, float]
+    clock: Clock
+
+    @property
+    def problem(self) -> Problem:
+        """What is decided."""
+        return self.compiler.problem
+
+    @property
+    def with_pmu(self) -> bool:
+        """Policies read the PMU features."""
+        return self.compiler.profile is not None
+
+    def network(self, normalisation: Normalisation) -> Network:
+        """The network that is trained."""
+        return Network(self.problem, self.with_pmu, self.config.hidden, normalisation)
+
+    def evaluator(self, checkpoint: Checkpoint) -> Evaluator:
+        """Measures weights of the checkpoint's network, and counts on from its counts."""
+        evaluator = self.fresh_evaluator(self.network(checkpoint.normalisation))
+        evaluator.compilations = checkpoint.record["compilations"]
+        evaluator.failures = checkpoint.record["failures"]
+        return evaluator
+
+    def fresh_evaluator(self, network: Network) -> Evaluator:
+        """Measures weights of the network."""
+        template = CandidateTemplate.make(network)
+        return Evaluator(self.compiler, template, self.pool, self.folder.failures, self.calls)
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The state to go on from, if there is one. Raises CheckpointError, TrainingError."""
+        path = self.folder.checkpoint
+        if not path.exists():
+            return None
+        checkpoint = Checkpoint.load(path)
+        normalisation = checkpoint.normalisation
+        if (
+            normalisation.center.size != len(scored_features(self.problem, self.with_pmu))
+            or checkpoint.state.mean.size != self.network(normalisation).size
+        ):
+            raise CheckpointError(
+                f"{path}: damaged (of another network); remove it to start the training again"
+            )
+        if checkpoint.record["modules"] != self.split.names:
+            raise TrainingError(
+                f"{self.folder.path}: other modules can be used now than when this training "
+                "began; remove the cause that the warnings above tell, or the folder to start again"
+            )
+        return checkpoint
+
+    def save(
+        self, checkpoint: Checkpoint, evaluator: Evaluator, point: Mapping[str, Any]
+    ) -> Checkpoint:
+        """Stores the state with the curve's next point; returns it. Raises FileWriteError."""
+        curve = [*checkpoint.record["curve"], {**point, "elapsed_s": self.clock.seconds}]
+        counts = {"compilations": evaluator.compilations, "failures": evaluator.failures}
+        record = {**checkpoint.record, **counts, "curve": curve}
+        # It goes on after an end.
+        record.pop("ended", None)
+        checkpoint = dataclasses.replace(checkpoint, record=record)
+        checkpoint.save(self.folder.checkpoint)
+        write_text(self.folder.curve, "".join(json.dumps(line) + "\n" for line in curve))
+        return checkpoint
+
+    def is_over(self, checkpoint: Checkpoint) -> bool:
+        """Whether all generations are done, or no other fits into the time budget.
+
+        A budget that ended the training once is used up, however fast the next run might be.
+        """
+        if checkpoint.state.generation >= self.config.generations:
+            return True
+        budget = self.config.budget_s
+        if not budget:
+            return False
+        ended = checkpoint.record.get("ended")
+        if ended is not None and budget <= ended["budget_s"]:
+            return True
+        if self.clock.seconds + seconds_per_generation(checkpoint) <= budget:
+            return False
+        logging.info(
+            "time budget of %g s used up after generation %d", budget, checkpoint.state.generation
+        )
+        return True
+
+    def seconds_left(self, checkpoint: Checkpoint) -> float:
+        """Until the last generation, or the end of the budget."""
+        generations = self.config.generations - checkpoint.state.generation
+        left = generations * seconds_per_generation(checkpoint)
+        if self.config.budget_s:
+            left = min(left, max(self.config.budget_s - self.clock.seconds, 0.0))
+        return left
+
+
+def seconds_per_generation(checkpoint: Checkpoint) -> float:
+    """The mean so far; 0 before the first."""
+    curve = checkpoint.record["curve"]
+    seconds: float = curve[-1]["elapsed_s"] - curve[0]["elapsed_s"]
+    return seconds / max(len(curve) - 1, 1)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which modules a training learns from, which it chooses by, and which tell what came out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.evaluation import MeasuredModule
+
+#: One to train on, one to choose by and one to test on.
+LEAST_MODULES = 3
+
+
+@dataclass(frozen=True)
+class Split:
+    """The usable modules of a corpus, each for one purpose.
+
+    Attributes:
+      training: the warm start imitates the compiler's decisions in them, and evolution strategies
+        compare candidates on some of them in each generation.
+      validation: of the weights that come out of a generation, those that cost least here are kept.
+      test: the published policy is measured on them, once; nothing is learned or chosen from them.
+    """
+
+    training: tuple[MeasuredModule, ...]
+    validation: tuple[MeasuredModule, ...]
+    test: tuple[MeasuredModule, ...]
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """Names of the modules, by purpose."""
+        return {
+            purpose: [measured.module.name for measured in modules]
+            for purpose, modules in vars(self).items()
+        }
+
+
+def usable_modules(
+    measured: Sequence[MeasuredModule],
+) -> tuple[list[MeasuredModule], dict[str, str]]:
+    """The modules on which policies can differ, and why each other one is left out, by name."""
+    usable = []
+    left_out = {}
+    for one in measured:
+        if one.default.decisions == 0:
+            left_out[one.module.name] = "has nothing to decide"
+        elif one.default.costs.executions is not None and one.default.costs.total <= 0:
+            left_out[one.module.name] = "is not executed in the recorded run"
+        else:
+            usable.append(one)
+    return usable, left_out
+
+
+def split_modules(
+    usable: Sequence[MeasuredModule], left_out: Mapping[str, str], config: Config
+) -> Split:
+    """Draws the modules for each purpose from the seed, at least one for each.
+
+    Validation compiles all of its modules in each generation: it gets none with more than
+    `max_decisions` while there are others.
+
+    Raises:
+      TrainingError: fewer than three modules.
+    """
+    if len(usable) < LEAST_MODULES:
+        reasons = "".join(f"\n  {name}: {reason}" for name, reason in sorted(left_out.items())[:10])
+        more = f"\n  and {len(left_out) - 10} more" if len(left_out) > 10 else ""
+        remedy = "extract more sources" if usable or not left_out else "remove the cause"
+        raise TrainingError(
+            f"only {len(usable)} usable modules, a training needs at least {LEAST_MODULES}: one "
+            f"each to train on, to choose policies by and to test them on; {remedy}"
+            + (f". Left out:{reasons}{more}" if left_out else "")
+        )
+    random = np.random.default_rng(derive_seed(config.seed, "split"))
+    order = random.permutation(len(usable)).tolist()
+    testing = _count(len(usable), config.test_share, LEAST_MODULES - 1)
+    choosing = _count(len(usable), config.validation_share, LEAST_MODULES - 2 + testing)
+    test, rest = order[:testing], order[testing:]
+    rest.sort(key=lambda i: usable[i].default.decisions > config.max_decisions)
+    purposes = (rest[choosing:], rest[:choosing], test)
+    return Split(*(tuple(usable[i] for i in sorted(chosen)) for chosen in purposes))
+
+
+def _count(modules: int, share: float, others: int) -> int:
+    """A share of the modules, at least one; leaves `others`."""
+    return min(max(round(modules * share), 1), modules - others)
