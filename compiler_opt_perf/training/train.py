@@ -96,17 +96,18 @@ def train(
     calls = _calls(compiler)
     with TrainingFolder.held(output) as folder, Pool(config.workers or None) as pool:
         run = _prepare(compiler, corpus, folder, config, pool, calls)
-        checkpoint = run.load_checkpoint()
+        checkpoint, candidates = run.load_checkpoint(), None
         if checkpoint is None:
-            checkpoint = warm_start.begin(run)
+            checkpoint, candidates = warm_start.begin(run)
         else:
             before = checkpoint.record["curve"][-1]["elapsed_s"]
             run = dataclasses.replace(run, clock=Clock(run.clock.start, before))
         if not run.is_over(checkpoint) or "ended" not in checkpoint.record:
-            logging.info("going on after generation %d", checkpoint.state.generation)
-            measure = run.evaluator(checkpoint)
-            checkpoint = evolve(run, checkpoint, measure)
-            checkpoint = result.final_test(run, checkpoint, measure)
+            if candidates is None:
+                logging.info("going on after generation %d", checkpoint.state.generation)
+                candidates = run.evaluator(checkpoint)
+            checkpoint = evolve(run, checkpoint, candidates)
+            checkpoint = result.final_test(run, checkpoint, candidates)
         elif result.is_published(run, checkpoint):
             logging.info("already done: %s", folder.policy)
             return result.result_of(run, checkpoint)

@@ -19,16 +19,19 @@ from compiler_opt_perf.policies.network import (
 from compiler_opt_perf.training import behavioural_cloning
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.errors import TrainingError
-from compiler_opt_perf.training.evaluation import MeasuredModule, cheapest
+from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, cheapest
 from compiler_opt_perf.training.evolution_strategies import State
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.run import Run
 
 
-def begin(run: Run) -> Checkpoint:
+def begin(run: Run) -> tuple[Checkpoint, Evaluator]:
     """Trains several imitations and begins with the one that costs least on validation modules.
 
     Near-equal imitations can differ by per cents.
+
+    Returns:
+      The first state, and what measured it.
 
     Raises:
       TrainingError: each fails on one of these modules.
@@ -70,7 +73,8 @@ def begin(run: Run) -> Checkpoint:
     checkpoint = Checkpoint(
         State.start(weights), to_grid(weights), to_grid(weights), network.normalisation, record
     )
-    return run.save(checkpoint, evaluator, {"generation": 0, "validation_of_mean": change})
+    point = {"generation": 0, "validation_of_mean": change}
+    return run.save(checkpoint, evaluator, point), evaluator
 
 
 def _warm_starts(run: Run) -> tuple[Network, list[FloatArray]]:
