@@ -106,5 +106,6 @@ VERBS: tuple[Verb, ...] = (
         "cost predict --trace=run.bbwindows --cpu=build/cpu.json --profile=run.pmu.json program",
         _define_predict,
         _predict,
+        arguments="FILE...",
     ),
 )

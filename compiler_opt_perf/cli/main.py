@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Entry point of `cop`: finds the verb, parses its flags, turns errors into one message."""
 
+import difflib
 import logging as standard_logging
 import signal
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from absl import flags, logging
 
 from compiler_opt_perf import __version__
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verb import EXIT_STATUSES, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
 
 _EXIT_FAILURE = 1
@@ -49,6 +50,7 @@ def overview(verbs: Sequence[Verb]) -> str:
     ]
     lines += ["", "Verbs (cop VERB --help tells more):"]
     lines += [f"  {verb.name:{width}}  {verb.summary}" for verb in verbs]
+    lines += ["", f"Exit status: {EXIT_STATUSES}"]
     return "\n".join(lines)
 
 
@@ -58,8 +60,19 @@ def find_verb(words: Sequence[str]) -> tuple[Verb, list[str]]:
         name = verb.name.split()
         if list(words[: len(name)]) == name:
             return verb, list(words[len(name) :])
-    group = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
-    raise UsageError(f"no verb {' '.join(words[:2])!r}\n\n{overview(group or VERBS)}")
+    group = _group(words)
+    if group:
+        raise UsageError(f"no verb {' '.join(words[:2])!r}\n\n{overview(group)}")
+    names = [verb.name for verb in VERBS]
+    typed = [" ".join(words[:2]), words[0]]
+    alike = [name for one in typed for name in difflib.get_close_matches(one, names, n=2)]
+    hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(alike)))}?" if alike else ""
+    raise UsageError(f"no verb {typed[0]!r}{hint}\n\n{overview(VERBS)}")
+
+
+def _group(words: Sequence[str]) -> list[Verb]:
+    """The verbs whose first word is that of `words`."""
+    return [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
 
 
 def _log_to_stderr() -> None:
@@ -73,8 +86,13 @@ def _log_to_stderr() -> None:
 def run(argv: Sequence[str]) -> int:
     """Runs one command line (without the program's name) and returns its exit status."""
     _log_to_stderr()
+    if argv[:1] == ["help"] and len(argv) > 1:
+        argv = [*argv[1:], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(overview(VERBS))
+        return 0
+    if len(argv) == 2 and argv[1] in ("-h", "--help") and len(_group(argv)) > 1:
+        print(overview(_group(argv)))
         return 0
     if argv[0] == "--version":
         print(__version__)
@@ -87,9 +105,8 @@ def run(argv: Sequence[str]) -> int:
         if "--help" in options or "-h" in options:
             print(verb.help())
             return 0
-        values = verb.flag_values()
-        return verb.run(values, values([label, *rest])[1:]) or 0
-    except (flags.Error, UsageError) as error:
+        return verb.run(*verb.parse(rest)) or 0
+    except UsageError as error:
         print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
         return _EXIT_USAGE
     except KeyboardInterrupt as interrupt:

@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 
 from compiler_opt_perf.cli.main import find_verb, run
-from compiler_opt_perf.cli.verb import parse_program
+from compiler_opt_perf.cli.verb import UsageError, parse_program
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -30,12 +30,43 @@ def test_help_has_an_example_that_parses(verb, capsys: pytest.CaptureFixture[str
     assert run([*verb.name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"cop {verb.example}" in shown
+    assert "Exit status: 0 done, 1 failed, 2 wrong command line" in shown
     found, rest = find_verb(shlex.split(verb.example))
     assert found is verb
-    values = verb.flag_values()
-    values(["cop", *rest])
+    values, arguments = verb.parse(rest)
     for name in values:
-        assert f"--{name}: " in shown
+        assert f"--{name.replace('_', '-')}: " in shown
+    # The usage line tells whether there is anything besides flags.
+    assert bool(arguments) == bool(verb.arguments)
+    usage = shown.split("Usage:\n")[1].splitlines()[0]
+    assert usage.startswith(f"  cop {verb.name}") and usage.endswith(verb.arguments)
+    # Without any of the flags that are called required, there is an error that names it.
+    required = shown.partition("Required flags:")[2].partition("\nFlags:")[0]
+    for flag in re.findall(r"^  (--[a-z-]+): ", required, re.MULTILINE):
+        words = [word for word in rest if not word.startswith(f"{flag}=")]
+        assert len(words) < len(rest)
+        with pytest.raises(UsageError, match=flag):
+            verb.parse(words)
+
+
+def test_flags_are_written_with_dashes_or_underscores() -> None:
+    verb, _ = find_verb(["corpus", "extract"])
+    words = ["--problem=inline-size", "--output=a", "p=b"]
+    for flag in ("--held-out=0.5", "--held_out=0.5"):
+        values, arguments = verb.parse([*words, flag])
+        assert (values.held_out, arguments) == (0.5, ["p=b"])
+    # What comes after -- is the program's own.
+    collect, _ = find_verb(["collect"])
+    _, arguments = collect.parse(["--binary=a", "--output=b", "--", "--dry-run", "x-y"])
+    assert arguments == ["--dry-run", "x-y"]
+
+
+def test_a_group_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "trace stats" in shown and "cost predict" not in shown
+    assert run(["help", "trace", "stats"]) == 0
+    assert "Usage:\n  cop trace stats" in capsys.readouterr().out
 
 
 def test_programs_that_are_no_verbs_have_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +94,10 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     ("line", "message"),
     [
         ("frobnicate", "no verb 'frobnicate'"),
+        ("trian --problem=inline-size", "did you mean 'train'?"),
+        ("corpsu extract a=b", "did you mean 'corpus extract'?"),
+        ("profile shwo a.pmu.json", "profile show"),
+        ("corpus extract --problem=inline-size --output=x --held-oot=1 a=b", "held_out"),
         ("corpus", "corpus extract"),
         ("profile show", "expected one manifest"),
         ("profile show a.pmu.json --wrong=1", "Unknown command line flag 'wrong'"),

@@ -187,6 +187,7 @@ VERBS: tuple[Verb, ...] = (
         "trace show build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
         _define_show,
         _show,
+        arguments="NAME.bbtrace",
     ),
     Verb(
         "trace stats",
@@ -194,6 +195,7 @@ VERBS: tuple[Verb, ...] = (
         "trace stats build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
         _define_stats,
         _stats,
+        arguments="NAME.bbtrace",
     ),
     Verb(
         "trace merge",
@@ -201,6 +203,7 @@ VERBS: tuple[Verb, ...] = (
         "trace merge first.bbtrace second.bbtrace --output=both.bbtrace",
         _define_merge,
         _merge,
+        arguments="NAME.bbtrace...",
     ),
     Verb(
         "trace cut",
@@ -208,6 +211,7 @@ VERBS: tuple[Verb, ...] = (
         "trace cut zstd.bbtrace --output=part.bbtrace --stream=0 --first=1000000 --number=500000",
         _define_cut,
         _cut,
+        arguments="NAME.bbtrace",
     ),
     Verb(
         "trace windows",
@@ -215,6 +219,7 @@ VERBS: tuple[Verb, ...] = (
         "trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows",
         _define_windows,
         _windows,
+        arguments="NAME.bbtrace",
     ),
     Verb(
         "trace synthesise",
@@ -230,5 +235,6 @@ VERBS: tuple[Verb, ...] = (
         "trace overlap real.bbtrace drawn.bbtrace --length=4",
         _define_overlap,
         _overlap,
+        arguments="FIRST.bbtrace SECOND.bbtrace",
     ),
 )

@@ -23,6 +23,7 @@ class Verb:
       define: adds the verb's flags.
       run: does the work, given the parsed flags and the arguments that are no flags; returns the
         exit status, None for 0.
+      arguments: what is given besides flags, as the usage line has it; empty for nothing.
       statuses: the exit statuses besides those of all verbs, with what they mean.
     """
 
@@ -31,6 +32,7 @@ class Verb:
     example: str
     define: Callable[[flags.FlagValues], None]
     run: Callable[[flags.FlagValues, list[str]], int | None]
+    arguments: str = ""
     statuses: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def flag_values(self) -> flags.FlagValues:
@@ -40,22 +42,76 @@ class Verb:
         self.define(values)
         return values
 
-    def help(self) -> str:
-        """Summary, example and flags."""
-        lines = [f"cop {self.name}: {self.summary}", "", "Example:", f"  cop {self.example}", ""]
+    def parse(self, words: Sequence[str]) -> tuple[flags.FlagValues, list[str]]:
+        """The flags and the other arguments of a command line, without the verb's own words.
+
+        Flags are written with dashes; underscores, as absl and LLVM's mlgo-utils have them, are the
+        same.
+
+        Raises:
+          UsageError: a flag that the verb does not have, a wrong value, or a required flag is
+            missing.
+        """
         values = self.flag_values()
-        names = sorted(values)
-        if names:
-            lines.append("Flags:")
-        for name in names:
-            flag = values[name]
-            # A required flag has a validator and no default.
-            default = "" if flag.default is None else f" (default: {flag.default_as_str})"
-            lines.append(f"  --{name}: {flag.help}{default}")
-        if self.statuses:
-            lines += ["", "Exit status, besides 0 (done), 1 (failed) and 2 (wrong command line):"]
-            lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]
+        end = list(words).index("--") if "--" in words else len(words)
+        options = [_with_underscores(word) for word in words[:end]]
+        try:
+            rest: list[str] = values([self.name, *options, *words[end:]])[1:]
+        except flags.Error as error:
+            message = str(error)
+            for name in values:
+                message = message.replace(f"--{name}", f"--{_with_dashes(name)}")
+            raise UsageError(message) from error
+        return values, rest
+
+    def help(self) -> str:
+        """Summary, usage, example and flags, the required ones first."""
+        values = self.flag_values()
+        required = [name for name in sorted(values) if _is_required(values[name])]
+        others = [name for name in sorted(values) if name not in required]
+        usage = [f"cop {self.name}"]
+        usage += [f"--{_with_dashes(name)}={_placeholder(values[name])}" for name in required]
+        usage += ["[flags]"] * bool(others) + [self.arguments] * bool(self.arguments)
+        lines = [f"cop {self.name}: {self.summary}", "", "Usage:", f"  {' '.join(usage)}", ""]
+        lines += ["Example:", f"  cop {self.example}", ""]
+        for title, names in (("Required flags:", required), ("Flags:", others)):
+            if names:
+                lines.append(title)
+            for name in names:
+                flag = values[name]
+                default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+                lines.append(f"  --{_with_dashes(name)}: {flag.help}{default}")
+        lines += ["", f"Exit status: {EXIT_STATUSES}"]
+        lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]
         return "\n".join(lines)
+
+
+# Of every verb.
+EXIT_STATUSES = "0 done, 1 failed, 2 wrong command line, 128 + N ended by signal N"
+
+
+def _with_dashes(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _with_underscores(word: str) -> str:
+    """A word of the command line, with the flag's name as absl knows it."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
+
+
+def _is_required(flag: flags.Flag) -> bool:
+    return flag.default is None and any(
+        "must have a value" in validator.message for validator in flag.validators
+    )
+
+
+def _placeholder(flag: flags.Flag) -> str:
+    if isinstance(flag, flags.EnumFlag):
+        return "|".join(str(value) for value in flag.parser.enum_values)
+    return str(flag.name).upper().replace("_", "-")
 
 
 def parse_program(argv: Sequence[str], values: flags.FlagValues, description: str) -> None:

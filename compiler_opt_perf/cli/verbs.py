@@ -679,7 +679,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "toolchain build",
         "Fetch LLVM's source, apply the patches, build clang and the tools with a set of models.",
-        "toolchain build --set=mine --inline_model=build/demo/inline-size/policy",
+        "toolchain build --set=mine --inline-model=build/demo/inline-size/policy",
         _define_toolchain_build,
         _toolchain_build,
     ),
@@ -696,6 +696,7 @@ VERBS: tuple[Verb, ...] = (
         "program build zstd --output=build/demo/zstd",
         _define_program_build,
         _program_build,
+        arguments="PROGRAM",
     ),
     Verb(
         "collect",
@@ -704,6 +705,7 @@ VERBS: tuple[Verb, ...] = (
         " -- -9 -f -o /dev/null build/demo/zstd/input",
         _define_collect,
         _collect,
+        arguments="[-- ARGUMENT...]",
     ),
     Verb(
         "profile show",
@@ -711,6 +713,7 @@ VERBS: tuple[Verb, ...] = (
         "profile show build/demo/zstd.pmu.json --top=10",
         _define_profile_show,
         _profile_show,
+        arguments="NAME.pmu.json",
     ),
     Verb(
         "profile diff",
@@ -718,6 +721,7 @@ VERBS: tuple[Verb, ...] = (
         "profile diff before.pmu.json after.pmu.json",
         _define_top,
         _profile_diff,
+        arguments="BEFORE.pmu.json AFTER.pmu.json",
     ),
     Verb(
         "profile coverage",
@@ -725,6 +729,7 @@ VERBS: tuple[Verb, ...] = (
         "profile coverage module.bc --profile=build/demo/zstd.pmu.json",
         _define_profile_coverage,
         _profile_coverage,
+        arguments="FILE...",
     ),
     Verb(
         "profile merge",
@@ -732,6 +737,7 @@ VERBS: tuple[Verb, ...] = (
         "profile merge first.pmu.json second.pmu.json --output=all.pmu.json",
         _define_profile_merge,
         _profile_merge,
+        arguments="NAME.pmu.json...",
     ),
     Verb(
         "profile check",
@@ -739,6 +745,7 @@ VERBS: tuple[Verb, ...] = (
         "profile check build/demo/zstd.pmu.json --binary=build/demo/zstd/zstd",
         _define_profile_check,
         _profile_check,
+        arguments="NAME.pmu.json",
     ),
     *trace_verbs.VERBS,
     *cost_verbs.VERBS,
@@ -749,6 +756,7 @@ VERBS: tuple[Verb, ...] = (
         " zstd=build/demo/zstd/compile_commands.json",
         _define_corpus_extract,
         _corpus_extract,
+        arguments="PROGRAM=compile_commands.json...",
     ),
     Verb(
         "train",
@@ -757,7 +765,7 @@ VERBS: tuple[Verb, ...] = (
         " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
         _define_train,
         _train,
-        {_STATUS_WORSE: "the published policy is worse than the default on test modules"},
+        statuses={_STATUS_WORSE: "the published policy is worse than the default on test modules"},
     ),
     Verb(
         "interact",
@@ -766,6 +774,7 @@ VERBS: tuple[Verb, ...] = (
         " -- -Oz -c file.c -o file.o",
         _define_interact,
         _interact,
+        arguments="-- CLANG-ARGUMENT...",
     ),
     Verb(
         "compare",
@@ -783,5 +792,6 @@ VERBS: tuple[Verb, ...] = (
         " --output=build/demo/report.html",
         _define_report,
         _report,
+        arguments="[COMPARISON.json...]",
     ),
 )
