@@ -65,8 +65,8 @@ $(POLICIES): $(OUT)/%/policy/model.json: \
 # Like `toolchain`, asked each time: a change of the patches must not leave an old compiler behind.
 release: $(POLICIES) toolchain
 	$(call headline,both policies ahead of time into clang and opt and llc)
-	$(COP) toolchain build --set=release --inline_model=$(OUT)/inline-size/policy \
-	  --evict_model=$(OUT)/regalloc-evict/policy
+	$(COP) toolchain build --set=release --inline-model=$(OUT)/inline-size/policy \
+	  --evict-model=$(OUT)/regalloc-evict/policy
 build/toolchain/release/bin/clang: release ;
 
 COMPARISONS := $(PROBLEMS:%=$(OUT)/%.comparison.json)

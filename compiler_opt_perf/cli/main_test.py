@@ -104,8 +104,8 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract a=b", "--problem"),
         ("corpus extract --problem=cooking --output=x a=b", "value should be one of"),
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
-        ("corpus extract --problem=inline-size --output=x --held_out=2 a=b", "between 0 and 1"),
-        ("train --problem=inline-size --corpus=a --output=b --extra_rates=c", "with --profile"),
+        ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "between 0 and 1"),
+        ("train --problem=inline-size --corpus=a --output=b --extra-rates=c", "with --profile"),
         ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
         (
             "train --problem=inline-size --corpus=a --output=b --setting=hidden=[0]",
@@ -141,7 +141,7 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
             "--repetitions=0: 0 is not a positive integer",
         ),
         (
-            "compare --problem=inline-size --corpus=a --model=b --output=c --compile_time=often",
+            "compare --problem=inline-size --corpus=a --model=b --output=c --compile-time=often",
             "value should be one of",
         ),
     ],

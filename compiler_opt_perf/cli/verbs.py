@@ -391,7 +391,7 @@ def _corpus_extract(values: Any, arguments: list[str]) -> None:
     if not commands:
         raise UsageError("expected at least one PROGRAM=compile_commands.json")
     if not 0 < values.held_out < 1:
-        raise UsageError(f"--held_out={values.held_out}: expected a share between 0 and 1")
+        raise UsageError(f"--held-out={values.held_out}: expected a share between 0 and 1")
     problem = PROBLEMS[values.problem]
     output = _required_path(values, "output")
     train, held_out = extract_corpus(
@@ -457,7 +457,7 @@ def _train(values: Any, arguments: list[str]) -> int:
         raise UsageError("--trace and --cpu are for --evaluator")
     profile = _path(values, "profile")
     if values.extra_rates and profile is None:
-        raise UsageError("--extra_rates: name the profile that has them with --profile")
+        raise UsageError("--extra-rates: name the profile that has them with --profile")
     corpus = Corpus.load(_required_path(values, "corpus"))
     toolchain = Toolchain.load(_required_path(values, "toolchain"))
     problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profile))
@@ -502,7 +502,7 @@ def _extra_rates(rates: Sequence[str], profile: Path | None) -> Sequence[str]:
     for rate in rates:
         if rate not in known or rates.count(rate) > 1:
             raise UsageError(
-                f"--extra_rates={','.join(rates)}: expected rates of {profile}, each once; it has "
+                f"--extra-rates={','.join(rates)}: expected rates of {profile}, each once; it has "
                 f"{', '.join(known)}"
             )
     return rates

@@ -89,7 +89,7 @@ INLINE_MODEL = ReleaseModel(
     cpp_class="llvm::InlinerSizeModel",
     generator=f"{_GENERATORS}/gen-inline-oz-test-model.py",
     problem="inline-size",
-    option="--inline_model",
+    option="--inline-model",
     decision="inlining_decision",
     feature_lists=(
         FeatureList(_INLINE_FEATURES, "INLINE_COST_FEATURE_ITERATOR"),
@@ -115,7 +115,7 @@ EVICT_MODEL = ReleaseModel(
     cpp_class="llvm::RegAllocEvictModel",
     generator=f"{_GENERATORS}/gen-regalloc-eviction-test-model.py",
     problem="regalloc-evict",
-    option="--evict_model",
+    option="--evict-model",
     decision="index_to_evict",
     feature_lists=(
         FeatureList(_EVICT_FEATURES, "RA_EVICT_FEATURES_LIST"),

@@ -115,7 +115,7 @@ def test_a_policy_says_what_it_is_for(tmp_path: Path) -> None:
     description = tmp_path / "model.json"
     description.write_text('{"problem": "inline-size"}')
     check_problem(tmp_path, INLINE_MODEL)
-    message = "for inline-size .*--evict_model takes .* regalloc-evict; give it with --inline_model"
+    message = "for inline-size .*--evict-model takes .* regalloc-evict; give it with --inline-model"
     with pytest.raises(ToolchainError, match=message):
         check_problem(tmp_path, EVICT_MODEL)
     for text in ("{", "[]", "{}"):

@@ -121,7 +121,7 @@ def _require_network(problem: Problem, with_pmu: bool, config: Config) -> None:
     try:
         Network(problem, with_pmu, config.hidden, normalisation)
     except ValueError as error:
-        remedy = "; ask for fewer of --extra_rates" if problem.extra_rates else ""
+        remedy = "; ask for fewer of --extra-rates" if problem.extra_rates else ""
         raise TrainingError(f"{problem.name}: {error}{remedy}") from error
 
 

@@ -425,7 +425,7 @@ def test_a_refused_start_leaves_nothing_behind(
         context = Context(trace=tmp_path / "t")
         train(PROBLEMS["inline-size"], corpus, toolchain, None, output, SMALL, "count", context)
     rates = PROBLEMS["inline-size"].with_rates([f"rate-{i}" for i in range(9)])
-    with pytest.raises(TrainingError, match=r"inputs: .*; ask for fewer of --extra_rates"):
+    with pytest.raises(TrainingError, match=r"inputs: .*; ask for fewer of --extra-rates"):
         profile = tmp_path / "p"
         train(rates, corpus, toolchain, profile, output, SMALL)
     assert list(tmp_path.iterdir()) == []
