@@ -91,8 +91,12 @@ def exported_tests(
     """The files that each patch adds to LLVM's tree for its tests: path to content, by subject.
 
     An input comes with every patch whose tests use it; that it is there already does no harm.
+
+    Raises:
+      PatchError: an input that is not there, or two files that would be one in LLVM's tree.
     """
     files: dict[str, dict[str, bytes]] = {}
+    contents: dict[str, bytes] = {}
     for subject, paths in tests.items():
         added: dict[str, bytes] = {}
         for path in paths:
@@ -104,7 +108,16 @@ def exported_tests(
             if "%seal" in text:
                 added[f"{place}/Inputs/seal.py"] = (root / "Inputs" / "seal.py").read_bytes()
             added[f"{place}/lit.local.cfg"] = _LOCAL_CONFIGURATION.encode()
+            if f"{place}/{path.name}" in contents:
+                raise PatchError(
+                    f"{path}: another test is to be {place}/{path.name} as well; rename one of them"
+                )
             added[f"{place}/{path.name}"] = _adapt(text).encode()
+            for name, content in added.items():
+                if contents.setdefault(name, content) != content:
+                    raise PatchError(
+                        f"{path}: another file is to be {name} as well; rename one of them"
+                    )
         files[subject] = added
     return files
 

@@ -69,6 +69,27 @@ def test_an_input_that_is_not_there_is_named(root: Path) -> None:
         exported_tests(group_by_patch(["[MLGO] Edit", "Add"], root), root)
 
 
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"RegAlloc/three.c": _FILES["DevMode/three.c"]}, "another test"),
+        (
+            {
+                "DevMode/five.test": "PATCH: Add\nRUN: clang -flto=thin -c %S/Inputs/c.c\n",
+                "DevMode/Inputs/c.c": "int another;\n",
+            },
+            "another file",
+        ),
+    ],
+)
+def test_two_files_do_not_become_one(root: Path, files: dict[str, str], reason: str) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    with pytest.raises(PatchError, match=rf"{reason} is to be .* as well; rename one of them"):
+        exported_tests(group_by_patch(["[MLGO] Edit", "Add"], root), root)
+
+
 def test_git_takes_the_exported_series(root: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
