@@ -47,6 +47,12 @@ def main() -> None:
         lambda callee_basic_block_count: tf.cast(callee_basic_block_count < 2, tf.int64),
         callee_basic_block_count=blocks,
     )
+    # Inlines what the default policy would.
+    inlining(
+        "inline-default",
+        lambda inlining_default: tf.cast(inlining_default > 0, tf.int64),
+        inlining_default=tf.TensorSpec([1], tf.int64, "inlining_default"),
+    )
     inlining(
         "inline-unknown-feature",
         lambda callee_basic_block_count, phase_of_the_moon: (
@@ -74,6 +80,14 @@ def main() -> None:
     eviction(
         "evict-last",
         lambda mask: tf.argmax(tf.cast(mask[0], tf.int32) * tf.range(33), output_type=tf.int64),
+    )
+    # Evicts what the default policy would; the mask has no part in it.
+    eviction(
+        "evict-default",
+        lambda mask, default_decision: tf.argmax(
+            default_decision[0] + 0.0 * tf.cast(mask[0], tf.float32), output_type=tf.int64
+        ),
+        default_decision=tf.TensorSpec([1, 33], tf.float32, "default_decision"),
     )
     # Chooses a position that does not exist.
     eviction("evict-nowhere", lambda mask: mask[:, 0] + 40)
