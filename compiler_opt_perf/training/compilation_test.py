@@ -63,6 +63,25 @@ def test_log_has_the_tensors_of_the_tables(
         assert (chosen == 1).all()
 
 
+def test_one_input_tells_what_the_default_decides(
+    toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
+) -> None:
+    # docs/features.md: without this input, rules for the default's decisions are of little worth.
+    rule = {"inline-size": "inlining_default", "regalloc-evict": "default_decision"}[problem.name]
+    told, decided = [], []
+    for number, module in enumerate(corpora[problem.name].modules):
+        path = tmp_path / f"{number}.log"
+        measure_default(Job(make_compiler(toolchain, problem), module, log=path))
+        log = read_log(path)
+        values = log.inputs(problem, with_pmu=False)[rule]
+        told.append(values if problem.mask is None else values.argmax(axis=1))
+        decided.append(log.decisions(problem))
+    decisions = np.concatenate(decided)
+    assert len(decisions) >= 40
+    assert len(np.unique(decisions)) > 1
+    assert (np.concatenate(told) == decisions).mean() > 0.99
+
+
 @WITH_PMU
 def test_compiler_decides_as_numpy_does(
     toolchain: Toolchain,
