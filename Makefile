@@ -26,37 +26,37 @@ check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, ups
 	@tools/check
 
 bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
-	@$(PYTHON) tools/bench_inference.py $(or $(POLICY),build/demo/regalloc-evict/policy)
+	@$(PYTHON) -m compiler_opt_perf.studies.inference $(or $(POLICY),build/demo/regalloc-evict/policy)
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
-	@$(PYTHON) tools/bench_collect.py
+	@$(PYTHON) -m compiler_opt_perf.studies.collect
 
 bench-hits: bootstrap ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) tools/bench_hits.py
+	@$(PYTHON) -m compiler_opt_perf.studies.hits
 
 bench-cost: bootstrap ## predicted against counted instructions of four real programs in many variants; two hours
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) tools/bench_cost.py
+	@$(PYTHON) -m compiler_opt_perf.studies.cost
 
 bench-compile: bootstrap ## what a 10 MB profile costs a compilation, after bench-collect; hours
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) tools/bench_compile.py
+	@$(PYTHON) -m compiler_opt_perf.studies.compile
 
 bench-series: bootstrap ## build and test the patch series up to the end of each part, half an hour
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) tools/bench_series.py
+	@$(PYTHON) -m compiler_opt_perf.studies.series
 
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --set=mock
 	@tools/upstream-lit --wide
 
 bench-trace: bootstrap ## measure block traces of three real programs, about 15 minutes
-	@$(PYTHON) tools/bench_trace.py
+	@$(PYTHON) -m compiler_opt_perf.studies.trace
 
 bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) tools/bench_rank.py
+	@$(PYTHON) -m compiler_opt_perf.studies.rank
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

@@ -16,6 +16,8 @@ FLOORS = {
     "training": 4,
     "report": 5,
     "cli": 6,
+    # Their programs parse flags with cli.verb.
+    "studies": 7,
 }
 PACKAGE = Path(__file__).parent
 

@@ -4,14 +4,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from bench_collect import Case
-from bench_hits import Compilation, instrumented_profile, lookups, readable, tables
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.studies.collect import Case
+from compiler_opt_perf.studies.hits import (
+    Compilation,
+    instrumented_profile,
+    lookups,
+    readable,
+    tables,
+)
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 

@@ -121,7 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example:\n  build/venv/bin/python tools/bench_inference.py "
+        epilog="example:\n  build/venv/bin/python -m compiler_opt_perf.studies.inference "
         "build/demo/regalloc-evict/policy",
     )
     parser.add_argument("policies", nargs="+", type=Path, help="folders that training published")

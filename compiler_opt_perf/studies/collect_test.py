@@ -2,7 +2,7 @@
 from pathlib import Path
 from typing import Any
 
-import bench_collect as bench
+from compiler_opt_perf.studies import collect as bench
 
 
 def test_inputs_are_the_same_each_time(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-from bench_compile import renamed
+from compiler_opt_perf.studies.compile import renamed
 
 
 def test_functions_are_renamed_and_counts_are_not() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Does a predicted cost rank compilations of a program as their measured times do?
 
-    build/venv/bin/python tools/bench_rank.py [--only=zstd,lua] [--steps=build,record,...]
+    python -m compiler_opt_perf.studies.rank [--only=zstd,lua]
+        [--steps=build,record,...]
 
 Four real programs, each compiled by several register allocations of the same optimised code. One
 run of the default one is recorded (block trace, PMU profile); every evaluator predicts the cost of

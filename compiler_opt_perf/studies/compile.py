@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures what a large PMU profile costs a compilation at -O2.
 
-    build/venv/bin/python tools/bench_compile.py [--output=build/bench-compile] [--only=lvm]
+    python -m compiler_opt_perf.studies.compile [--output=build/bench-compile] [--only=lvm]
 
 Each module is compiled with both policies in release mode: without a profile, with a profile of 10
 MB, and, where --reference names a clang of the series without its PMU patches, with that one.
@@ -10,8 +10,8 @@ Instructions are counted by the processor or, where it cannot, by QEMU's user mo
 processor times of interleaved runs. Both are given as ratios to the compilation without a profile.
 Instructions do not depend on the machine's load.
 
-The profile holds those of real programs, as tools/bench_collect.py leaves them, and copies of them
-under other names, as many as the size needs. So the modules of those programs find their data, and
+The profile holds those of real programs, as studies.collect leaves them, and copies of them under
+other names, as many as the size needs. So the modules of those programs find their data, and
 the rest is what else a program of that size has.
 """
 
@@ -61,7 +61,7 @@ _LLVM_SOURCES = ("CodeGen/MLRegAllocEvictAdvisor.cpp", "IR/AsmWriter.cpp")
 _PROFILES = flags.DEFINE_string(
     "profiles",
     str(BUILD / "bench-collect"),
-    "folder of profiles, of bench_collect.py",
+    "folder of profiles, as studies.collect leaves them",
     short_name="p",
 )
 _OUTPUT = flags.DEFINE_string("output", str(BUILD / "bench-compile"), "folder for the results")

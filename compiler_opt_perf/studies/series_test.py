@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import bench_series as bench
+from compiler_opt_perf.studies import series as bench
 
 
 def test_a_part_comes_with_the_subjects_before_it() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures block traces of real programs: how slow, how large, how exact.
 
-    build/venv/bin/python tools/bench_trace.py [--only=zstd,lua] [--output=build/bench-trace]
+    python -m compiler_opt_perf.studies.trace [--only=zstd,lua]
+        [--output=build/bench-trace]
 
 For each program: processor time of a traced run against a plain one, side by side, and of QEMU and
 valgrind that do nothing else; bytes a block; speed of writing and reading; and how often the

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures PMU collection on real programs: how slow, how large, how much has a location.
 
-    build/venv/bin/python tools/bench_collect.py [--only=zstd,lua] [--output=build/bench-collect]
+    python -m compiler_opt_perf.studies.collect [--only=zstd,lua]
+        [--output=build/bench-collect]
         [--nocollect]
 
 Prints tables in Markdown, of all results in the folder. Programs are built from Debian's sources;
@@ -64,7 +65,7 @@ LLVM_UNITS = (
     "Support/SmallPtrSet",
 )
 
-# Of these, what is compiled again for lookups (bench_hits.py); the rest takes a minute or two each.
+# Of these, what is compiled again for lookups (hits.py); the rest takes a minute or two each.
 LOOKED_UP = (
     "Analysis/BasicAliasAnalysis",
     "CodeGen/LiveInterval",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks every part of the patch series: that it applies, compiles and passes its tests.
 
-    build/venv/bin/python tools/bench_series.py [--output=build/bench-series]
+    python -m compiler_opt_perf.studies.series [--output=build/bench-series]
 
 At the end of each part the overlay is built with upstream's mock models, in a tree of its own. Its
 tests are the lit tests that name a patch of this part or of those before, the C++ unit tests, and

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures which lookups in a PMU profile are found in compilations that differ from the profiled.
 
-    build/venv/bin/python tools/bench_hits.py [--only=zstd,lua] [--output=build/bench-hits]
+    python -m compiler_opt_perf.studies.hits [--only=zstd,lua]
+        [--output=build/bench-hits]
         [--set=mock] [--nomeasure]
 
 The profile is of one run of the program, built at -O2. What compilations at other levels, with
@@ -20,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
-from bench_collect import CASES as COLLECTED
-from bench_collect import Case, build_case, run_all
 
 from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.programs import PROGRAMS
@@ -33,6 +32,8 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import Lookups, coverage
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.studies.collect import CASES as COLLECTED
+from compiler_opt_perf.studies.collect import Case, build_case, run_all
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 

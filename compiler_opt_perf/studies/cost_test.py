@@ -5,15 +5,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import bench_cost as bench
-import bench_trace
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.studies import cost as bench
+from compiler_opt_perf.studies import trace as bench_trace
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-SOURCE = Path(__file__).parents[1] / "compiler_opt_perf/cost/testdata/requests.c"
+SOURCE = Path(__file__).parents[1] / "cost/testdata/requests.c"
 
 
 def _build(output: Path, options: Sequence[str]) -> bench_trace.Case:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How near predicted instruction counts of candidates come to callgrind's.
 
-    build/venv/bin/python tools/bench_cost.py [--only=zstd,lua] [--output=build/bench-cost]
+    python -m compiler_opt_perf.studies.cost [--only=zstd,lua]
+        [--output=build/bench-cost]
 
 Real programs, each compiled in several variants: other register allocation, other inlining, other
 code generation. One run of the default variant is profiled and traced; `profile-count` and `count`
@@ -20,8 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import bench_rank
-import bench_trace
 from absl import flags, logging
 
 from compiler_opt_perf.cli.verb import parse_program
@@ -34,6 +33,8 @@ from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide
 from compiler_opt_perf.pmu.callgrind import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
+from compiler_opt_perf.studies import rank as bench_rank
+from compiler_opt_perf.studies import trace as bench_trace
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source

@@ -4,16 +4,16 @@
 import json
 from pathlib import Path
 
-import bench_rank as bench
 import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.programs import Program
 from compiler_opt_perf.policies.interactive import Observation
 from compiler_opt_perf.report.ranking import Ranked, write
+from compiler_opt_perf.studies import rank as bench
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-REPO_ROOT = Path(__file__).parents[1]
+REPO_ROOT = Path(__file__).parents[2]
 CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
 
 
