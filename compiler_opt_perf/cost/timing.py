@@ -54,6 +54,17 @@ def processor_seconds(
     return usage.ru_utime + usage.ru_stime
 
 
+def seconds_so_far(*, own: bool = True) -> float:
+    """User and system time so far of the processes that this one has started and waited for.
+
+    Args:
+      own: and its own.
+    """
+    whose = [resource.RUSAGE_CHILDREN, *[resource.RUSAGE_SELF] * own]
+    usages = map(resource.getrusage, whose)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 @dataclass(frozen=True)
 class Meter:
     """One way to measure what a command takes; may be sent to another process.
@@ -89,10 +100,9 @@ class Meter:
             times that).
         """
         if not self.counts:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            before = seconds_so_far(own=False)
             run_command(argv, timeout_s=timeout_s)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+            return seconds_so_far(own=False) - before
         with tempfile.TemporaryDirectory(prefix="meter-") as folder:
             output = Path(folder) / "count"
             counter = ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]

@@ -1,16 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-from pathlib import Path
 from typing import Any
 
 from compiler_opt_perf.studies import collect as bench
-
-
-def test_inputs_are_the_same_each_time(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    bench.write_records(first)
-    bench.write_records(second)
-    assert first.read_bytes() == second.read_bytes()
-    assert first.read_bytes().count(b"\n") == 5 + 2 * 40_000 + 1
 
 
 def test_tables() -> None:

@@ -16,9 +16,7 @@ the rest is what else a program of that size has.
 """
 
 import dataclasses
-import json
 import re
-import shlex
 import statistics
 import sys
 import tempfile
@@ -31,11 +29,12 @@ from compiler_opt_perf.corpus.programs import PROGRAMS, Program
 from compiler_opt_perf.cost.timing import find_meter, processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json, write_text
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.llvm import LLVM_VERSION, stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.manifest import SUFFIX, Manifest
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary, convert_to_text
 from compiler_opt_perf.pmu.store import save_profile
+from compiler_opt_perf.studies.workloads import overlay_compiler
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
 
@@ -131,34 +130,28 @@ def renamed(text: str, prefix: str) -> str:
 def modules(folder: Path) -> list[Module]:
     """Preprocesses all sources."""
     folder.mkdir(parents=True, exist_ok=True)
-    jobs: list[tuple[str, Path, list[str]]] = []
+    jobs: list[tuple[Path, Path, list[str]]] = []
     for name, sources in _SOURCES.items():
         program: Program = PROGRAMS[name]
         for header, text in program.generated:
             write_text(folder / name / header, text)
         tree = debian_source(program.source_package)
         own = [f"-I{(folder / name).resolve()}", *program.flags]
-        jobs += [(Path(source).stem, tree / source, own) for source in sources]
-    llvm = BUILD / "llvm-22.1.8"
-    database = json.loads(run_command(["ninja", "-C", BUILD / "overlay", "-t", "compdb"]).stdout)
-    words = next(
-        shlex.split(entry["command"]) for entry in database if "-MD" in entry["command"].split()
-    )
-    start = next(index for index, word in enumerate(words) if word.startswith("-"))
-    shared = words[start : words.index("-MD")]
-    jobs += [(Path(s).stem, llvm / "llvm" / "lib" / s, shared) for s in _LLVM_SOURCES]
+        jobs += [(tree, Path(source), own) for source in sources]
+    llvm = BUILD / f"llvm-{LLVM_VERSION}"
+    _, shared = overlay_compiler()
+    jobs += [(llvm, Path("llvm/lib", s), shared) for s in _LLVM_SOURCES]
 
     result = []
-    for name, source, options in jobs:
+    for tree, source, options in jobs:
+        name = source.stem
         if _ONLY.value and name not in _ONLY.value:
             continue
         cxx = source.suffix != ".c"
         output = folder / f"{name}{'.ii' if cxx else '.i'}"
         clang = stock_tool("clang++" if cxx else "clang")
-        tree = source
-        while tree.parent not in (BUILD / "sources", BUILD) and tree != tree.parent:
-            tree = tree.parent
-        run_command([clang, "-E", *options, source, "-o", output], cwd=tree, timeout_s=300)
+        argv: list[str | Path] = [clang, "-E", *options, tree / source, "-o", output]
+        run_command(argv, cwd=tree, timeout_s=300)
         kept = [word for word in options if word.startswith(("-std=", "-f"))]
         result.append(Module(name, output, tuple(kept)))
     return result

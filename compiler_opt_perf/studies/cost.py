@@ -16,7 +16,7 @@ import hashlib
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from typing import Any
 from absl import flags, logging
 
 from compiler_opt_perf.cli.verb import parse_program
-from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, sqlite_amalgamation
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
@@ -33,11 +32,12 @@ from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide
 from compiler_opt_perf.pmu.callgrind import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
-from compiler_opt_perf.studies import rank as bench_rank
-from compiler_opt_perf.studies import trace as bench_trace
+from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS
+from compiler_opt_perf.studies.variants import VARIANTS as ALLOCATIONS
+from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
-from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 from compiler_opt_perf.traces.windows import write_windows
@@ -79,7 +79,7 @@ VARIANTS: tuple[Variant, ...] = (
             tuple(for_clang(variant.options)),
             by_entry=variant.name in _BY_ENTRY,
         )
-        for variant in bench_rank.VARIANTS
+        for variant in ALLOCATIONS
         if variant.name in _EVICTIONS
     ),
     Variant("-inline-threshold=0", "inlining", ("-mllvm", "-inline-threshold=0")),
@@ -94,37 +94,12 @@ VARIANTS: tuple[Variant, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
-    """A program.
-
-    Attributes:
-      build: compiles it with given flags into a given folder.
-      entries: functions of whose calls the instructions are told.
-    """
-
-    build: Callable[[Path, Sequence[str]], bench_trace.Case]
-    entries: tuple[str, ...] = ()
-
-
-def compiler(output: Path, options: Sequence[str]) -> bench_trace.Case:
-    """tcc on SQLite's benchmark, which includes little."""
-    tree = debian_source("tcc")
-    built = build_program(PROGRAMS["tcc"], tree, output, clang=stock_tool("clang"), flags=options)
-    sqlite = sqlite_amalgamation(debian_source("sqlite3"), output.parent / "amalgamation")
-    headers = [f"-B{tree}", "-I/usr/include/x86_64-linux-gnu", f"-I{sqlite}"]
-    target = ["-c", str(sqlite / "sqlite3.c"), "-o", str(output / "output.o")]
-    return bench_trace.Case(built.binary, [*headers, *target])
-
-
-CASES: dict[str, Case] = {
-    "zstd": Case(
-        bench_trace.compressor,
-        ("ZSTD_compressBlock_lazy2_row", "ZSTD_encodeSequences", "HUF_compress4X_repeat"),
-    ),
-    "lua": Case(bench_trace.interpreter, ("luaH_resize", "str_gsub", "sort")),
-    "sqlite": Case(bench_trace.database, ("sqlite3BtreeInsert", "sqlite3BtreeTableMoveto")),
-    "tcc": Case(compiler, ("next_nomacro", "gen_op", "gen_opic", "save_reg_upstack")),
+# By program, functions of whose calls the instructions are told.
+ENTRIES: dict[str, tuple[str, ...]] = {
+    "zstd": ("ZSTD_compressBlock_lazy2_row", "ZSTD_encodeSequences", "HUF_compress4X_repeat"),
+    "lua": ("luaH_resize", "str_gsub", "sort"),
+    "sqlite": ("sqlite3BtreeInsert", "sqlite3BtreeTableMoveto"),
+    "tcc": ("next_nomacro", "gen_op", "gen_opic", "save_reg_upstack"),
 }
 
 
@@ -133,39 +108,42 @@ class Study:
 
     def __init__(self, name: str, output: Path, toolchain: Toolchain):
         self.name = name
-        self.case = CASES[name]
+        self.entries = ENTRIES[name]
         self.folder = output / name
+        # The default variant's inputs are those of all.
+        default = self._folder(DEFAULT)
+        default.mkdir(parents=True, exist_ok=True)
+        self.workload = COUNTED[name](default)
         self.toolchain = toolchain
 
     def run(self) -> dict[str, Any]:
         """Builds, profiles, predicts and counts; returns what OUTPUT/PROGRAM.json holds."""
-        built: list[tuple[Variant, bench_trace.Case]] = []
+        built: list[tuple[Variant, Path]] = []
         for variant in VARIANTS:
             try:
                 built.append((variant, self._build(variant)))
             except CommandError as error:
-                if bench_rank.TOO_FEW_REGISTERS not in str(error):
+                if TOO_FEW_REGISTERS not in str(error):
                     raise
                 logging.warning("%s: %s is left out: %s", self.name, variant.name, error)
         base = built[0][1]
         context = self._recorded(base)
         variants = []
-        for variant, case in built:
+        for variant, binary in built:
             row: dict[str, Any] = {"name": variant.name, "kind": variant.kind}
-            entries = _defined(case.binary, self.case.entries) if variant.by_entry else ()
+            entries = _defined(binary, self.entries) if variant.by_entry else ()
             candidate = replace(context, entries=entries)
-            cost = EVALUATORS["profile-count"].cost([case.binary], candidate)
+            cost = EVALUATORS["profile-count"].cost([binary], candidate)
             row["profile-count"] = cost.report["change"]
             row["entries"] = {entry: {"whole": cost.report["entries"][entry]} for entry in entries}
-            row["count"] = self._replayed(case.binary, context) if variant.replays else None
-            # The arguments are always the default variant's: its inputs.
-            row["counted"] = self._counted(case.binary, base.arguments)["instructions"]
+            row["count"] = self._replayed(binary, context) if variant.replays else None
+            row["counted"] = self._counted(binary)["instructions"]
             for entry, found in row["entries"].items():
                 profile = self.folder / f"{entry}.pmu.json"
                 inside = replace(context, profile=profile)
-                of_calls = EVALUATORS["profile-count"].cost([case.binary], inside)
+                of_calls = EVALUATORS["profile-count"].cost([binary], inside)
                 found["within"] = of_calls.report["entries"][entry]
-                found["counted"] = self._counted(case.binary, base.arguments, entry)
+                found["counted"] = self._counted(binary, entry)
             variants.append(row)
             logging.info("%s: %s: %s", self.name, variant.name, row)
         return {"variants": variants}
@@ -181,46 +159,48 @@ class Study:
     def _folder(self, variant: Variant) -> Path:
         return self.folder / variant.name.strip("-").replace(" ", "-").replace(",", "")
 
-    def _build(self, variant: Variant) -> bench_trace.Case:
-        options = (*_FLAGS, *(REPLAY_FLAGS if variant.replays else ()), *variant.flags)
+    def _build(self, variant: Variant) -> Path:
+        """The program's binary."""
+        options = [*_FLAGS, *(REPLAY_FLAGS if variant.replays else ()), *variant.flags]
         folder = self._folder(variant)
         stamp = folder / "built.json"
         if stamp.is_file():
             found = json.loads(stamp.read_text())
-            if found["options"] == list(options) and Path(found["binary"]).is_file():
-                return bench_trace.Case(Path(found["binary"]), found["arguments"])
+            if found["options"] == options and Path(found["binary"]).is_file():
+                return Path(found["binary"])
         folder.mkdir(parents=True, exist_ok=True)
-        case = self.case.build(folder, options)
-        found = {"options": options, "binary": str(case.binary), "arguments": case.arguments}
-        write_json(stamp, found)
-        return case
+        binary = self.workload.build(folder, options).binary
+        write_json(stamp, {"options": options, "binary": str(binary)})
+        return binary
 
-    def _recorded(self, base: bench_trace.Case) -> Context:
+    def _recorded(self, base: Path) -> Context:
         """The profile and the trace of the default variant's run."""
         stamp = self.folder / "recorded.json"
-        recorded: dict[str, Any] = {"binary": sha256(base.binary), "arguments": base.arguments}
-        recorded["entries"] = list(self.case.entries)
+        arguments = list(self.workload.arguments)
+        recorded: dict[str, Any] = {"binary": sha256(base), "arguments": arguments}
+        recorded["entries"] = list(self.entries)
         if not (stamp.is_file() and json.loads(stamp.read_text()) == recorded):
-            collect(base.binary, base.arguments, self.folder / "run.pmu.json")
-            for entry in self.case.entries:
+            collect(base, arguments, self.folder / "run.pmu.json")
+            for entry in self.entries:
                 profile = self.folder / f"{entry}.pmu.json"
-                collect(base.binary, base.arguments, profile, within=entry)
-            trace = record(base.binary, base.arguments, self.folder / "run.bbtrace")
+                collect(base, arguments, profile, within=entry)
+            trace = record(base, arguments, self.folder / "run.bbtrace")
             write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
             write_json(stamp, recorded)
         return Context(
             tool=self.toolchain.trace_cost,
             trace=self.folder / "run.bbwindows",
             profile=self.folder / "run.pmu.json",
-            base=base.binary,
+            base=base,
             threads=1,
         )
 
-    def _counted(self, binary: Path, arguments: Sequence[str], entry: str = "") -> dict[str, float]:
+    def _counted(self, binary: Path, entry: str = "") -> dict[str, float]:
         """Instructions of the program's object, by callgrind.
 
         Within calls of `entry` if given; then their number, and the instructions of one.
         """
+        arguments = list(self.workload.arguments)
         key = hashlib.sha256(repr((sha256(binary), arguments, entry)).encode()).hexdigest()
         stamp = self.folder / "counts" / f"{key[:16]}.json"
         if stamp.is_file():
@@ -322,7 +302,7 @@ def main(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "output", str(BUILD / "bench-cost"), "folder for results", flag_values=values
     )
-    flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
+    flags.DEFINE_list("only", list(ENTRIES), "programs to study", flag_values=values)
     flags.DEFINE_string(
         "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
     )
@@ -332,8 +312,7 @@ def main(argv: Sequence[str]) -> None:
     toolchain = Toolchain.load(Path(values.toolchain))
     for name in values.only:
         write_json(output / f"{name}.json", Study(name, output, toolchain).run())
-    studied = [name for name in CASES if (output / f"{name}.json").exists()]
-    print(tables({name: json.loads((output / f"{name}.json").read_text()) for name in studied}))
+    print(tables(saved(output, ENTRIES)))
 
 
 if __name__ == "__main__":

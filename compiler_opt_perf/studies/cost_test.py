@@ -2,25 +2,16 @@
 """The study of instruction counts on one small program."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.corpus.programs import Program
 from compiler_opt_perf.studies import cost as bench
-from compiler_opt_perf.studies import trace as bench_trace
+from compiler_opt_perf.studies.workloads import COUNTED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-SOURCE = Path(__file__).parents[1] / "cost/testdata/requests.c"
-
-
-def _build(output: Path, options: Sequence[str]) -> bench_trace.Case:
-    binary = output / "requests"
-    words = [*options, "-fuse-ld=lld", "-Wl,--build-id"]
-    run_command([stock_tool("clang"), *words, SOURCE, "-o", binary], timeout_s=300)
-    return bench_trace.Case(binary, ["3000"])
+TREE = Path(__file__).parents[1] / "cost/testdata"
 
 
 def test_a_program_is_studied(
@@ -31,7 +22,9 @@ def test_a_program_is_studied(
 ) -> None:
     names = {"default", "8 registers", "-fno-inline", "branch folding, tail duplication"}
     monkeypatch.setattr(bench, "VARIANTS", tuple(v for v in bench.VARIANTS if v.name in names))
-    monkeypatch.setitem(bench.CASES, "requests", bench.Case(_build, ("scan",)))
+    program = Program(name="requests", source_package="none", sources=("requests.c",))
+    monkeypatch.setitem(COUNTED, "requests", lambda _: Workload(program, TREE, ("3000",)))
+    monkeypatch.setitem(bench.ENTRIES, "requests", ("scan",))
     arguments = ["bench", "--only=requests", f"--output={tmp_path}"]
     bench.main([*arguments, f"--toolchain={toolchain.directory}"])
 

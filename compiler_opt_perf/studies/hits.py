@@ -12,7 +12,6 @@ in the folder: what was found, and why the rest was not.
 """
 
 import dataclasses
-import json
 import re
 import sys
 from collections import Counter
@@ -23,7 +22,6 @@ from typing import Any
 from absl import flags, logging
 
 from compiler_opt_perf.cli.verb import parse_program
-from compiler_opt_perf.corpus.programs import PROGRAMS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -32,12 +30,13 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import Lookups, coverage
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.studies.collect import CASES as COLLECTED
-from compiler_opt_perf.studies.collect import Case, build_case, run_all
+from compiler_opt_perf.studies.common import run_all, saved
+from compiler_opt_perf.studies.workloads import Built, build
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
 _TIMEOUT_S = 1800.0
+PROGRAMS = ("zstd", "lmdb", "lua", "clang", "bzip2")
 FOUND = ("exact", "flattened")
 # The first is known, too: the function was profiled and did not run.
 REASONS = ("cold", "no location", "line 0", "unknown function", "unknown line")
@@ -82,16 +81,7 @@ COMPILATIONS = (
 )
 
 
-def block_sorter(output: Path) -> Case:
-    """bzip2 on its own source."""
-    built, units, tree = build_case(PROGRAMS["bzip2"], output)
-    return Case(built.binary, ["-k", "-f", str(built.workload_input)], units, tree)
-
-
-CASES = {**COLLECTED, "bzip2": block_sorter}
-
-
-def instrumented_profile(case: Case, folder: Path) -> Path:
+def instrumented_profile(case: Built, folder: Path) -> Path:
     """Builds the program with counters, runs it, and returns the profile of its run."""
     clang = stock_tool("clang")
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +105,7 @@ def instrumented_profile(case: Case, folder: Path) -> Path:
 
 
 def lookups(
-    case: Case,
+    case: Built,
     compilation: Compilation,
     tools: Toolchain,
     manifest: Path,
@@ -233,12 +223,12 @@ def readable(machine_code: str) -> str:
     return re.sub(rf"{mark}, | \({mark}\)(?=:)|, {mark}", "", machine_code)
 
 
-def _numbered(folder: Path, case: Case, suffix: str) -> list[Path]:
+def _numbered(folder: Path, case: Built, suffix: str) -> list[Path]:
     return [folder / f"{number}{suffix}" for number in range(len(case.units))]
 
 
 def _import_and_optimise(
-    case: Case, options: list[str], tools: Toolchain, bitcode: list[Path]
+    case: Built, options: list[str], tools: Toolchain, bitcode: list[Path]
 ) -> list[Path]:
     """ThinLTO's other steps: the linker's indices, then each module with what it imports."""
     linker = [str(stock_tool("clang")), "-fuse-ld=lld", "-flto=thin", "-Wl,--thinlto-index-only"]
@@ -342,8 +332,7 @@ def main(argv: Sequence[str]) -> None:
     tools = Toolchain.load(BUILD / "toolchain" / values.set)
     for name in values.only if values.measure else ():
         folder, path = output / name, output / f"{name}.pmu.json"
-        folder.mkdir(parents=True, exist_ok=True)
-        case = CASES[name](folder)
+        case = build(name, folder)
         collect(case.binary, case.arguments, path)
         # A part of a compiler can't be linked.
         whole = name != "clang"
@@ -355,8 +344,7 @@ def main(argv: Sequence[str]) -> None:
                 case, compilation, tools, path, counters, folder / "lookups"
             )
             write_json(output / f"{name}.lookups.json", found)
-    files = {name: output / f"{name}.lookups.json" for name in CASES}
-    print(tables({n: json.loads(file.read_text()) for n, file in files.items() if file.exists()}))
+    print(tables(saved(output, PROGRAMS, ".lookups.json")))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.studies.collect import Case
 from compiler_opt_perf.studies.hits import (
     Compilation,
     instrumented_profile,
@@ -18,6 +17,7 @@ from compiler_opt_perf.studies.hits import (
     readable,
     tables,
 )
+from compiler_opt_perf.studies.workloads import Built
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -48,14 +48,14 @@ int sum(const int *p, int n) {
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
+def case(tmp_path: Path) -> Built:
     """A program of two files, in `tmp_path`; it is not linked yet."""
     (tmp_path / "main.c").write_text(MAIN)
     (tmp_path / "sum.c").write_text(SUM)
-    return Case(tmp_path / "program", [], [["-c", "main.c"], ["-c", "sum.c"]], tmp_path)
+    return Built(tmp_path / "program", [], [["-c", "main.c"], ["-c", "sum.c"]], tmp_path)
 
 
-def profile_of(case: Case, *options: str) -> Path:
+def profile_of(case: Built, *options: str) -> Path:
     """Links the program for profiling and runs it."""
     shared = ["-O2", *PROFILING_FLAGS.split(), "-fuse-ld=lld", "-Wl,--build-id"]
     sources = ["main.c", "sum.c"]
@@ -70,7 +70,7 @@ def tools() -> Toolchain:
     return Toolchain.load(BUILD / "toolchain" / "mock")
 
 
-def test_what_a_small_program_finds(case: Case) -> None:
+def test_what_a_small_program_finds(case: Built) -> None:
     profile = profile_of(case)
     counters = instrumented_profile(case, case.directory / "instrumented")
     plain, linked = Compilation(), Compilation(counters=True, thinlto=True)
@@ -97,7 +97,7 @@ def test_what_a_small_program_finds(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", ["linked", "split"])
-def test_profiled_program_with_other_names(case: Case, kind: str) -> None:
+def test_profiled_program_with_other_names(case: Built, kind: str) -> None:
     options = {
         # sum, in another module, is inlined; scale has a name of its own, and a mangled one.
         "linked": ("-flto=thin", "-funique-internal-linkage-names"),

@@ -37,16 +37,17 @@ from absl import flags, logging
 from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.corpus.programs import (
-    PROGRAMS,
-    Program,
-    compile_commands,
-    sqlite_amalgamation,
-)
+from compiler_opt_perf.corpus.programs import compile_commands, find_program
 from compiler_opt_perf.cost.calibrate import calibrate
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries, processor_seconds
+from compiler_opt_perf.cost.timing import (
+    SEGMENTS,
+    Stopwatch,
+    boundaries,
+    processor_seconds,
+    seconds_so_far,
+)
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -54,9 +55,18 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
+from compiler_opt_perf.policies.interactive import InteractiveHost
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.report.ranking import Ranked, write
+from compiler_opt_perf.studies.common import StudyError, run_all
+from compiler_opt_perf.studies.variants import (
+    DEFAULT,
+    TOO_FEW_REGISTERS,
+    TRAININGS,
+    VARIANTS,
+    Variant,
+)
+from compiler_opt_perf.studies.workloads import TIMED
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
@@ -81,8 +91,6 @@ _ROUNDS = 12 * _LAYOUTS
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
-# What clang says where a variant has fewer than some instruction needs.
-TOO_FEW_REGISTERS = "ran out of registers during register allocation"
 _SHORTEST_PART_S = 0.001
 # What is left out of mca-pmu, one at a time.
 _PARTS = (
@@ -100,240 +108,21 @@ _PARTS = (
 )
 _TIMEOUT_S = 900.0
 
-# Lua's compiler, and libraries of which the script calls nothing.
-_LUA_COLD = (
-    *("code", "dblib", "dump", "iolib", "lex", "oadlib", "oslib", "parser", "ua.", "undump"),
-    *("utf8lib", "corolib", "mathlib"),
-)
-_LUA = """
-local function tree(depth)
-  if depth == 0 then return {} end
-  return { tree(depth - 1), tree(depth - 1) }
-end
-local function size(t) return t[1] and 1 + size(t[1]) + size(t[2]) or 1 end
-local mark = os.clock
-local function work()
-  local total = 0
-  for i = 1, 120 do
-    total = total + size(tree(9))
-    if i % 30 == 0 then mark() end
-  end
-  mark()
-  local words, state = {}, 42
-  for i = 1, 6000 do
-    state = (state * 1103515245 + 12345) % 2147483648
-    words[i] = ("%08x"):format(state)
-  end
-  mark()
-  table.sort(words)
-  local text = table.concat(words, " ")
-  mark()
-  local sieve, primes = {}, 0
-  for i = 2, 20000 do
-    if not sieve[i] then
-      primes = primes + 1
-      for k = i * i, 20000, i do sieve[k] = true end
-    end
-  end
-  mark()
-  local Point = {}
-  Point.__index = Point
-  Point.__add = function(a, b)
-    return setmetatable({ x = a.x + b.x, y = a.y * 0.5 + b.y }, Point)
-  end
-  local p, q = setmetatable({ x = 0, y = 1 }, Point), setmetatable({ x = 1, y = 0.25 }, Point)
-  for i = 1, 50000 do
-    p = p + q
-    if i % 10000 == 0 then mark() end
-  end
-  mark()
-  local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
-  mark()
-  local counts = {}
-  for word in text:gmatch("%x+") do
-    local key = word:sub(1, 3)
-    counts[key] = (counts[key] or 0) + 1
-  end
-  mark()
-  local distinct = 0
-  for _ in pairs(counts) do distinct = distinct + 1 end
-  print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(21), distinct)
-end
-for i = 1, 20 do work() end
-"""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program and one run of it.
-
-    Attributes:
-      program, tree: its sources.
-      arguments: of the run.
-      inputs: files that the run reads.
-      output: the file that the run writes; None if it only prints.
-      flags: compiler flags beside the program's own.
-      kept: beginnings of the names of modules that the run hardly enters; all variants have them
-        from the default one.
-    """
-
-    program: Program
-    tree: Path
-    arguments: tuple[str, ...]
-    inputs: tuple[Path, ...] = ()
-    output: Path | None = None
-    flags: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-
-
-def compressor(_: Path) -> Case:
-    """zstd -9 on sources of three of the programs, file by file, all of them several times."""
-    tree = debian_source("libzstd")
-    trees = (tree, debian_source("lua5.4"), debian_source("tcc"))
-    files = sorted(path for tree in trees for path in tree.rglob("*.[ch]"))
-    inputs = tuple(path for path in files if 8 << 10 <= path.stat().st_size < 200 << 10)
-    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-c", *map(str, 4 * inputs))
-    kept = ("programs/", "lib/d", *(f"lib/compress/zstd{x}" for x in ("mt", "_opt", "_fast", "_d")))
-    return Case(PROGRAMS["zstd"], tree, arguments, inputs, kept=kept)
-
-
-def interpreter(folder: Path) -> Case:
-    """Lua with trees, sorting, strings, metatables and calls."""
-    script = folder / "script.lua"
-    write_text(script, _LUA)
-    # Lua hashes and chooses pivots of large sorts by the time, so that no two runs are alike.
-    fixed = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
-    kept = tuple(f"src/l{x}" for x in _LUA_COLD)
-    return Case(
-        PROGRAMS["lua"], debian_source("lua5.4"), (str(script),), (script,), flags=fixed, kept=kept
-    )
-
-
-def database(folder: Path) -> Case:
-    """SQLite's own benchmark, in memory."""
-    program = Program(
-        name="sqlite",
-        source_package="sqlite3",
-        sources=("*.c",),
-        flags=("-DSQLITE_THREADSAFE=0", "-I."),
-        libraries=("-lm", "-ldl"),
-    )
-    tree = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
-    return Case(program, tree, ("--memdb", "--size", "25", "--verify"))
-
-
-def compiler(folder: Path) -> Case:
-    """tcc on SQLite, several times with other names, all into one object file."""
-    tree = debian_source("tcc")
-    sqlite = sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
-    text = (sqlite / "sqlite3.c").read_text()
-    sources, output = [], folder / "output.o"
-    for number in range(8):
-        source = folder / f"copy{number}.c"
-        if not source.exists():
-            write_text(source, text.replace("sqlite3", f"sqlite{number}copy"))
-        sources.append(source)
-    headers = (f"-B{tree}", "-I/usr/include/x86_64-linux-gnu")
-    arguments = (*headers, "-r", *map(str, sources), "-o", str(output))
-    return Case(PROGRAMS["tcc"], tree, arguments, tuple(sources), output)
-
-
-CASES: dict[str, Callable[[Path], Case]] = {
-    "zstd": compressor,
-    "lua": interpreter,
-    "sqlite": database,
-    "tcc": compiler,
-}
-
-
-# Variants
-
-
-def _imitated(observation: Observation) -> int:
-    """Nearly what the default policy does: the lightest live range gives way to a heavier one."""
-    features = observation.features
-    mask = features["mask"].reshape(-1) > 0
-    # NaN is infinity by infinity: live ranges that cannot be spilled.
-    weight = np.nan_to_num(features["use_def_density"].reshape(-1), nan=np.inf)
-    hints = np.nan_to_num(features["nr_broken_hints"].reshape(-1))
-    free = features["is_free"].reshape(-1) > 0
-    own = len(mask) - 1
-    others = np.flatnonzero(mask[:own])
-    if not len(others):
-        return own
-    best = min(others.tolist(), key=lambda i: (not free[i], hints[i], weight[i]))
-    return own if mask[own] and not free[best] and weight[best] >= weight[own] else int(best)
-
-
-def _heaviest(observation: Observation) -> int:
-    """The opposite: the heaviest gives way."""
-    mask = observation.features["mask"].reshape(-1) > 0
-    weight = np.nan_to_num(observation.features["use_def_density"].reshape(-1), nan=2.0)
-    return int(np.argmax(np.where(mask, weight, -1.0)))
-
-
-def _largest(observation: Observation) -> int:
-    """The longest live range gives way."""
-    mask = observation.features["mask"].reshape(-1) > 0
-    size = np.nan_to_num(observation.features["liverange_size"].reshape(-1), nan=0.0)
-    return int(np.argmax(np.where(mask, size, -1.0)))
-
-
-def _never(observation: Observation) -> int:
-    """Nobody gives way unless somebody has to."""
-    mask = observation.features["mask"].reshape(-1) > 0
-    return len(mask) - 1 if mask[-1] else _imitated(observation)
-
-
-_RULES: dict[str, Callable[[Observation], int]] = {
-    "imitated": _imitated,
-    "heaviest": _heaviest,
-    "largest": _largest,
-    "never": _never,
-}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to allocate registers.
-
-    Attributes:
-      options: of the code generator.
-      rule: name of the rule that decides evictions; None for the compiler's own policy.
-      random: share of decisions that are drawn instead, each admissible one alike.
-      seed: of the draws.
-      training: name of the training whose policy decides evictions, a key of _TRAININGS.
-    """
-
-    name: str
-    options: tuple[str, ...] = ()
-    rule: str | None = None
-    random: float = 0.0
-    seed: int = 1
-    training: str | None = None
-
-    def decide(self, module: str) -> Decide:
-        """The decision function for one module, whichever others are compiled beside it."""
-        assert self.rule is not None
-        rule = _RULES[self.rule]
-        draws = random.Random(f"{self.seed} {module}")
-
-        def decide(observation: Observation) -> int:
-            if draws.random() < self.random:
-                return int(draws.choice(np.flatnonzero(observation.features["mask"]).tolist()))
-            return rule(observation)
-
-        return decide
-
-
-# Networks that imitate the default policy, after few steps and after many, and one that evolution
-# strategies went on with: settings of training.config.
-_TRAININGS: dict[str, dict[str, int]] = {
-    "briefly imitating": {"warm_start_steps": 20, "generations": 0},
-    "imitating": {"generations": 0},
-    "trained": {"generations": 4},
-}
+PROGRAMS = tuple(TIMED)
 _TRAINING_PROGRAMS = ("zstd", "lua")
+# Beginnings of the names of modules that the runs hardly enter (of Lua, its compiler, and libraries
+# of which the script calls nothing): all variants have them from the default one.
+_KEPT: dict[str, tuple[str, ...]] = {
+    "zstd": (
+        *("programs/", "lib/d"),
+        *(f"lib/compress/zstd{x}" for x in ("mt", "_opt", "_fast", "_d")),
+    ),
+    "lua": (
+        *("src/lcode", "src/ldblib", "src/ldump", "src/liolib", "src/llex", "src/loadlib"),
+        *("src/loslib", "src/lparser", "src/lua.", "src/lundump", "src/lutf8lib"),
+        *("src/lcorolib", "src/lmathlib"),
+    ),
+}
 
 
 def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
@@ -345,7 +134,7 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     if not (corpus / "train" / "corpus_description.json").exists():
         commands = {}
         for name in _TRAINING_PROGRAMS:
-            program = PROGRAMS[name]
+            program = find_program(name)
             tree = debian_source(program.source_package)
             options = (_PROBLEM.optimization_level, *PROFILING_FLAGS.split())
             found = compile_commands(
@@ -365,35 +154,10 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     modules = Corpus.load(corpus / "train")
     policies = {}
     for name in wanted:
-        config = Config().changed({"warm_starts": 1, **_TRAININGS[name]})
+        config = Config().changed({"warm_starts": 1, **TRAININGS[name]})
         folder = output / "training" / name.replace(" ", "-")
         policies[name] = train(_PROBLEM, modules, toolchain, None, folder, config).policy
     return policies
-
-
-def _random(share: float, seed: int) -> Variant:
-    return Variant(f"random {share:g} ({seed})", rule="imitated", random=share, seed=seed)
-
-
-VARIANTS: tuple[Variant, ...] = (
-    Variant("default"),
-    Variant("basic", ("-regalloc=basic",)),
-    Variant("spill for size", ("-split-spill-mode=size",)),
-    Variant("reversed local", ("-greedy-reverse-local-assignment",)),
-    Variant("no region splitting", ("-grow-region-complexity-budget=0",)),
-    Variant("first use of saved registers", ("-regalloc-csr-first-time-cost=1000",)),
-    Variant("no coalescing", ("-join-liveintervals=0",)),
-    Variant("12 registers", ("-stress-regalloc=12",)),
-    Variant("10 registers", ("-stress-regalloc=10",)),
-    Variant("8 registers", ("-stress-regalloc=8",)),
-    Variant("imitated", rule="imitated"),
-    Variant("never", rule="never"),
-    Variant("largest", rule="largest"),
-    Variant("heaviest", rule="heaviest"),
-    *(_random(share, 1) for share in (0.05, 0.1, 0.2, 0.5, 1.0)),
-    *(Variant(name, training=name) for name in _TRAININGS),
-)
-DEFAULT = VARIANTS[0]
 
 
 @dataclass(frozen=True)
@@ -422,11 +186,6 @@ def _generate(job: _Codegen) -> None:
         host.run([*argv, *options], timeout_s=_TIMEOUT_S)
 
 
-def _compile(job: tuple[Sequence[str], Path]) -> None:
-    argv, directory = job
-    run_command(argv, cwd=directory, timeout_s=_TIMEOUT_S)
-
-
 class Study:
     """One program's study, in a folder of its own."""
 
@@ -435,7 +194,8 @@ class Study:
         self.folder = output / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.toolchain = toolchain
-        self.case = CASES[name](self.folder)
+        self.case = TIMED[name](self.folder)
+        self.kept = _KEPT.get(name, ())
         self.cpu = cpu
 
     # Build
@@ -482,7 +242,7 @@ class Study:
             computed[variant.name] = linked["computed"]
         wrong = [name for name in computed if computed[name] != computed[DEFAULT.name]]
         if wrong:
-            raise SystemExit(f"{self.name}: {', '.join(wrong)}: compute something else")
+            raise StudyError(f"{self.name}: {', '.join(wrong)}: compute something else")
 
     def _optimisations(self) -> list[dict[str, Any]]:
         """How the optimised IR of each module is made."""
@@ -504,10 +264,11 @@ class Study:
         if not (stamp.is_file() and json.loads(stamp.read_text())["key"] == key):
             for target in targets:
                 target.parent.mkdir(parents=True, exist_ok=True)
-            jobs = [(c["arguments"], Path(c["directory"])) for c in commands]
-            with Pool() as pool:
-                for outcome in pool.map(_compile, jobs, label=f"optimising {self.name}"):
-                    outcome.get()
+            run_all(
+                [command["arguments"] for command in commands],
+                self.case.tree,
+                label=f"optimising {self.name}",
+            )
             write_json(stamp, {"key": key})
         return targets
 
@@ -524,7 +285,7 @@ class Study:
         root = self.folder / "ir" / "objects"
         modules = [Path(c["arguments"][-1]).relative_to(root) for c in self._optimisations()]
         return [
-            self._variant(DEFAULT if str(module).startswith(self.case.kept) else variant) / module
+            self._variant(DEFAULT if str(module).startswith(self.kept) else variant) / module
             for module in modules
         ]
 
@@ -538,7 +299,7 @@ class Study:
         return hashlib.sha256(printed + written.encode()).hexdigest()
 
     def _key(self, bitcode: Sequence[Path], variant: Variant, policy: Path | None) -> str:
-        parts = [repr(variant), repr(_CODEGEN), repr(self.case.kept), self._clang()]
+        parts = [repr(variant), repr(_CODEGEN), repr(self.kept), self._clang()]
         # It holds the checksums of the others.
         parts += [sha256(policy / "model.json")] if policy else []
         parts += [str(_LAYOUTS), *(sha256(path) for path in bitcode)]
@@ -618,7 +379,7 @@ class Study:
                         measured["boundaries"] = boundaries(times, _SHORTEST_PART_S).tolist()
                         measured["moments"] = len(times)
                     if len(times) != measured["moments"]:
-                        raise SystemExit(f"{argv[0]}: does something else than in other runs")
+                        raise StudyError(f"{argv[0]}: does something else than in other runs")
                     parts = np.diff(times[measured["boundaries"]])
                     runs[i] = np.round(parts, 7).tolist()
                 measured["seconds"].append(runs)
@@ -689,10 +450,10 @@ class Study:
                 if isinstance(chosen, TraceReplay):
                     used = processor_seconds(chosen.command([binary], context), processor)
                 else:
-                    before = sum(os.times()[:4])
+                    before = seconds_so_far()
                     candidate = self._candidate(evaluator, DEFAULT)
                     chosen.cost(candidate, replace(context, cache=None))
-                    used = sum(os.times()[:4]) - before
+                    used = seconds_so_far() - before
                 seconds.setdefault(name, []).append(used)
         median = {name: statistics.median(values) for name, values in seconds.items()}
         write_json(self.folder / "evaluation_seconds.json", median)
@@ -704,7 +465,7 @@ class Study:
         rounds = json.loads((self.folder / "rounds.json").read_text())
         predictions = json.loads((self.folder / "predictions.json").read_text())
         if predictions["variants"] != rounds["variants"]:
-            raise SystemExit(f"{self.folder}: measured and predicted variants differ; do both anew")
+            raise StudyError(f"{self.folder}: measured and predicted variants differ; do both anew")
         evaluation = json.loads((self.folder / "evaluation_seconds.json").read_text())
         return Ranked(
             name=self.name,
@@ -733,7 +494,7 @@ def main(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "output", str(BUILD / "bench-rank"), "folder for results", flag_values=values
     )
-    flags.DEFINE_list("only", list(CASES), "programs to study", flag_values=values)
+    flags.DEFINE_list("only", list(PROGRAMS), "programs to study", flag_values=values)
     flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
     flags.DEFINE_integer(
         "rounds",

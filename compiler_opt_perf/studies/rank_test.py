@@ -8,54 +8,14 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.programs import Program
-from compiler_opt_perf.policies.interactive import Observation
 from compiler_opt_perf.report.ranking import Ranked, write
 from compiler_opt_perf.studies import rank as bench
+from compiler_opt_perf.studies import variants
+from compiler_opt_perf.studies.workloads import TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
 CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
-
-
-def _observation(mask: list[int], weights: list[float], free: list[int]) -> Observation:
-    columns = {
-        "mask": np.array([mask]),
-        "use_def_density": np.array([weights], np.float32),
-        "nr_broken_hints": np.zeros((1, len(mask)), np.float32),
-        "is_free": np.array([free]),
-        "liverange_size": np.array([weights], np.float32),
-    }
-    return Observation(0, "f", columns)
-
-
-def test_rules_choose_what_may_be_chosen() -> None:
-    rules = bench._RULES
-    # The last column is the live range that asks.
-    seen = _observation([0, 1, 1, 1], [0.1, 0.3, 0.2, 0.5], [0, 0, 0, 0])
-    assert {name: rule(seen) for name, rule in rules.items()} == {
-        "imitated": 2,
-        "heaviest": 3,
-        "largest": 3,
-        "never": 3,
-    }
-    assert rules["imitated"](_observation([1, 1, 1], [0.9, 0.8, 0.5], [0, 0, 0])) == 2
-    assert rules["imitated"](_observation([1, 1, 1], [0.9, 0.8, 0.5], [1, 0, 0])) == 0
-    assert rules["imitated"](_observation([1, 1, 0], [np.nan, 0.8, 0.5], [0, 0, 0])) == 1
-    assert rules["never"](_observation([1, 1, 0], [0.9, 0.8, 0.5], [0, 0, 0])) == 1
-
-
-def test_draws_depend_on_seed_and_module() -> None:
-    seen = _observation([1] * 8, [0.5] * 8, [0] * 8)
-
-    def draw(seed: int, module: str) -> list[int]:
-        decide = bench.Variant("", rule="imitated", random=1.0, seed=seed).decide(module)
-        return [decide(seen) for _ in range(20)]
-
-    assert draw(1, "a.o") == draw(1, "a.o")
-    assert draw(1, "a.o") != draw(2, "a.o") and draw(1, "a.o") != draw(1, "b.o")
-    assert set(draw(1, "a.o")) > {0, 7}
-    never = bench.Variant("", rule="imitated", random=0.0).decide("a.o")
-    assert {never(seen) for _ in range(20)} == {7}
 
 
 def test_a_program_is_studied(
@@ -64,16 +24,16 @@ def test_a_program_is_studied(
     tree = REPO_ROOT / "compiler_opt_perf/cost/testdata"
     program = Program(name="pressure", source_package="none", sources=("pressure.c",))
     names = {"default", "8 registers", "random 1 (1)"}
-    variants = tuple(v for v in bench.VARIANTS if v.name in names)
-    monkeypatch.setattr(bench, "VARIANTS", variants)
+    chosen = tuple(v for v in variants.VARIANTS if v.name in names)
+    monkeypatch.setattr(bench, "VARIANTS", chosen)
     monkeypatch.setattr(bench, "_PARTS", ("stack-slots",))
     monkeypatch.setattr(bench, "_DRAWN_BLOCKS", 5000)
-    monkeypatch.setitem(bench.CASES, "pressure", lambda _: bench.Case(program, tree, ("40",)))
+    monkeypatch.setitem(TIMED, "pressure", lambda _: Workload(program, tree, ("40",)))
     arguments = ["bench", "--only=pressure", f"--output={tmp_path}", f"--cpu={CPU}", "--rounds=4"]
     bench.main([*arguments, f"--toolchain={toolchain.directory}"])
 
     found = json.loads((tmp_path / "results.json").read_text())["pressure"]
-    assert [v["name"] for v in found["variants"]] == [v.name for v in variants]
+    assert [v["name"] for v in found["variants"]] == [v.name for v in chosen]
     assert found["variants"][0]["measured"] == 1
     counts = [v["predicted"]["count"] for v in found["variants"]]
     assert counts[0] < min(counts[1:])

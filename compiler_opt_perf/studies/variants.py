@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Ways to allocate registers, of whose code studies ask what it costs."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_opt_perf.policies.interactive import Decide, Observation
+
+# What clang says where a variant has fewer than some instruction needs.
+TOO_FEW_REGISTERS = "ran out of registers during register allocation"
+
+
+def _imitated(observation: Observation) -> int:
+    """Nearly what the default policy does: the lightest live range gives way to a heavier one."""
+    features = observation.features
+    mask = features["mask"].reshape(-1) > 0
+    # NaN is infinity by infinity: live ranges that cannot be spilled.
+    weight = np.nan_to_num(features["use_def_density"].reshape(-1), nan=np.inf)
+    hints = np.nan_to_num(features["nr_broken_hints"].reshape(-1))
+    free = features["is_free"].reshape(-1) > 0
+    own = len(mask) - 1
+    others = np.flatnonzero(mask[:own])
+    if not len(others):
+        return own
+    best = min(others.tolist(), key=lambda i: (not free[i], hints[i], weight[i]))
+    return own if mask[own] and not free[best] and weight[best] >= weight[own] else int(best)
+
+
+def _heaviest(observation: Observation) -> int:
+    """The opposite: the heaviest gives way."""
+    mask = observation.features["mask"].reshape(-1) > 0
+    weight = np.nan_to_num(observation.features["use_def_density"].reshape(-1), nan=2.0)
+    return int(np.argmax(np.where(mask, weight, -1.0)))
+
+
+def _largest(observation: Observation) -> int:
+    """The longest live range gives way."""
+    mask = observation.features["mask"].reshape(-1) > 0
+    size = np.nan_to_num(observation.features["liverange_size"].reshape(-1), nan=0.0)
+    return int(np.argmax(np.where(mask, size, -1.0)))
+
+
+def _never(observation: Observation) -> int:
+    """Nobody gives way unless somebody has to."""
+    mask = observation.features["mask"].reshape(-1) > 0
+    return len(mask) - 1 if mask[-1] else _imitated(observation)
+
+
+RULES: dict[str, Callable[[Observation], int]] = {
+    "imitated": _imitated,
+    "heaviest": _heaviest,
+    "largest": _largest,
+    "never": _never,
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to allocate registers.
+
+    Attributes:
+      options: of the code generator.
+      rule: name of the rule that decides evictions; None for the compiler's own policy.
+      random: share of decisions that are drawn instead, each admissible one alike.
+      seed: of the draws.
+      training: name of the training whose policy decides evictions, a key of TRAININGS.
+    """
+
+    name: str
+    options: tuple[str, ...] = ()
+    rule: str | None = None
+    random: float = 0.0
+    seed: int = 1
+    training: str | None = None
+
+    def decide(self, module: str) -> Decide:
+        """The decision function for one module, whichever others are compiled beside it."""
+        assert self.rule is not None
+        rule = RULES[self.rule]
+        draws = random.Random(f"{self.seed} {module}")
+
+        def decide(observation: Observation) -> int:
+            if draws.random() < self.random:
+                return int(draws.choice(np.flatnonzero(observation.features["mask"]).tolist()))
+            return rule(observation)
+
+        return decide
+
+
+# Networks that imitate the default policy, after few steps and after many, and one that evolution
+# strategies went on with: settings of training.config.
+TRAININGS: dict[str, dict[str, int]] = {
+    "briefly imitating": {"warm_start_steps": 20, "generations": 0},
+    "imitating": {"generations": 0},
+    "trained": {"generations": 4},
+}
+
+
+def _random(share: float, seed: int) -> Variant:
+    return Variant(f"random {share:g} ({seed})", rule="imitated", random=share, seed=seed)
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("default"),
+    Variant("basic", ("-regalloc=basic",)),
+    Variant("spill for size", ("-split-spill-mode=size",)),
+    Variant("reversed local", ("-greedy-reverse-local-assignment",)),
+    Variant("no region splitting", ("-grow-region-complexity-budget=0",)),
+    Variant("first use of saved registers", ("-regalloc-csr-first-time-cost=1000",)),
+    Variant("no coalescing", ("-join-liveintervals=0",)),
+    Variant("12 registers", ("-stress-regalloc=12",)),
+    Variant("10 registers", ("-stress-regalloc=10",)),
+    Variant("8 registers", ("-stress-regalloc=8",)),
+    Variant("imitated", rule="imitated"),
+    Variant("never", rule="never"),
+    Variant("largest", rule="largest"),
+    Variant("heaviest", rule="heaviest"),
+    *(_random(share, 1) for share in (0.05, 0.1, 0.2, 0.5, 1.0)),
+    *(Variant(name, training=name) for name in TRAININGS),
+)
+DEFAULT = VARIANTS[0]

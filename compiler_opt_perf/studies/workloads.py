@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The real programs that studies measure: how each is built, and what it is run on.
+
+A program has up to two runs: one to count or to simulate, which takes a second at most where no
+tool slows it down, and one to time, which repeats short parts that work on little memory.
+"""
+
+import json
+import random
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from compiler_opt_perf.corpus.programs import (
+    PROGRAMS,
+    Program,
+    build_program,
+    program_sources,
+    sqlite_amalgamation,
+)
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.studies.common import run_all
+from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.source import debian_source
+
+_SEED = 1
+
+# Databases, beside the programs that the corpus has.
+_LMDB = Program(
+    name="mdb_load",
+    source_package="lmdb",
+    sources=(
+        "libraries/liblmdb/mdb.c",
+        "libraries/liblmdb/midl.c",
+        "libraries/liblmdb/mdb_load.c",
+    ),
+    libraries=("-lpthread",),
+)
+_SQLITE = Program(
+    name="sqlite",
+    source_package="sqlite3",
+    sources=("*.c",),
+    flags=("-DSQLITE_THREADSAFE=0", "-I."),
+    libraries=("-lm", "-ldl"),
+)
+
+_LUA_TREES = """
+local function tree(depth)
+  if depth == 0 then return {} end
+  return { tree(depth - 1), tree(depth - 1) }
+end
+local function size(t) return t[1] and 1 + size(t[1]) + size(t[2]) or 1 end
+"""
+_LUA_COUNTED = (
+    _LUA_TREES
+    + """\
+local total = 0
+for i = 1, 10 do total = total + size(tree(12)) end
+local words, state = {}, 42
+for i = 1, 20000 do
+  state = (state * 1103515245 + 12345) % 2147483648
+  words[i] = ("%08x"):format(state)
+end
+table.sort(words)
+print(total, #table.concat(words, " "):gsub("%x%x(%d+)", "<%1>"))
+"""
+)
+_LUA_TIMED = (
+    _LUA_TREES
+    + """\
+local mark = os.clock
+local function work()
+  local total = 0
+  for i = 1, 120 do
+    total = total + size(tree(9))
+    if i % 30 == 0 then mark() end
+  end
+  mark()
+  local words, state = {}, 42
+  for i = 1, 6000 do
+    state = (state * 1103515245 + 12345) % 2147483648
+    words[i] = ("%08x"):format(state)
+  end
+  mark()
+  table.sort(words)
+  local text = table.concat(words, " ")
+  mark()
+  local sieve, primes = {}, 0
+  for i = 2, 20000 do
+    if not sieve[i] then
+      primes = primes + 1
+      for k = i * i, 20000, i do sieve[k] = true end
+    end
+  end
+  mark()
+  local Point = {}
+  Point.__index = Point
+  Point.__add = function(a, b)
+    return setmetatable({ x = a.x + b.x, y = a.y * 0.5 + b.y }, Point)
+  end
+  local p, q = setmetatable({ x = 0, y = 1 }, Point), setmetatable({ x = 1, y = 0.25 }, Point)
+  for i = 1, 50000 do
+    p = p + q
+    if i % 10000 == 0 then mark() end
+  end
+  mark()
+  local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
+  mark()
+  local counts = {}
+  for word in text:gmatch("%x+") do
+    local key = word:sub(1, 3)
+    counts[key] = (counts[key] or 0) + 1
+  end
+  mark()
+  local distinct = 0
+  for _ in pairs(counts) do distinct = distinct + 1 end
+  print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(21), distinct)
+end
+for i = 1, 20 do work() end
+"""
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program that is built, one run of it, and how its code is compiled.
+
+    Attributes:
+      binary: built with debug info.
+      arguments: of the run.
+      units: for each translation unit, clang's arguments but for level, profile and output.
+      directory: where they are compiled.
+      libraries: options to link them with; none for parts of a program.
+    """
+
+    binary: Path
+    arguments: list[str]
+    units: Sequence[list[str]] = ()
+    directory: Path = Path()
+    libraries: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A program's sources and one run of it.
+
+    Attributes:
+      program, tree: its sources.
+      arguments: of the run.
+      inputs: files that the run reads and that are there before the program is built.
+      output: the file that tells what the run did; None if what it prints does.
+      flags: compiler flags beside the program's own.
+    """
+
+    program: Program
+    tree: Path
+    arguments: tuple[str, ...]
+    inputs: tuple[Path, ...] = ()
+    output: Path | None = None
+    flags: tuple[str, ...] = ()
+
+    def build(
+        self, folder: Path, options: Sequence[str] = ("-O2", *PROFILING_FLAGS.split())
+    ) -> Built:
+        """Builds the program in `folder`, with `options` of clang.
+
+        Raises:
+          CommandError: the compiler's own error.
+        """
+        options = (*options, *self.flags)
+        clang = stock_tool("clang")
+        built = build_program(self.program, self.tree, folder, clang=clang, flags=options)
+        shared = [*self.flags, *self.program.flags]
+        shared += [f"-I{(folder / 'generated').resolve()}"] if self.program.generated else []
+        units = [
+            [*shared, "-w", "-c", str(source)]
+            for source in program_sources(self.program, self.tree)
+        ]
+        arguments = list(self.arguments)
+        return Built(built.binary, arguments, units, self.tree, self.program.libraries)
+
+
+def _input(folder: Path) -> str:
+    """The program's own sources, concatenated, where `build_program` leaves them in `folder`."""
+    return str(folder / "input")
+
+
+def _zstd_counted(folder: Path) -> Workload:
+    """zstd -9 on its own source."""
+    options = ("-9", "--single-thread", "-f", "-q", "-o", str(folder / "out.zst"))
+    return Workload(PROGRAMS["zstd"], debian_source("libzstd"), (*options, _input(folder)))
+
+
+def _zstd_timed(_: Path) -> Workload:
+    """zstd -9 on sources of three of the programs, file by file, all of them several times."""
+    tree = debian_source("libzstd")
+    trees = (tree, debian_source("lua5.4"), debian_source("tcc"))
+    files = sorted(path for tree in trees for path in tree.rglob("*.[ch]"))
+    inputs = tuple(path for path in files if 8 << 10 <= path.stat().st_size < 200 << 10)
+    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-c", *map(str, 4 * inputs))
+    return Workload(PROGRAMS["zstd"], tree, arguments, inputs)
+
+
+def _bzip2(folder: Path) -> Workload:
+    """bzip2 on its own source."""
+    arguments = ("-k", "-f", _input(folder))
+    return Workload(PROGRAMS["bzip2"], debian_source("bzip2"), arguments)
+
+
+def _lua(script: str) -> Callable[[Path], Workload]:
+    """Lua with trees, sorting and strings; when timed, with metatables and calls, too."""
+
+    def workload(folder: Path) -> Workload:
+        path = folder / "script.lua"
+        write_text(path, script)
+        # Lua hashes and chooses pivots of large sorts by the time, so that no two runs are alike.
+        fixed = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
+        tree = debian_source("lua5.4")
+        return Workload(PROGRAMS["lua"], tree, (str(path),), (path,), flags=fixed)
+
+    return workload
+
+
+def _lmdb(folder: Path) -> Workload:
+    """LMDB's loader, on 40,000 random records in the text form of Berkeley DB's dumps."""
+    records = folder / "records"
+    write_records(records)
+    arguments = ("-n", "-f", str(records), str(folder / "database"))
+    return Workload(_LMDB, debian_source("lmdb"), arguments, (records,))
+
+
+def write_records(path: Path) -> None:
+    """The database's input, the same each time."""
+    generator = random.Random(_SEED)
+    with path.open("w") as stream:
+        stream.write("VERSION=3\nformat=bytevalue\ntype=btree\nmapsize=268435456\nHEADER=END\n")
+        for _ in range(40_000):
+            stream.write(f" {generator.randbytes(12).hex()}\n {generator.randbytes(100).hex()}\n")
+        stream.write("DATA=END\n")
+
+
+def _sqlite(*options: str) -> Callable[[Path], Workload]:
+    """SQLite's own benchmark, in memory."""
+
+    def workload(folder: Path) -> Workload:
+        return Workload(_SQLITE, _amalgamation(folder), ("--memdb", *options))
+
+    return workload
+
+
+def _amalgamation(folder: Path) -> Path:
+    return sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
+
+
+def _tcc_counted(folder: Path) -> Workload:
+    """tcc on SQLite's amalgamation, which includes little."""
+    sqlite = _amalgamation(folder)
+    target = ("-c", str(sqlite / "sqlite3.c"), "-o", str(folder / "output.o"))
+    return _tcc(f"-I{sqlite}", *target)
+
+
+def _tcc_timed(folder: Path) -> Workload:
+    """tcc on SQLite, several times with other names, all into one object file."""
+    text = (_amalgamation(folder) / "sqlite3.c").read_text()
+    sources, output = [], folder / "output.o"
+    for number in range(8):
+        source = folder / f"copy{number}.c"
+        if not source.exists():
+            write_text(source, text.replace("sqlite3", f"sqlite{number}copy"))
+        sources.append(source)
+    workload = _tcc("-r", *map(str, sources), "-o", str(output))
+    return replace(workload, inputs=tuple(sources), output=output)
+
+
+def _tcc(*arguments: str) -> Workload:
+    tree = debian_source("tcc")
+    headers = (f"-B{tree}", "-I/usr/include/x86_64-linux-gnu")
+    return Workload(PROGRAMS["tcc"], tree, (*headers, *arguments))
+
+
+# By name: the workload, given a folder for what it needs. To count, the program must be built in
+# that folder before it runs.
+COUNTED: dict[str, Callable[[Path], Workload]] = {
+    "zstd": _zstd_counted,
+    "lmdb": _lmdb,
+    "lua": _lua(_LUA_COUNTED),
+    "bzip2": _bzip2,
+    "sqlite": _sqlite("--size", "10"),
+    "tcc": _tcc_counted,
+}
+TIMED: dict[str, Callable[[Path], Workload]] = {
+    "zstd": _zstd_timed,
+    "lua": _lua(_LUA_TIMED),
+    "sqlite": _sqlite("--size", "25", "--verify"),
+    "tcc": _tcc_timed,
+}
+
+
+def build(name: str, folder: Path) -> Built:
+    """Builds one of `COUNTED`, or "clang", at -O2 for profiling."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return patched_clang(folder) if name == "clang" else COUNTED[name](folder).build(folder)
+
+
+# The patched compiler
+
+
+# Where clang -O2 spends time, and what of the overlay's own runs then; relative to llvm/lib.
+LLVM_UNITS = (
+    "Analysis/BasicAliasAnalysis",
+    "Analysis/InlineAdvisor",
+    "Analysis/InstructionSimplify",
+    "Analysis/ScalarEvolution",
+    "Analysis/ValueTracking",
+    "CodeGen/LiveInterval",
+    "CodeGen/MachineInstr",
+    "CodeGen/RegAllocEvictionAdvisor",
+    "CodeGen/RegAllocGreedy",
+    "CodeGen/SelectionDAG/SelectionDAG",
+    "IR/ConstantRange",
+    "IR/Value",
+    "Support/APInt",
+    "Support/FoldingSet",
+    "Support/SmallPtrSet",
+)
+
+# Of these, what is compiled again for lookups (hits); the rest takes a minute or two each.
+LOOKED_UP = (
+    "Analysis/BasicAliasAnalysis",
+    "CodeGen/LiveInterval",
+    "CodeGen/MachineInstr",
+    "IR/Value",
+    "Support/APInt",
+    "Support/FoldingSet",
+    "Support/SmallPtrSet",
+)
+
+
+def patched_clang(output: Path) -> Built:
+    """The patched clang -O2 on one file of zstd.
+
+    Debian's archives have no debug info: the translation units of `LLVM_UNITS`, where a good part
+    of the time goes, are compiled anew for profiling and linked as the overlay links its own.
+    """
+    overlay, tree = BUILD / "overlay", BUILD / f"llvm-{LLVM_VERSION}"
+    of_overlay = _overlay_compilations()
+    launcher, shared = overlay_compiler()
+    files = {unit: str(tree / f"llvm/lib/{unit}.cpp") for unit in LLVM_UNITS}
+    objects = output / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    level = ("-O2", *PROFILING_FLAGS.split())
+    mine = [objects / f"{number}.o" for number in range(len(files))]
+    commands: list[list[str | Path]] = [
+        [*launcher, *shared, *level, "-c", file, "-o", target.resolve()]
+        for file, target in zip(files.values(), mine, strict=True)
+    ]
+    run_all(commands, output)
+
+    stock = run_command([stock_tool("llvm-config"), "--link-static", "--system-libs"]).stdout
+    parts = ("common.dir/", "main_clang.dir/", "models_dev.dir/")
+    theirs = [
+        overlay / entry["output"]
+        for file, entry in of_overlay.items()
+        if any(part in entry["output"] for part in parts) and file not in files.values()
+    ]
+    archives = sorted(
+        file
+        for pattern in ("libclang*.a", "libLLVM*.a", "libPolly*.a")
+        for file in (LLVM_PREFIX / "lib").glob(pattern)
+    )
+    binary = output / "clang"
+    options = ["-fuse-ld=lld", "-Wl,--gc-sections,--as-needed,--build-id,--start-group"]
+    run_command(
+        [stock_tool("clang++"), *options, *mine, *theirs, *archives, *stock.split(), "-o", binary],
+        timeout_s=600,
+    )
+
+    source = output / "huf_compress.i"
+    zstd = debian_source("libzstd") / "lib/compress/huf_compress.c"
+    run_command([stock_tool("clang"), "-E", "-P", zstd, "-o", source], timeout_s=60)
+    arguments = ["-cc1", "-triple", "x86_64-pc-linux-gnu", "-O2", "-emit-obj", "-x", "c"]
+    arguments += ["-o", str(output / "out.o"), str(source)]
+    units = [[*shared, "-c", files[unit]] for unit in LOOKED_UP]
+    return Built(binary, arguments, units, output)
+
+
+def overlay_compiler() -> tuple[list[str], list[str]]:
+    """The compiler that builds the overlay (a launcher such as ccache before it), and its options.
+
+    All units of the overlay have the same options.
+    """
+    words = next(
+        words
+        for entry in _overlay_compilations().values()
+        if "-MD" in (words := shlex.split(entry["command"]))
+    )
+    first = next(index for index, word in enumerate(words) if word.startswith("-"))
+    # The dependency file and the output come after these.
+    return words[:first], words[first : words.index("-MD")]
+
+
+def _overlay_compilations() -> dict[str, dict[str, Any]]:
+    """Ninja's entries of the overlay's compilations, by source file."""
+    database = json.loads(run_command(["ninja", "-C", BUILD / "overlay", "-t", "compdb"]).stdout)
+    return {entry["file"]: entry for entry in database if "-c" in entry["command"].split()}
