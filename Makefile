@@ -1,6 +1,5 @@
 # Everything here is a thin name for a command that can be run by itself; `make` lists them.
 
-PYTHON := build/venv/bin/python
 COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -26,37 +25,37 @@ check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, ups
 	@tools/check
 
 bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
-	@$(PYTHON) -m compiler_opt_perf.studies.inference $(or $(POLICY),build/demo/regalloc-evict/policy)
+	@$(COP) study inference $(or $(POLICY),build/demo/regalloc-evict/policy)
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
-	@$(PYTHON) -m compiler_opt_perf.studies.collect
+	@$(COP) study collect
 
 bench-hits: bootstrap ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) -m compiler_opt_perf.studies.hits
+	@$(COP) study hits
 
 bench-cost: bootstrap ## predicted against counted instructions of four real programs in many variants; two hours
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) -m compiler_opt_perf.studies.cost
+	@$(COP) study cost
 
 bench-compile: bootstrap ## what a 10 MB profile costs a compilation, after bench-collect; hours
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) -m compiler_opt_perf.studies.compile
+	@$(COP) study compile
 
 bench-series: bootstrap ## build and test the patch series up to the end of each part, half an hour
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) -m compiler_opt_perf.studies.series
+	@$(COP) study series
 
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --set=mock
 	@tools/upstream-lit --wide
 
 bench-trace: bootstrap ## measure block traces of three real programs, about 15 minutes
-	@$(PYTHON) -m compiler_opt_perf.studies.trace
+	@$(COP) study trace
 
 bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) -m compiler_opt_perf.studies.rank
+	@$(COP) study rank
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

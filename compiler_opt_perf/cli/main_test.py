@@ -7,10 +7,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from absl import flags
 
 from compiler_opt_perf.cli.main import find_verb, run
-from compiler_opt_perf.cli.verb import UsageError, parse_program
+from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -69,21 +68,6 @@ def test_a_group_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage:\n  cop trace stats" in capsys.readouterr().out
 
 
-def test_programs_that_are_no_verbs_have_help(capsys: pytest.CaptureFixture[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_integer("rounds", 40, "runs of each", flag_values=values)
-    with pytest.raises(SystemExit) as ended:
-        parse_program(["bench.py", "--help"], values, "Measures.\n\n    bench.py [--rounds=3]\n")
-    shown = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert shown.startswith("Measures.") and "--rounds: runs of each" in shown
-    for wrong, named in (("--round=x", "round"), ("5", "unknown arguments: 5")):
-        with pytest.raises(SystemExit, match=named):
-            parse_program(["bench.py", wrong], values, "")
-    parse_program(["bench.py", "--rounds=3"], values, "")
-    assert values["rounds"].value == 3
-
-
 def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     shown = capsys.readouterr().out
@@ -135,6 +119,11 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("collect --binary=a --output=b.pmu.json --timeout=nan", "--timeout=nan: expected seconds"),
         ("collect --trace --binary=a --output=b.bbtrace --timeout=0", "--timeout=0: expected sec"),
+        ("study cots", "study cost"),
+        ("study collect --only=zstd,zlib", "expected some of zstd,lmdb,lua,clang"),
+        ("study rank --steps=biuld", "expected some of build,record,evaluate,measure,report"),
+        ("study compile lvm", "unexpected argument 'lvm'"),
+        ("study inference", "expected folders of policies"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
         (
             "compare --problem=inline-size --corpus=a --model=b --output=c --repetitions=0",
@@ -163,6 +152,8 @@ def test_wrong_usage_is_explained(
         ("report missing.json --output=page.html", "missing.json: not a comparison"),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
         ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),
+        ("study inference missing", "missing"),
+        ("study compile --profiles=missing", "missing: no profiles; run make bench-collect"),
         ("program build doom --output=x", "doom: unknown program; known are "),
     ],
 )

@@ -112,22 +112,3 @@ def _placeholder(flag: flags.Flag) -> str:
     if isinstance(flag, flags.EnumFlag):
         return "|".join(str(value) for value in flag.parser.enum_values)
     return str(flag.name).upper().replace("_", "-")
-
-
-def parse_program(argv: Sequence[str], values: flags.FlagValues, description: str) -> None:
-    """Parses the flags of a program that is no verb, such as a benchmark in tools/.
-
-    Ends the program after `--help`, which prints `description`, its docstring, and the flags; and
-    with a message when the command line is wrong.
-    """
-    if {"-h", "--help"} & set(argv[1:]):
-        print(
-            f"{description.strip()}\n\nFlags:\n{values.get_help(include_special_flags=False).strip()}"
-        )
-        raise SystemExit(0)
-    try:
-        rest = values(list(argv))[1:]
-    except flags.Error as error:
-        raise SystemExit(f"{argv[0]}: {error}; --help lists the flags") from None
-    if rest:
-        raise SystemExit(f"{argv[0]}: unknown arguments: {' '.join(rest)}; --help lists the flags")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from compiler_opt_perf.cli import cost_verbs, trace_verbs
+from compiler_opt_perf.cli import cost_verbs, study_verbs, trace_verbs
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
@@ -794,4 +794,5 @@ VERBS: tuple[Verb, ...] = (
         _report,
         arguments="[COMPARISON.json...]",
     ),
+    *study_verbs.VERBS,
 )

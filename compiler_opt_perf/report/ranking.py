@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Shows how evaluators rank variants of programs: tables, plots, a page (studies/rank.py)."""
+"""Shows how evaluators rank variants of programs: tables, plots, a page (cop study rank)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

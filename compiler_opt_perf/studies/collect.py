@@ -1,31 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures PMU collection on real programs: how slow, how large, how much has a location.
 
-    python -m compiler_opt_perf.studies.collect [--only=zstd,lua]
-        [--output=build/bench-collect]
-        [--nocollect]
-
-Prints tables in Markdown, of all results in the folder. Programs are built from Debian's sources;
+Programs are built from Debian's sources;
 the compiler is the patched one of `cop toolchain build --set=dev`.
 """
 
 import logging as python_logging
 import re
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags, logging
+from absl import logging
 
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.workloads import Built, build
-from compiler_opt_perf.toolchain.layout import BUILD
 
 _NATIVE_RUNS = 5
 PROGRAMS = ("zstd", "lmdb", "lua", "clang")
@@ -110,21 +103,10 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def main(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "output", str(BUILD / "bench-collect"), "folder for results", flag_values=values
-    )
-    flags.DEFINE_list("only", list(PROGRAMS), "programs to measure", flag_values=values)
-    flags.DEFINE_bool("collect", True, "collect anew", flag_values=values)
-    parse_program(argv, values, __doc__ or "")
-    logging.set_verbosity(logging.INFO)
-    output = Path(values.output)
-    for name in values.only if values.collect else ():
+def study(programs: Sequence[str], output: Path) -> str:
+    """Measures some of `PROGRAMS`; returns tables of all results in the folder, in Markdown."""
+    output = output.resolve()
+    for name in programs:
         result = measure(build(name, output / name), output / f"{name}.pmu.json")
         write_json(output / f"{name}.collection.json", result)
-    print(tables(saved(output, PROGRAMS, ".collection.json")))
-
-
-if __name__ == "__main__":
-    main(sys.argv)
+    return tables(saved(output, PROGRAMS, ".collection.json"))

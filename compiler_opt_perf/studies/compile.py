@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures what a large PMU profile costs a compilation at -O2.
-
-    python -m compiler_opt_perf.studies.compile [--output=build/bench-compile] [--only=lvm]
 
 Each module is compiled with both policies in release mode: without a profile, with a profile of 10
 MB, and, where --reference names a clang of the series without its PMU patches, with that one.
@@ -10,20 +7,20 @@ Instructions are counted by the processor or, where it cannot, by QEMU's user mo
 processor times of interleaved runs. Both are given as ratios to the compilation without a profile.
 Instructions do not depend on the machine's load.
 
-The profile holds those of real programs, as studies.collect leaves them, and copies of them under
-other names, as many as the size needs. So the modules of those programs find their data, and
+The profile holds those of real programs, as `cop study collect` leaves them, and copies of them
+under other names, as many as the size needs. So the modules of those programs find their data, and
 the rest is what else a program of that size has.
 """
 
 import dataclasses
+import itertools
 import re
 import statistics
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from absl import app, flags, logging
+from absl import logging
 
 from compiler_opt_perf.corpus.programs import PROGRAMS, Program
 from compiler_opt_perf.cost.timing import find_meter, processor_seconds
@@ -34,6 +31,7 @@ from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.manifest import SUFFIX, Manifest
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary, convert_to_text
 from compiler_opt_perf.pmu.store import save_profile
+from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.workloads import overlay_compiler
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
@@ -57,17 +55,9 @@ _SOURCES = {
 }
 _LLVM_SOURCES = ("CodeGen/MLRegAllocEvictAdvisor.cpp", "IR/AsmWriter.cpp")
 
-_PROFILES = flags.DEFINE_string(
-    "profiles",
-    str(BUILD / "bench-collect"),
-    "folder of profiles, as studies.collect leaves them",
-    short_name="p",
+MODULES = tuple(
+    Path(source).stem for source in (*itertools.chain(*_SOURCES.values()), *_LLVM_SOURCES)
 )
-_OUTPUT = flags.DEFINE_string("output", str(BUILD / "bench-compile"), "folder for the results")
-_ONLY = flags.DEFINE_list("only", [], "names of modules; all by default")
-_SET = flags.DEFINE_string("set", "mock", "model set of the compiler to measure")
-_REFERENCE = flags.DEFINE_string("reference", None, "clang built without the PMU patches")
-_RUNS = flags.DEFINE_integer("runs", 5, "timed runs; 0 counts instructions only", lower_bound=0)
 
 _RELEASE_MODE = (
     *("-mllvm", "-enable-ml-inliner=release"),
@@ -84,13 +74,8 @@ class Module:
     flags: tuple[str, ...]
 
 
-def large_profile(folder: Path, output: Path) -> Path:
-    """Merges the profiles in `folder`, with copies under other names, to 10 MB of files."""
-    manifests = [Manifest.load(path) for path in sorted(folder.glob("*" + SUFFIX))]
-    if not manifests:
-        raise app.UsageError(
-            f"{folder}: no profiles; run make bench-collect first, or give --profiles"
-        )
+def large_profile(manifests: Sequence[Manifest], output: Path) -> Path:
+    """Merges profiles, with copies under other names, to 10 MB of files in folder `output`."""
     size = sum(record.bytes for one in manifests for _, record in one.files())
     first = manifests[0]
     copies = -(-_PROFILE_BYTES // size)
@@ -127,8 +112,8 @@ def renamed(text: str, prefix: str) -> str:
     return re.sub(r"^(?=[^\s#!])", prefix, nested, flags=re.MULTILINE)
 
 
-def modules(folder: Path) -> list[Module]:
-    """Preprocesses all sources."""
+def modules(only: Sequence[str], folder: Path) -> list[Module]:
+    """Preprocesses the sources of some of `MODULES`."""
     folder.mkdir(parents=True, exist_ok=True)
     jobs: list[tuple[Path, Path, list[str]]] = []
     for name, sources in _SOURCES.items():
@@ -145,7 +130,7 @@ def modules(folder: Path) -> list[Module]:
     result = []
     for tree, source, options in jobs:
         name = source.stem
-        if _ONLY.value and name not in _ONLY.value:
+        if name not in only:
             continue
         cxx = source.suffix != ".c"
         output = folder / f"{name}{'.ii' if cxx else '.i'}"
@@ -163,11 +148,11 @@ def command(clang: Path, module: Module, extra: Sequence[str], folder: Path) -> 
     return [str(clang), *options, "-c", str(module.source), "-o", str(folder / "out.o")]
 
 
-def median_seconds(commands: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def median_seconds(commands: Mapping[str, Sequence[str]], runs: int) -> dict[str, float]:
     """Median processor time of each command, all of them interleaved; 0 without runs."""
     limit = ["timeout", str(_TIMEOUT_S)]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(_RUNS.value):
+    for _ in range(runs):
         for name, argv in commands.items():
             seconds[name].append(processor_seconds([*limit, *argv]))
     return {name: statistics.median(values or [0.0]) for name, values in seconds.items()}
@@ -177,33 +162,54 @@ def _ratio(seconds: float, reference: float) -> str:
     return f"{seconds / reference:.3f}" if seconds else "not timed"
 
 
-def main(argv: Sequence[str]) -> int:
-    if len(argv) > 1:
-        raise app.UsageError(f"unknown arguments: {argv[1:]}")
-    output = Path(_OUTPUT.value).absolute()
+def study(
+    only: Sequence[str],
+    output: Path,
+    *,
+    profiles: Path,
+    clang: Path,
+    reference: Path | None = None,
+    runs: int = 5,
+) -> None:
+    """Measures compilations of some of `MODULES`, and prints a table row by row.
+
+    Args:
+      profiles: the folder whose profiles make up the large one.
+      clang: the compiler to measure.
+      reference: a clang of the series without its PMU patches.
+      runs: timed runs; with 0, instructions are counted and nothing is timed.
+
+    Raises:
+      StudyError: there is no profile.
+    """
+    manifests = [Manifest.load(path) for path in sorted(profiles.glob("*" + SUFFIX))]
+    if not manifests:
+        raise StudyError(
+            f"{profiles}: no profiles; run make bench-collect first, or give --profiles"
+        )
+    output = output.absolute()
     output.mkdir(parents=True, exist_ok=True)
     meter = find_meter("instructions", output)
-    profile = large_profile(Path(_PROFILES.value), output)
-    clang = BUILD / "toolchain" / _SET.value / "bin" / "clang"
-    configurations = {
+    profile = large_profile(manifests, output)
+    configurations: dict[str, tuple[Path, tuple[str, ...]]] = {
         "none": (clang, ()),
         "profile": (clang, ("-mllvm", f"-pmu-profile={profile}")),
     }
-    if _REFERENCE.value:
-        configurations["reference"] = (Path(_REFERENCE.value), ())
+    if reference:
+        configurations["reference"] = (reference, ())
     others = [name for name in configurations if name != "none"]
 
     results: dict[str, dict[str, tuple[float, float]]] = {}
     columns = " | ".join(f"{name}: instructions | time" for name in others)
     print(f"| module | G instructions | s | {columns} |")
     print("|---" * (3 + 2 * len(others)) + "|")
-    for module in modules(output / "modules"):
+    for module in modules(only, output / "modules"):
         commands = {
             name: command(compiler, module, extra, output)
             for name, (compiler, extra) in configurations.items()
         }
         counts = {name: meter.measure(argv, _TIMEOUT_S) for name, argv in commands.items()}
-        times = median_seconds(commands)
+        times = median_seconds(commands, runs)
         results[module.name] = {name: (counts[name], times[name]) for name in commands}
         counted, seconds = results[module.name]["none"]
         cells = [module.name, f"{counted / 1e9:.2f}", f"{seconds:.1f}"]
@@ -220,8 +226,3 @@ def main(argv: Sequence[str]) -> int:
             f"{name}: median {statistics.median(more):.4f} instructions, "
             f"{_ratio(statistics.median(longer), 1)} time; largest {max(more):.4f} instructions"
         )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(app.run(main))

@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How near predicted instruction counts of candidates come to callgrind's.
 
-    python -m compiler_opt_perf.studies.cost [--only=zstd,lua]
-        [--output=build/bench-cost]
-
 Real programs, each compiled in several variants: other register allocation, other inlining, other
 code generation. One run of the default variant is profiled and traced; `profile-count` and `count`
 predict from that what each variant retires, and callgrind counts it, of the program's own object.
 The same within calls of some functions, from profiles of these calls alone, and by way of
 comparison from that of the whole run. What was counted is kept in the output folder and not
-counted again. Writes OUTPUT/PROGRAM.json and prints tables.
+counted again. Writes OUTPUT/PROGRAM.json.
 """
 
 import hashlib
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from absl import flags, logging
+from absl import logging
 
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
@@ -37,7 +32,6 @@ from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS
 from compiler_opt_perf.studies.variants import VARIANTS as ALLOCATIONS
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 from compiler_opt_perf.traces.windows import write_windows
@@ -297,23 +291,9 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def main(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "output", str(BUILD / "bench-cost"), "folder for results", flag_values=values
-    )
-    flags.DEFINE_list("only", list(ENTRIES), "programs to study", flag_values=values)
-    flags.DEFINE_string(
-        "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
-    )
-    parse_program(argv, values, __doc__ or "")
-    logging.set_verbosity(logging.INFO)
-    output = Path(values.output).resolve()
-    toolchain = Toolchain.load(Path(values.toolchain))
-    for name in values.only:
+def study(programs: Sequence[str], output: Path, toolchain: Toolchain) -> str:
+    """Studies some of the programs; returns tables of all results in the folder, in Markdown."""
+    output = output.resolve()
+    for name in programs:
         write_json(output / f"{name}.json", Study(name, output, toolchain).run())
-    print(tables(saved(output, ENTRIES)))
-
-
-if __name__ == "__main__":
-    main(sys.argv)
+    return tables(saved(output, ENTRIES))

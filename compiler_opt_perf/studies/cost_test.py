@@ -15,20 +15,15 @@ TREE = Path(__file__).parents[1] / "cost/testdata"
 
 
 def test_a_program_is_studied(
-    tmp_path: Path,
-    toolchain: Toolchain,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"default", "8 registers", "-fno-inline", "branch folding, tail duplication"}
     monkeypatch.setattr(bench, "VARIANTS", tuple(v for v in bench.VARIANTS if v.name in names))
     program = Program(name="requests", source_package="none", sources=("requests.c",))
     monkeypatch.setitem(COUNTED, "requests", lambda _: Workload(program, TREE, ("3000",)))
     monkeypatch.setitem(bench.ENTRIES, "requests", ("scan",))
-    arguments = ["bench", "--only=requests", f"--output={tmp_path}"]
-    bench.main([*arguments, f"--toolchain={toolchain.directory}"])
+    printed = bench.study(["requests"], tmp_path, toolchain)
 
-    printed = capsys.readouterr().out
     result = json.loads((tmp_path / "requests.json").read_text())
     rows = {row["name"]: row for row in result["variants"]}
     base = rows["default"]
@@ -53,6 +48,6 @@ def test_a_program_is_studied(
     # What was counted is not counted again: all runs, and in three the calls of a function.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "requests/counts").iterdir()}
     assert len(before) == 4 + 3
-    bench.main([*arguments, f"--toolchain={toolchain.directory}"])
+    assert bench.study(["requests"], tmp_path, toolchain) == printed
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert json.loads((tmp_path / "requests.json").read_text()) == result

@@ -1,27 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures which lookups in a PMU profile are found in compilations that differ from the profiled.
 
-    python -m compiler_opt_perf.studies.hits [--only=zstd,lua]
-        [--output=build/bench-hits]
-        [--set=mock] [--nomeasure]
-
 The profile is of one run of the program, built at -O2. What compilations at other levels, with
 other profiles and with ThinLTO look up: call sites, where the inliner decides about them, and loads
-and conditional branches, just before register allocation. Prints tables in Markdown, of all results
-in the folder: what was found, and why the rest was not.
+and conditional branches, just before register allocation: what was found, and why the rest was not.
 """
 
 import dataclasses
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags, logging
+from absl import logging
 
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -33,7 +26,6 @@ from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.studies.common import run_all, saved
 from compiler_opt_perf.studies.workloads import Built, build
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD
 
 _TIMEOUT_S = 1800.0
 PROGRAMS = ("zstd", "lmdb", "lua", "clang", "bzip2")
@@ -316,21 +308,10 @@ def _pair(exact: float, flattened: float) -> str:
     return "–" if exact != exact else f"{100 * exact:.1f} + {100 * flattened:.1f}%"
 
 
-def main(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "output", str(BUILD / "bench-hits"), "folder for results", flag_values=values
-    )
-    flags.DEFINE_list(
-        "only", ["zstd", "lmdb", "lua", "bzip2"], "programs to measure", flag_values=values
-    )
-    flags.DEFINE_string("set", "mock", "model set of the compiler to use", flag_values=values)
-    flags.DEFINE_bool("measure", True, "compile and look up anew", flag_values=values)
-    parse_program(argv, values, __doc__ or "")
-    logging.set_verbosity(logging.INFO)
-    output = Path(values.output)
-    tools = Toolchain.load(BUILD / "toolchain" / values.set)
-    for name in values.only if values.measure else ():
+def study(programs: Sequence[str], output: Path, tools: Toolchain) -> str:
+    """Measures some of `PROGRAMS`; returns tables of all results in the folder, in Markdown."""
+    output = output.resolve()
+    for name in programs:
         folder, path = output / name, output / f"{name}.pmu.json"
         case = build(name, folder)
         collect(case.binary, case.arguments, path)
@@ -344,8 +325,4 @@ def main(argv: Sequence[str]) -> None:
                 case, compilation, tools, path, counters, folder / "lookups"
             )
             write_json(output / f"{name}.lookups.json", found)
-    print(tables(saved(output, PROGRAMS, ".lookups.json")))
-
-
-if __name__ == "__main__":
-    main(sys.argv)
+    return tables(saved(output, PROGRAMS, ".lookups.json"))

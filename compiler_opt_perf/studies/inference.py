@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures what one decision of a policy costs the compiler, in release and development mode.
 
@@ -10,11 +9,10 @@ take turns. All decisions are compared with those of the policy in numpy. The in
 With several policies, each is compared with the first.
 """
 
-import argparse
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,13 +79,13 @@ class Program:
 
 def build(policy_directory: Path, folder: Path) -> Program:
     """Compiles the program for one policy in `folder`, with the objects of the compiler's build."""
+    policy = export.load(policy_directory)
     overlay = BUILD / "overlay"
     tree = BUILD / f"llvm-{LLVM_VERSION}"
     evaluator = next(overlay.glob("CMakeFiles/common.dir/**/TFLiteUtils.cpp.o"), None)
     runtime = overlay / "libaot_runtime.a"
     if evaluator is None or not runtime.is_file():
         raise ToolchainError(f"{overlay}: no build of the compiler; run tools/check build")
-    policy = export.load(policy_directory)
     features = policy.network.features
     (model,) = [model for model in MODELS if model.problem == policy.network.problem.name]
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,43 +115,33 @@ def build(policy_directory: Path, folder: Path) -> Program:
     return Program(policy_directory, executable, inputs, policy.decide(rows))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example:\n  build/venv/bin/python -m compiler_opt_perf.studies.inference "
-        "build/demo/regalloc-evict/policy",
-    )
-    parser.add_argument("policies", nargs="+", type=Path, help="folders that training published")
-    parser.add_argument(
-        "--decisions", type=int, default=20000, help="to time in a round (default: %(default)s)"
-    )
-    arguments = parser.parse_args()
-    try:
-        programs = [
-            build(policy.resolve(), BUILD / "bench-inference" / str(number))
-            for number, policy in enumerate(arguments.policies)
-        ]
-        times: dict[tuple[int, str], list[float]] = {}
-        for _ in range(ROUNDS):
-            for mode in MODES:
-                for number, program in enumerate(programs):
-                    nanoseconds = program.nanoseconds(mode, arguments.decisions)
-                    times.setdefault((number, mode), []).append(nanoseconds)
-        print("mode         instructions       us  policy")
+def study(policies: Sequence[Path], decisions: int) -> None:
+    """Measures policies in both modes and prints what one decision takes.
+
+    Args:
+      policies: folders that training published.
+      decisions: to time in a round.
+
+    Raises:
+      ToolchainError: the compiler is not built, or decides differently from numpy.
+      ModelError: a folder does not hold a policy.
+    """
+    programs = [
+        build(policy.resolve(), BUILD / "bench-inference" / str(number))
+        for number, policy in enumerate(policies)
+    ]
+    times: dict[tuple[int, str], list[float]] = {}
+    for _ in range(ROUNDS):
         for mode in MODES:
             for number, program in enumerate(programs):
-                best = min(times[number, mode])
-                line = f"{mode:12} {program.instructions(mode):12.0f} {best / 1000:8.2f}"
-                line += f"  {arguments.policies[number]}"
-                if number > 0:
-                    line += f" ({min(times[0, mode]) / best:.2f} times as fast as the first)"
-                print(line, flush=True)
-    except (ToolchainError, export.ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                nanoseconds = program.nanoseconds(mode, decisions)
+                times.setdefault((number, mode), []).append(nanoseconds)
+    print("mode         instructions       us  policy")
+    for mode in MODES:
+        for number, program in enumerate(programs):
+            best = min(times[number, mode])
+            line = f"{mode:12} {program.instructions(mode):12.0f} {best / 1000:8.2f}"
+            line += f"  {policies[number]}"
+            if number > 0:
+                line += f" ({min(times[0, mode]) / best:.2f} times as fast as the first)"
+            print(line, flush=True)

@@ -1,40 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Does a predicted cost rank compilations of a program as their measured times do?
 
-    python -m compiler_opt_perf.studies.rank [--only=zstd,lua]
-        [--steps=build,record,...]
-
 Four real programs, each compiled by several register allocations of the same optimised code. One
 run of the default one is recorded (block trace, PMU profile); every evaluator predicts the cost of
 every variant from that; then all variants run, interleaved. Each is linked in five layouts, with
 which the rounds take turns; of its rounds in one layout the fastest parts count, and of layouts the
-mean. The steps, each of which goes on where it stopped:
-
-    build     trains the policies, compiles the variants, and checks that all compute the same
-    record    block trace and PMU profile of the default variant
-    evaluate  predicts with every evaluator
-    measure   runs all variants and times the evaluators; the machine should have nothing else to do
-    report    results.json, report.md, report.html, rank.svg in the output folder
+mean. Each of `STEPS` goes on where it stopped.
 """
 
 import hashlib
 import json
-import os
 import random
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.programs import compile_commands, find_program
@@ -68,7 +57,6 @@ from compiler_opt_perf.studies.variants import (
 )
 from compiler_opt_perf.studies.workloads import TIMED
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, synthesise
@@ -86,8 +74,8 @@ _CODEGEN = (
 # its functions in other orders, and rounds take turns with them: their number tells how well the
 # mean over layouts is known, and twelve rounds of each find most parts undisturbed once. Working
 # sets are small, for the caches beyond the core's own are shared with who knows whom.
-_LAYOUTS = 5
-_ROUNDS = 12 * _LAYOUTS
+LAYOUTS = 5
+ROUNDS = 12 * LAYOUTS
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
@@ -109,6 +97,14 @@ _PARTS = (
 _TIMEOUT_S = 900.0
 
 PROGRAMS = tuple(TIMED)
+# What each does.
+STEPS = {
+    "build": "trains the policies, compiles the variants, and checks that all compute the same",
+    "record": "block trace and PMU profile of the default variant",
+    "evaluate": "predicts with every evaluator",
+    "measure": "runs all variants and times the evaluators, on an otherwise idle machine",
+    "report": "results.json, report.md, report.html and rank.svg in the output folder",
+}
 _TRAINING_PROGRAMS = ("zstd", "lua")
 # Beginnings of the names of modules that the runs hardly enter (of Lua, its compiler, and libraries
 # of which the script calls nothing): all variants have them from the default one.
@@ -273,7 +269,7 @@ class Study:
         return targets
 
     def _link(self, variant: Variant) -> None:
-        for layout in range(_LAYOUTS):
+        for layout in range(LAYOUTS):
             argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
             # Only the first is looked at; the others only run.
             argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
@@ -302,7 +298,7 @@ class Study:
         parts = [repr(variant), repr(_CODEGEN), repr(self.kept), self._clang()]
         # It holds the checksums of the others.
         parts += [sha256(policy / "model.json")] if policy else []
-        parts += [str(_LAYOUTS), *(sha256(path) for path in bitcode)]
+        parts += [str(LAYOUTS), *(sha256(path) for path in bitcode)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _run(self) -> str:
@@ -354,9 +350,14 @@ class Study:
     # Measure
 
     def measure(self, rounds: int, processor: int) -> None:
-        """Runs all variants, interleaved, until there are `rounds` rounds."""
+        """Runs all variants until there are `rounds` rounds, and times the evaluators."""
+        self._run_variants(rounds, processor)
+        self._time_evaluators(processor)
+
+    def _run_variants(self, rounds: int, processor: int) -> None:
+        """Interleaved; the rounds of earlier runs count."""
         variants = self.variants()
-        binaries = [[self.binary(v, layout) for layout in range(_LAYOUTS)] for v in variants]
+        binaries = [[self.binary(v, layout) for layout in range(LAYOUTS)] for v in variants]
         checksums = [sha256(binary) for row in binaries for binary in row]
         how = (self._run(), SEGMENTS.read_bytes(), _SHORTEST_PART_S)
         key = hashlib.sha256(f"{checksums} {how}".encode()).hexdigest()
@@ -436,7 +437,7 @@ class Study:
         trace = synthesise(self.binary(DEFAULT), profile, path, blocks=_DRAWN_BLOCKS, seed=1)
         write_windows(trace, _WINDOW, windows)
 
-    def time_evaluators(self, processor: int) -> None:
+    def _time_evaluators(self, processor: int) -> None:
         """Processor time of evaluating the default variant, and of a run of it."""
         binary = self.binary(DEFAULT)
         seconds: dict[str, list[float]] = {}
@@ -480,7 +481,7 @@ class Study:
 
 def _layout(number: int) -> int:
     """The layout that runs in a round."""
-    return number % _LAYOUTS
+    return number % LAYOUTS
 
 
 def _predict(job: tuple[str, Context, Sequence[Path]]) -> float:
@@ -489,55 +490,44 @@ def _predict(job: tuple[str, Context, Sequence[Path]]) -> float:
     return EVALUATORS[evaluator].cost(objects, context).total
 
 
-def main(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "output", str(BUILD / "bench-rank"), "folder for results", flag_values=values
-    )
-    flags.DEFINE_list("only", list(PROGRAMS), "programs to study", flag_values=values)
-    flags.DEFINE_list("steps", list(_STEPS), "what to do", flag_values=values)
-    flags.DEFINE_integer(
-        "rounds",
-        _ROUNDS,
-        f"runs of each variant, {_LAYOUTS} layouts in turn",
-        4,
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "processor", max(os.sched_getaffinity(0)), "where runs are bound", flag_values=values
-    )
-    flags.DEFINE_string("cpu", None, "CPU file; measured if not given", flag_values=values)
-    flags.DEFINE_string(
-        "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
-    )
-    parse_program(argv, values, __doc__ or "")
-    logging.set_verbosity(logging.INFO)
-    output = Path(values.output).resolve()
-    cpu = Path(values.cpu or output / "cpu.json").resolve()
+def study(
+    programs: Sequence[str],
+    output: Path,
+    toolchain: Toolchain,
+    *,
+    steps: Sequence[str] = tuple(STEPS),
+    rounds: int = ROUNDS,
+    processor: int,
+    cpu: Path | None = None,
+) -> str:
+    """Takes some of `STEPS` with some of `PROGRAMS`, in the order given.
+
+    Args:
+      rounds: of runs of all variants.
+      processor: number of the one that runs are bound to.
+      cpu: CPU file; None for one of this machine, in the output folder, measured if it is missing.
+
+    Returns:
+      The report in Markdown; empty if that is none of the steps.
+
+    Raises:
+      StudyError: the variants do not do the same, or results do not belong together.
+      OSError: the results of an earlier step are missing.
+    """
+    output = output.resolve()
+    cpu = (cpu or output / "cpu.json").resolve()
     if not cpu.exists():
         calibrate(cpu)
-    toolchain = Toolchain.load(Path(values.toolchain))
-    policies = train_policies(output, toolchain) if "build" in values.steps else {}
-    studies = [Study(name, output, toolchain, cpu) for name in values.only]
-    for study in studies:
-        for step in values.steps:
-            _STEPS[step](study, values, policies)
-    if "report" in values.steps:
-        print(write([study.result() for study in studies], output))
-
-
-def _measure(study: Study, values: Any, _: Mapping[str, Path]) -> None:
-    study.measure(values.rounds, values.processor)
-    study.time_evaluators(values.processor)
-
-
-_STEPS: dict[str, Callable[[Study, Any, Mapping[str, Path]], None]] = {
-    "build": lambda study, _, policies: study.build(policies),
-    "record": lambda study, *_: study.record(),
-    "evaluate": lambda study, *_: study.evaluate(),
-    "measure": _measure,
-    "report": lambda *_: None,
-}
-
-if __name__ == "__main__":
-    main(sys.argv)
+    policies = train_policies(output, toolchain) if "build" in steps else {}
+    studies = [Study(name, output, toolchain, cpu) for name in programs]
+    for one in studies:
+        actions: dict[str, Callable[[], None]] = {
+            "build": partial(one.build, policies),
+            "record": one.record,
+            "evaluate": one.evaluate,
+            "measure": partial(one.measure, rounds, processor),
+        }
+        for step in steps:
+            if step in actions:
+                actions[step]()
+    return write([one.result() for one in studies], output) if "report" in steps else ""

@@ -2,6 +2,7 @@
 """The rank study on one small program."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,19 @@ def test_a_program_is_studied(
     monkeypatch.setattr(bench, "_PARTS", ("stack-slots",))
     monkeypatch.setattr(bench, "_DRAWN_BLOCKS", 5000)
     monkeypatch.setitem(TIMED, "pressure", lambda _: Workload(program, tree, ("40",)))
-    arguments = ["bench", "--only=pressure", f"--output={tmp_path}", f"--cpu={CPU}", "--rounds=4"]
-    bench.main([*arguments, f"--toolchain={toolchain.directory}"])
+
+    def study(*steps: str) -> str:
+        return bench.study(
+            ["pressure"],
+            tmp_path,
+            toolchain,
+            steps=steps,
+            rounds=4,
+            processor=max(os.sched_getaffinity(0)),
+            cpu=CPU,
+        )
+
+    assert study(*bench.STEPS) == (tmp_path / "report.md").read_text()
 
     found = json.loads((tmp_path / "results.json").read_text())["pressure"]
     assert [v["name"] for v in found["variants"]] == [v.name for v in chosen]
@@ -46,7 +58,7 @@ def test_a_program_is_studied(
     rounds = tmp_path / "pressure/rounds.json"
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.o")}
     before[rounds] = rounds.stat().st_mtime_ns
-    bench.main([*arguments, f"--toolchain={toolchain.directory}", "--steps=build,record,measure"])
+    assert study("build", "record", "measure") == ""
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 

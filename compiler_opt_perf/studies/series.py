@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks every part of the patch series: that it applies, compiles and passes its tests.
 
-    python -m compiler_opt_perf.studies.series [--output=build/bench-series]
-
 At the end of each part the overlay is built with upstream's mock models, in a tree of its own. Its
 tests are the lit tests that name a patch of this part or of those before, the C++ unit tests, and
 upstream's of the ML advisors. Needs `cop toolchain build --set=mock`, which compiles the models. A
@@ -14,15 +12,13 @@ import hashlib
 import itertools
 import json
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from absl import flags, logging
+from absl import logging
 
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
@@ -96,12 +92,13 @@ def check_part(tree: PatchedTree, tests: Sequence[Path], build: Path) -> str:
     return f"{seconds:.0f} s | {len(tests)} pass | {units} pass | {upstream}"
 
 
-def main(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string("output", str(BUILD / "bench-series"), "folder", flag_values=values)
-    parse_program(argv, values, __doc__ or "")
-    logging.set_verbosity(logging.INFO)
-    build = Path(values.output).absolute()
+def study(output: Path) -> str:
+    """Checks all parts in a folder; returns a table in Markdown.
+
+    Raises:
+      ToolchainError: a part does not build, or a test fails.
+    """
+    build = output.absolute()
     # The mock models do not depend on the patches.
     models = Toolchain.load(BUILD / "toolchain" / MOCK_SET).directory / "models"
     shutil.copytree(models, build / "toolchain" / MOCK_SET / "models", dirs_exist_ok=True)
@@ -129,16 +126,9 @@ def main(argv: Sequence[str]) -> None:
             try:
                 results[key] = check_part(tree, tests, build)
             except ToolchainError as error:
-                sys.exit(f"error: up to part {part.name}: {error}")
+                raise ToolchainError(f"up to part {part.name}: {error}") from error
             write_json(passed, results)
         lines = sum(tree.size(commit) for commit, _ in part.commits)
         rows += f"| {part.name} | {len(part.commits)} | {lines} | {results[key]} |\n"
         write_text(build / "report.md", _HEADER + rows)
-    print(_HEADER + rows, end="")
-
-
-if __name__ == "__main__":
-    try:
-        main(sys.argv)
-    except ToolchainError as error:
-        sys.exit(f"error: {error}")
+    return _HEADER + rows

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures block traces of real programs: how slow, how large, how exact.
 
-    python -m compiler_opt_perf.studies.trace [--only=zstd,lua]
-        [--output=build/bench-trace]
-
 For each program: processor time of a traced run against a plain one, side by side, and of QEMU and
 valgrind that do nothing else; bytes a block; speed of writing and reading; and how often the
-trace's counts differ from those of callgrind. Writes OUTPUT/PROGRAM.json and prints tables.
+trace's counts differ from those of callgrind. Writes OUTPUT/PROGRAM.json.
 """
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,16 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags, logging
 
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dumps, simulate
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.workloads import COUNTED, Built
-from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.trace_file import Trace
@@ -144,22 +137,12 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def main(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "output", str(BUILD / "bench-trace"), "folder for results", flag_values=values
-    )
-    flags.DEFINE_list("only", list(PROGRAMS), "programs to measure", flag_values=values)
-    parse_program(argv, values, __doc__ or "")
-    logging.set_verbosity(logging.INFO)
-    output = Path(values.output).resolve()
-    for name in values.only:
+def study(programs: Sequence[str], output: Path) -> str:
+    """Measures some of `PROGRAMS`; returns tables of all results in the folder, in Markdown."""
+    output = output.resolve()
+    for name in programs:
         folder = output / name
         folder.mkdir(parents=True, exist_ok=True)
         case = COUNTED[name](folder).build(folder, _FLAGS)
         write_json(output / f"{name}.json", measure(case, folder))
-    print(tables(saved(output, PROGRAMS)))
-
-
-if __name__ == "__main__":
-    main(sys.argv)
+    return tables(saved(output, PROGRAMS))

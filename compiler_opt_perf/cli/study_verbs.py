@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of studies: each runs one of `compiler_opt_perf.studies` and prints its tables."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.toolchain.layout import BUILD
+
+
+def _define_output(values: flags.FlagValues, name: str) -> None:
+    flags.DEFINE_string("output", str(BUILD / name), "folder for results", flag_values=values)
+
+
+def _define_only(
+    values: flags.FlagValues, names: Sequence[str], help: str, default: Sequence[str] | None = None
+) -> None:
+    chosen = names if default is None else default
+    flags.DEFINE_list("only", list(chosen), help, flag_values=values)
+    _allow(values, "only", names)
+
+
+def _allow(values: flags.FlagValues, flag: str, words: Sequence[str]) -> None:
+    """Only these in a list."""
+    flags.register_validator(
+        flag,
+        lambda given: set(given) <= set(words),
+        f"expected some of {','.join(words)}",
+        flag_values=values,
+    )
+
+
+def _define_toolchain(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
+    )
+
+
+def _define_set(values: flags.FlagValues, help: str) -> None:
+    flags.DEFINE_string("set", "mock", help, flag_values=values)
+
+
+def _no_arguments(arguments: list[str]) -> None:
+    if arguments:
+        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
+
+
+# cop study collect
+
+
+def _define_collect(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.collect import PROGRAMS
+
+    _define_output(values, "bench-collect")
+    _define_only(values, PROGRAMS, "programs to measure")
+    flags.DEFINE_bool(
+        "collect",
+        True,
+        "collect anew; with --nocollect, show what the folder holds",
+        flag_values=values,
+    )
+
+
+def _collect(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.collect import study
+
+    _no_arguments(arguments)
+    print(study(values.only if values.collect else (), Path(values.output)))
+
+
+# cop study trace
+
+
+def _define_trace(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.trace import PROGRAMS
+
+    _define_output(values, "bench-trace")
+    _define_only(values, PROGRAMS, "programs to measure")
+
+
+def _trace(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.trace import study
+
+    _no_arguments(arguments)
+    print(study(values.only, Path(values.output)))
+
+
+# cop study cost
+
+
+def _define_cost(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.cost import ENTRIES
+
+    _define_output(values, "bench-cost")
+    _define_only(values, tuple(ENTRIES), "programs to study")
+    _define_toolchain(values)
+
+
+def _cost(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.cost import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    _no_arguments(arguments)
+    print(study(values.only, Path(values.output), Toolchain.load(Path(values.toolchain))))
+
+
+# cop study hits
+
+
+def _define_hits(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.hits import PROGRAMS
+
+    _define_output(values, "bench-hits")
+    # A part of the compiler takes long and tells little more.
+    default = [name for name in PROGRAMS if name != "clang"]
+    _define_only(values, PROGRAMS, "programs to measure", default)
+    _define_set(values, "model set of the compiler to use")
+    flags.DEFINE_bool(
+        "measure",
+        True,
+        "compile and look up anew; with --nomeasure, show what the folder holds",
+        flag_values=values,
+    )
+
+
+def _hits(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.hits import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    _no_arguments(arguments)
+    tools = Toolchain.load(BUILD / "toolchain" / values.set)
+    print(study(values.only if values.measure else (), Path(values.output), tools))
+
+
+# cop study compile
+
+
+def _define_compile(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.compile import MODULES
+
+    flags.DEFINE_string(
+        "profiles",
+        str(BUILD / "bench-collect"),
+        "folder of profiles, as cop study collect leaves them",
+        short_name="p",
+        flag_values=values,
+    )
+    _define_output(values, "bench-compile")
+    _define_only(values, MODULES, "names of modules")
+    _define_set(values, "model set of the compiler to measure")
+    flags.DEFINE_string(
+        "reference", None, "clang built without the PMU patches", flag_values=values
+    )
+    flags.DEFINE_integer("runs", 5, "timed runs; 0 counts instructions only", 0, flag_values=values)
+
+
+def _compile(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.compile import study
+
+    _no_arguments(arguments)
+    study(
+        values.only,
+        Path(values.output),
+        profiles=Path(values.profiles),
+        clang=BUILD / "toolchain" / values.set / "bin" / "clang",
+        reference=Path(values.reference) if values.reference else None,
+        runs=values.runs,
+    )
+
+
+# cop study inference
+
+
+def _define_inference(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("decisions", 20000, "to time in a round", 1, flag_values=values)
+
+
+def _inference(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.inference import study
+
+    if not arguments:
+        raise UsageError("expected folders of policies that training published")
+    study([Path(argument) for argument in arguments], values.decisions)
+
+
+# cop study rank
+
+
+def _define_rank(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.rank import LAYOUTS, PROGRAMS, ROUNDS, STEPS
+
+    _define_output(values, "bench-rank")
+    _define_only(values, PROGRAMS, "programs to study")
+    steps = "; ".join(f"{name}: {what}" for name, what in STEPS.items())
+    flags.DEFINE_list("steps", list(STEPS), f"what to do ({steps})", flag_values=values)
+    _allow(values, "steps", tuple(STEPS))
+    flags.DEFINE_integer(
+        "rounds", ROUNDS, f"runs of each variant, {LAYOUTS} layouts in turn", 4, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "processor", max(os.sched_getaffinity(0)), "where runs are bound", 0, flag_values=values
+    )
+    flags.DEFINE_string("cpu", None, "CPU file; measured if not given", flag_values=values)
+    _define_toolchain(values)
+
+
+def _rank(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.rank import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    _no_arguments(arguments)
+    report = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        steps=values.steps,
+        rounds=values.rounds,
+        processor=values.processor,
+        cpu=Path(values.cpu) if values.cpu else None,
+    )
+    if report:
+        print(report)
+
+
+# cop study series
+
+
+def _define_series(values: flags.FlagValues) -> None:
+    _define_output(values, "bench-series")
+
+
+def _series(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.series import study
+
+    _no_arguments(arguments)
+    print(study(Path(values.output)), end="")
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "study collect",
+        "Measure PMU collection on real programs: how slow, how large, how much has a location.",
+        "study collect --only=zstd,lua --output=build/bench-collect",
+        _define_collect,
+        _collect,
+    ),
+    Verb(
+        "study trace",
+        "Measure block traces of real programs: how slow, how large, how exact.",
+        "study trace --only=zstd,lua --output=build/bench-trace",
+        _define_trace,
+        _trace,
+    ),
+    Verb(
+        "study cost",
+        "Compare predicted instruction counts of compilations with those that callgrind counts.",
+        "study cost --only=zstd,lua --output=build/bench-cost",
+        _define_cost,
+        _cost,
+    ),
+    Verb(
+        "study hits",
+        "Measure which lookups in a PMU profile other compilations find, and why others fail.",
+        "study hits --only=zstd,lua --output=build/bench-hits",
+        _define_hits,
+        _hits,
+    ),
+    Verb(
+        "study compile",
+        "Measure what a large PMU profile costs a compilation.",
+        "study compile --only=lvm --runs=0 --output=build/bench-compile",
+        _define_compile,
+        _compile,
+    ),
+    Verb(
+        "study inference",
+        "Measure what one decision of a policy costs the compiler; others compare with the first.",
+        "study inference build/demo/regalloc-evict/policy --decisions=20000",
+        _define_inference,
+        _inference,
+        arguments="POLICY...",
+    ),
+    Verb(
+        "study rank",
+        "Tell whether predicted costs rank compilations of a program as their measured times do.",
+        "study rank --only=zstd,lua --steps=build,record,evaluate --output=build/bench-rank",
+        _define_rank,
+        _rank,
+    ),
+    Verb(
+        "study series",
+        "Check every part of the patch series: that it applies, compiles and passes its tests.",
+        "study series --output=build/bench-series",
+        _define_series,
+        _series,
+    ),
+)
