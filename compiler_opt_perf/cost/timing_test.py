@@ -13,6 +13,7 @@ from compiler_opt_perf.cost.timing import (
     boundaries,
     find_meter,
     processor_seconds,
+    seconds_so_far,
 )
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -45,6 +46,20 @@ def test_counts_the_processor_time_of_the_run_alone() -> None:
     busy = processor_seconds([sys.executable, "-S", "-c", _BUSY], processor)
     assert busy >= 0.2
     assert processor_seconds(["sleep", "0.3"]) < 0.2
+
+
+def test_tells_the_time_of_children_apart_from_ones_own() -> None:
+    def spent(own: bool, command: list[str]) -> float:
+        before = seconds_so_far(own=own)
+        run_command(command)
+        while own and seconds_so_far(own=own) - before < 0.3:
+            pass
+        return seconds_so_far(own=own) - before
+
+    busy = [sys.executable, "-S", "-c", _BUSY]
+    assert spent(False, busy) >= 0.2
+    assert spent(True, busy) >= 0.3
+    assert spent(False, ["true"]) < 0.1
 
 
 def test_binds_the_run_to_the_processor() -> None:

@@ -1,7 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from pathlib import Path
 
-from compiler_opt_perf.studies.workloads import write_records
+from compiler_opt_perf.corpus.programs import Program
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.studies import collect, cost, hits, rank, trace
+from compiler_opt_perf.studies.common import run_all
+from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload, write_records
+
+
+def test_every_program_of_a_study_is_in_the_table() -> None:
+    counted = {*collect.PROGRAMS, *hits.PROGRAMS, *trace.PROGRAMS, *cost.ENTRIES}
+    assert counted == {*COUNTED, "clang"}
+    assert set(rank.PROGRAMS) == set(TIMED)
+
+
+def test_units_compile_to_the_program_that_is_built(tmp_path: Path) -> None:
+    tree, folder = tmp_path / "tree", tmp_path / "folder"
+    (tree / "include").mkdir(parents=True)
+    (tree / "include" / "own.h").write_text("#define STATUS SHIFT(OWN) + GENERATED\n")
+    text = '#include "generated.h"\n#include "own.h"\n'
+    (tree / "main.c").write_text(text + "int two(void);\nint main() { return STATUS + two(); }\n")
+    (tree / "two.c").write_text(text + "int two(void) { return 2; }\n")
+    program = Program(
+        name="small",
+        source_package="none",
+        sources=("*.c",),
+        flags=("-Iinclude", "-DOWN=16"),
+        generated=(("generated.h", "#define GENERATED 1\n"),),
+    )
+    built = Workload(program, tree, ("a",), flags=("-DSHIFT(x)=2*x",)).build(folder)
+    assert built.arguments == ["a"] and built.directory == tree
+    assert [unit[-1] for unit in built.units] == ["main.c", "two.c"]
+    objects = [tmp_path / f"{number}.o" for number in range(len(built.units))]
+    clang = stock_tool("clang")
+    run_all(
+        [[clang, *unit, "-o", target] for unit, target in zip(built.units, objects, strict=True)],
+        built.directory,
+    )
+    run_command([clang, *objects, "-o", tmp_path / "linked"])
+    script = '"$0"; first=$?; "$1"; echo $first $?'
+    found = run_command(["sh", "-c", script, built.binary, tmp_path / "linked"])
+    assert found.stdout == "35 35\n"
 
 
 def test_inputs_are_the_same_each_time(tmp_path: Path) -> None:
