@@ -1,5 +1,5 @@
 // Times a policy's decisions in release or development mode; see
-// bench_inference.py, which builds it.
+// inference.py, which builds it.
 //
 //   bench release|development MODEL_DIRECTORY INPUTS DECISIONS OUTPUT
 //
