@@ -355,7 +355,9 @@ def _write(
             profile.write_text(counts.events[number], scratch / "text")
             convert_to_binary(scratch / "text", output)
 
-    return save_profile(path, program, collector, entries, symbols.sources, functions, write)
+    return save_profile(
+        path, program, collector, entries, symbols.sources, functions, write, indexed=not text
+    )
 
 
 def _log_other_code(binary: Path, dump: callgrind.Dump) -> None:
