@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from compiler_opt_perf.execution.files import read_input
+
 #: Arguments of the patched clang by which it writes the remarks; {object} is the object file.
 FLAGS = (
     "-fsave-optimization-record=yaml",
@@ -39,7 +41,7 @@ def regalloc_scores(object_file: Path) -> Mapping[str, float]:
     """
     path = object_file.with_suffix(SUFFIX)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_input(path).decode("utf-8")
     except OSError as error:
         raise ScoreError(
             f"{path}: {error.strerror}; compile {object_file.name} with the patched clang and "

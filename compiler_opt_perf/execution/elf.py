@@ -9,6 +9,8 @@ from elftools.common.exceptions import DWARFError, ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
+from compiler_opt_perf.execution.files import open_input
+
 # What pyelftools raises where a file contradicts itself, besides its own exceptions: it follows
 # offsets, sizes and numbers of sections as they are in the file.
 _DAMAGE = (
@@ -29,7 +31,7 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
       ElfFileError: it cannot be read, is no ELF file, or what the body reads of it is damaged.
     """
     try:
-        with path.open("rb") as stream:
+        with open_input(path) as stream:
             yield ELFFile(stream)
     except OSError as error:
         raise ElfFileError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -6,9 +6,11 @@ import ctypes
 import errno
 import glob
 import hashlib
+import io
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,10 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 _LITTLE_SPACE = 4 * 1024 * 1024
+
+# Of files that are read as a whole, and of lines: more is no file that any program of ours wrote.
+_MOST_BYTES = 1 << 30
+_LONGEST_LINE = 1 << 24
 
 
 class FileWriteError(Exception):
@@ -158,6 +164,43 @@ def require_space(folder: Path) -> None:
         raise _explain(folder, error) from error
 
 
+def open_input(path: Path) -> io.BufferedReader:
+    """Opens a file of anyone's for reading, which must be one: a pipe or a device has no end.
+
+    Raises:
+      OSError: it cannot be opened, or is no regular file.
+    """
+    # Opening a pipe would otherwise wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, os.strerror(code) if stat.S_ISDIR(mode) else "no regular file", path)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_input(path: Path, most: int = _MOST_BYTES) -> bytes:
+    """The content of a file of anyone's. Raises OSError, for one of more than `most` bytes, too."""
+    with open_input(path) as stream:
+        if os.fstat(stream.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"has more than {most:,} bytes", path)
+        return stream.read()
+
+
+def input_lines(path: Path) -> Iterator[str]:
+    """The lines of a text of anyone's, of any length in all; what is no UTF-8 is replaced.
+
+    Raises:
+      OSError: it cannot be read, or a line is so long that the file can be no text.
+    """
+    with io.TextIOWrapper(open_input(path), encoding="utf-8", errors="replace") as lines:
+        while line := lines.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise OSError(errno.EFBIG, f"has a line of more than {_LONGEST_LINE:,} bytes", path)
+            yield line
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes `text` (UTF-8) atomically. Raises FileWriteError."""
     with atomic_write(path) as temporary:
@@ -171,5 +214,5 @@ def write_json(path: Path, value: Any) -> None:
 
 def sha256(path: Path) -> str:
     """The file's SHA-256 as lower-case hexadecimal digits."""
-    with open(path, "rb") as stream:
+    with open_input(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -10,6 +10,8 @@ from compiler_opt_perf.execution.files import (
     FileWriteError,
     atomic_directory,
     atomic_write,
+    input_lines,
+    read_input,
     sha256,
     write_json,
 )
@@ -107,3 +109,25 @@ def test_what_a_killed_run_left_goes_with_the_next(tmp_path: Path) -> None:
 def test_sha256_is_the_standard_one(tmp_path: Path) -> None:
     (tmp_path / "abc").write_text("abc")
     assert sha256(tmp_path / "abc").startswith("ba7816bf8f01cfea")
+
+
+def test_inputs_are_regular_files_of_a_size_that_can_be(tmp_path: Path) -> None:
+    file, pipe, sparse = (tmp_path / name for name in ("file", "pipe", "sparse"))
+    file.write_bytes(b"one\ntwo \xff\n")
+    os.mkfifo(pipe)
+    with sparse.open("wb") as stream:
+        stream.truncate(20 << 30)
+    assert read_input(file) == b"one\ntwo \xff\n"
+    assert list(input_lines(file)) == ["one\n", "two \ufffd\n"]
+    for path, message in (
+        (pipe, "no regular file"),
+        (Path("/dev/zero"), "no regular file"),
+        (tmp_path, "Is a directory"),
+        (sparse, "has more than 1,073,741,824 bytes"),
+        (tmp_path / "none", "No such file"),
+    ):
+        with pytest.raises(OSError, match=message) as caught:
+            read_input(path)
+        assert os.fspath(caught.value.filename) == os.fspath(path)
+    with pytest.raises(OSError, match="has a line of more than 16,777,216 bytes"):
+        list(input_lines(sparse))

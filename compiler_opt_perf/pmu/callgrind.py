@@ -12,6 +12,7 @@ from typing import NoReturn
 from absl import logging
 
 from compiler_opt_perf.execution.command import run_command, signal_name
+from compiler_opt_perf.execution.files import input_lines
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS
@@ -411,95 +412,92 @@ def read_dump(path: Path, program: Path, within: str | None = None) -> Dump:
             )
 
     try:
-        stream = path.open(encoding="utf-8", errors="replace")
+        for number, line in enumerate(input_lines(path), 1):
+            if line[0] in _POSITION:
+                fields = line.split()
+                text = fields[0]
+                here = moved(address, text)
+                if call is not None:
+                    # A call's costs are those of the callee, counted there already. The next
+                    # position is relative to the one before, as if this line were not there.
+                    count, target = call
+                    call = None
+                    to_program = in_program if callee_in_program is None else callee_in_program
+                    callee_in_program = None
+                    if to_program:
+                        # A recursive call's callee is called F'2.
+                        known_caller = in_program and callee != within
+                        calls[here if known_caller else None, target] += count
+                    continue
+                if skip_position:
+                    skip_position = False
+                    continue
+                address = here
+                costs = [int(cost) for cost in fields[positions:]]
+                if not 0 < positions < len(fields) <= positions + len(columns):
+                    raise ValueError
+                if not in_program:
+                    objects[current] += costs[0]
+                    for column, cost in enumerate(costs):
+                        outside[column] += cost
+                    continue
+                known = counts.setdefault(address, costs)
+                if known is not costs:
+                    known.extend([0] * (len(costs) - len(known)))
+                    for column, cost in enumerate(costs):
+                        known[column] += cost
+            elif within is not None and line.startswith(("fn=", "cfn=")):
+                kind, _, text = line.partition("=")
+                name = decoded(functions, text)
+                callee = name if kind == "cfn" else callee
+            elif line.startswith(_IGNORED) or line[0] in "\n#":
+                continue
+            elif line.startswith("calls="):
+                count_text, target_text = line[6:].split()[:2]
+                call = int(count_text), moved(address, target_text)
+            elif line.startswith("ob="):
+                current = decoded(names, line[3:])
+                in_program = current == wanted
+            elif line.startswith("cob="):
+                callee_in_program = decoded(names, line[4:]) == wanted
+            elif line.startswith(("jump=", "jcnd=")):
+                skip_position = True
+            elif line.startswith("part:"):
+                address = 0
+            elif line.startswith("positions:"):
+                kinds = line.split()[1:]
+                if kinds[:1] != ["instr"]:
+                    raise PmuError(
+                        f"{path}:{number}: expected positions by instruction, found {kinds}; "
+                        "run callgrind with --dump-instr=yes"
+                    )
+                positions = len(kinds)
+            elif line.startswith("events:"):
+                found = tuple(line.split()[1:])
+                if columns and columns != found:
+                    raise PmuError(
+                        f"{path}:{number}: expected the events of the part before, {columns}"
+                    )
+                columns = found
+                complete = False
+                outside = outside or [0] * len(columns)
+                claimed = claimed or [0] * len(columns)
+            elif line.startswith("totals:"):
+                for column, text in enumerate(line.split()[1:]):
+                    claimed[column] += int(text)
+                add_up()
+                complete = True
+            elif ":" in line.split(" ")[0]:
+                continue  # A header that changes nothing here (version:, cmd:, desc: ...).
+            else:
+                raise ValueError
+    except (ValueError, IndexError, KeyError) as error:
+        raise PmuError(
+            f"{path}:{number}: not a line of a callgrind dump: {line.strip()[:80]!r}; "
+            "it is damaged, collect it again"
+        ) from error
     except OSError as error:
         raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
-    with stream:
-        try:
-            for number, line in enumerate(stream, 1):
-                if line[0] in _POSITION:
-                    fields = line.split()
-                    text = fields[0]
-                    here = moved(address, text)
-                    if call is not None:
-                        # A call's costs are those of the callee, counted there already. The next
-                        # position is relative to the one before, as if this line were not there.
-                        count, target = call
-                        call = None
-                        to_program = in_program if callee_in_program is None else callee_in_program
-                        callee_in_program = None
-                        if to_program:
-                            # A recursive call's callee is called F'2.
-                            known_caller = in_program and callee != within
-                            calls[here if known_caller else None, target] += count
-                        continue
-                    if skip_position:
-                        skip_position = False
-                        continue
-                    address = here
-                    costs = [int(cost) for cost in fields[positions:]]
-                    if not 0 < positions < len(fields) <= positions + len(columns):
-                        raise ValueError
-                    if not in_program:
-                        objects[current] += costs[0]
-                        for column, cost in enumerate(costs):
-                            outside[column] += cost
-                        continue
-                    known = counts.setdefault(address, costs)
-                    if known is not costs:
-                        known.extend([0] * (len(costs) - len(known)))
-                        for column, cost in enumerate(costs):
-                            known[column] += cost
-                elif within is not None and line.startswith(("fn=", "cfn=")):
-                    kind, _, text = line.partition("=")
-                    name = decoded(functions, text)
-                    callee = name if kind == "cfn" else callee
-                elif line.startswith(_IGNORED) or line[0] in "\n#":
-                    continue
-                elif line.startswith("calls="):
-                    count_text, target_text = line[6:].split()[:2]
-                    call = int(count_text), moved(address, target_text)
-                elif line.startswith("ob="):
-                    current = decoded(names, line[3:])
-                    in_program = current == wanted
-                elif line.startswith("cob="):
-                    callee_in_program = decoded(names, line[4:]) == wanted
-                elif line.startswith(("jump=", "jcnd=")):
-                    skip_position = True
-                elif line.startswith("part:"):
-                    address = 0
-                elif line.startswith("positions:"):
-                    kinds = line.split()[1:]
-                    if kinds[:1] != ["instr"]:
-                        raise PmuError(
-                            f"{path}:{number}: expected positions by instruction, found {kinds}; "
-                            "run callgrind with --dump-instr=yes"
-                        )
-                    positions = len(kinds)
-                elif line.startswith("events:"):
-                    found = tuple(line.split()[1:])
-                    if columns and columns != found:
-                        raise PmuError(
-                            f"{path}:{number}: expected the events of the part before, {columns}"
-                        )
-                    columns = found
-                    complete = False
-                    outside = outside or [0] * len(columns)
-                    claimed = claimed or [0] * len(columns)
-                elif line.startswith("totals:"):
-                    for column, text in enumerate(line.split()[1:]):
-                        claimed[column] += int(text)
-                    add_up()
-                    complete = True
-                elif ":" in line.split(" ")[0]:
-                    continue  # A header that changes nothing here (version:, cmd:, desc: ...).
-                else:
-                    raise ValueError
-        except (ValueError, IndexError, KeyError) as error:
-            raise PmuError(
-                f"{path}:{number}: not a line of a callgrind dump: {line.strip()[:80]!r}; "
-                "it is damaged, collect it again"
-            ) from error
     if not columns:
         raise PmuError(f"{path}: not a callgrind dump: it has no line 'events:'")
     if not complete:

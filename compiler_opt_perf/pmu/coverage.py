@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
@@ -165,7 +166,7 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
     The checksums are of the control flow of functions, by name, where the code has them.
     """
     try:
-        with code.open("rb") as stream:
+        with open_input(code) as stream:
             start = stream.read(20)
     except OSError as error:
         raise PmuError(f"{code}: cannot be read: {error.strerror}") from error

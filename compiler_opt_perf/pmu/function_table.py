@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.pmu.binary import open_elf
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.symbolize import canonical_name
@@ -90,7 +91,7 @@ class FunctionTable:
           PmuError: the file cannot be read, or is none of this format.
         """
         try:
-            data = path.read_bytes()
+            data = read_input(path)
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
         if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:

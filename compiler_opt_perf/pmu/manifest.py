@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.files import read_input, write_text
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
@@ -160,7 +160,7 @@ class Manifest:
             and the line or the field.
         """
         try:
-            document = parse_json(path.read_bytes())
+            document = parse_json(read_input(path))
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
         except JsonError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import input_lines, open_input
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
@@ -252,11 +253,10 @@ def read_recording(
       PmuError: the recording cannot be read, or is not of this binary.
     """
     try:
-        with recording.open("rb") as stream:
+        with open_input(recording) as stream:
             is_text = not stream.read(8).startswith(PERF_DATA)
         if is_text:
-            with recording.open(encoding="utf-8", errors="replace") as lines:
-                return read_script(lines, binary, str(recording), on_stack)
+            return read_script(input_lines(recording), binary, str(recording), on_stack)
     except OSError as error:
         raise PmuError(f"{recording}: cannot be read: {error.strerror}") from error
     attributes = recorded_events(recording)

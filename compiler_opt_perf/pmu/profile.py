@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event, Rate
@@ -133,7 +134,7 @@ def read_sources(manifest: Manifest) -> dict[str, Source]:
         return {}
     path = manifest.path.parent / manifest.sources.file
     try:
-        table = parse_json(path.read_bytes())
+        table = parse_json(read_input(path))
         sources = {name: Source(*place) for name, place in table.items()}
         for name, source in sources.items():
             if not isinstance(source.file, str) or "\0" in source.file:

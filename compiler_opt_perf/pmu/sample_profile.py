@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import input_lines
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event, Kind
@@ -119,15 +120,14 @@ class SampleProfile:
         index = self.events.index(event)
         stack: list[FunctionSamples] = []
         try:
-            with path.open(encoding="utf-8", errors="replace") as stream:
-                for number, text in enumerate(stream, 1):
-                    try:
-                        self._read_line(index, text.rstrip("\n"), stack)
-                    except (ValueError, IndexError) as error:
-                        raise PmuError(
-                            f"{path}:{number}: not a line of a sample profile in text form; "
-                            "collect the profile again"
-                        ) from error
+            for number, text in enumerate(input_lines(path), 1):
+                try:
+                    self._read_line(index, text.rstrip("\n"), stack)
+                except (ValueError, IndexError) as error:
+                    raise PmuError(
+                        f"{path}:{number}: not a line of a sample profile in text form; "
+                        "collect the profile again"
+                    ) from error
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
 

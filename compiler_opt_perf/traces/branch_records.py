@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.execution.files import atomic_write, input_lines, open_input
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.perf_record import PERF_DATA, read_recording
 from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
@@ -148,14 +148,12 @@ def _pt_streams(
 ) -> dict[tuple[int, int], _Path] | None:
     """What each process and thread executed; None when the recording is no text of Intel PT."""
     try:
-        with recording.open("rb") as stream:
+        with open_input(recording) as stream:
             if stream.read(8).startswith(PERF_DATA):
                 return None
-        with recording.open(encoding="utf-8", errors="replace") as lines:
-            if not any(_PT_BRANCH.match(line) for line in lines):
-                return None
-            lines.seek(0)
-            return _read_pt(lines, binary, table, recording)
+        if not any(_PT_BRANCH.match(line) for line in input_lines(recording)):
+            return None
+        return _read_pt(input_lines(recording), binary, table, recording)
     except OSError as error:
         raise TraceError(f"{recording}: cannot be read: {error.strerror}") from error
 

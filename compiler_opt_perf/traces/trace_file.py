@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.traces import native
@@ -300,7 +301,7 @@ class Trace:
           TraceError: it cannot be read, is no trace, of another version, or damaged.
         """
         try:
-            trace = cls(path, path.open("rb"), format_)
+            trace = cls(path, open_input(path), format_)
         except OSError as error:
             raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
         if not quiet:
