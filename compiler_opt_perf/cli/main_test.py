@@ -89,6 +89,8 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract --problem=cooking --output=x a=b", "value should be one of"),
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
         ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "between 0 and 1"),
+        ("corpus extract --problem=inline-size --output=x --link-flags=' a=b", "No closing quot"),
+        ("corpus show", "expected the folder of one corpus"),
         ("train --problem=inline-size --corpus=a --output=b --extra-rates=c", "with --profile"),
         ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
         (
@@ -148,7 +150,7 @@ def test_wrong_usage_is_explained(
         ("profile show missing.pmu.json", "missing.pmu.json"),
         ("trace stats missing.bbtrace", "missing.bbtrace: cannot be read"),
         ("collect --trace --binary=a --output=b.pmu.json", "must end with .bbtrace"),
-        ("collect --trace --binary=/dev/null --output=b.bbtrace", "not an ELF file"),
+        ("collect --trace --binary=/dev/null --output=b.bbtrace", "no regular file"),
         ("report missing.json --output=page.html", "missing.json: not a comparison"),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
         ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),

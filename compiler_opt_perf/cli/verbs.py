@@ -7,6 +7,7 @@ not wait for TensorFlow.
 
 import dataclasses
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -368,7 +369,7 @@ def _profile_check(values: Any, arguments: list[str]) -> None:
     print(f"{path}: functions: {describe_functions(profile.table, profile.executed)}")
 
 
-# cop corpus extract
+# cop corpus
 
 
 def _define_corpus_extract(values: flags.FlagValues) -> None:
@@ -376,34 +377,57 @@ def _define_corpus_extract(values: flags.FlagValues) -> None:
     _define_path(values, "output", "folder for the corpora train/ and held_out/")
     flags.DEFINE_float("held_out", 0.3, "share of modules kept from training", flag_values=values)
     flags.DEFINE_integer("seed", 1, "of the split", flag_values=values)
+    flags.DEFINE_string(
+        "link_flags", "", "options of ThinLTO links that change the code", flag_values=values
+    )
 
 
 def _corpus_extract(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.extract import extract_corpus
     from compiler_opt_perf.execution.llvm import stock_tool
 
-    commands: dict[str, Path] = {}
+    builds: dict[str, Path] = {}
     for word in arguments:
         name, equals, path = word.partition("=")
-        if not equals or name in commands:
-            raise UsageError(f"{word!r}: expected PROGRAM=compile_commands.json, each program once")
-        commands[name] = Path(path)
-    if not commands:
-        raise UsageError("expected at least one PROGRAM=compile_commands.json")
+        if not equals or not path or name in builds:
+            raise UsageError(
+                f"{word!r}: expected PROGRAM=compile_commands.json or PROGRAM=FOLDER of a build, "
+                "each program once"
+            )
+        builds[name] = Path(path)
+    if not builds:
+        raise UsageError("expected at least one PROGRAM=compile_commands.json or PROGRAM=FOLDER")
     if not 0 < values.held_out < 1:
         raise UsageError(f"--held-out={values.held_out}: expected a share between 0 and 1")
     problem = PROBLEMS[values.problem]
     output = _required_path(values, "output")
+    try:
+        link_flags = shlex.split(values.link_flags)
+    except ValueError as error:
+        raise UsageError(f"--link-flags={values.link_flags}: {error}") from None
     train, held_out = extract_corpus(
-        commands,
+        builds,
         output,
         clang=stock_tool("clang"),
         opt_level=problem.optimization_level,
         stage=problem.corpus_stage,
         held_out_share=values.held_out,
+        link_flags=link_flags,
         seed=values.seed,
     )
     print(f"{output}: {train} training modules, {held_out} held-out modules")
+
+
+def _define_corpus_show(values: flags.FlagValues) -> None:
+    del values
+
+
+def _corpus_show(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.corpus import Corpus, describe
+
+    if len(arguments) != 1:
+        raise UsageError("expected the folder of one corpus, with its corpus_description.json")
+    print(describe(Corpus.load(Path(arguments[0]))), end="")
 
 
 # cop train
@@ -756,7 +780,15 @@ VERBS: tuple[Verb, ...] = (
         " zstd=build/demo/zstd/compile_commands.json",
         _define_corpus_extract,
         _corpus_extract,
-        arguments="PROGRAM=compile_commands.json...",
+        arguments="PROGRAM=compile_commands.json|FOLDER...",
+    ),
+    Verb(
+        "corpus show",
+        "Show how many modules of which programs a corpus holds, and how they are compiled.",
+        "corpus show build/demo/corpus/inline-size/train",
+        _define_corpus_show,
+        _corpus_show,
+        arguments="FOLDER",
     ),
     Verb(
         "train",

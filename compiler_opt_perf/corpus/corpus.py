@@ -3,17 +3,19 @@
 
 The layout on disk is the one of LLVM's `mlgo-utils` (llvm/utils/mlgo-utils): a
 `corpus_description.json` that lists module names, and for each module `NAME.bc` (bitcode) and
-`NAME.cmd` (arguments of `clang -cc1`, separated by NUL).
+`NAME.cmd` (arguments of `clang -cc1`, separated by NUL). In a corpus of a ThinLTO build each module
+has its index of the thin link, too, `NAME.thinlto.bc`; a corpus may have one command for all
+modules in the place of the `.cmd` files.
 """
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.files import open_input, read_input, write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.seeds import derive_seed
 
@@ -21,7 +23,7 @@ from compiler_opt_perf.execution.seeds import derive_seed
 # that run code of others are refused, with those of -mllvm that write files ...
 _REFUSED = {"-load", "-add-plugin", "-plugin"}
 _REFUSED_PREFIXES = (
-    *("-load=", "--load", "-fplugin", "-fpass-plugin=", "-plugin-arg", "-fthinlto-index="),
+    *("-load=", "--load", "-fplugin", "-fpass-plugin=", "-plugin-arg"),
     *("-pass-remarks-output", "-info-output-file", "-dot-cfg", "-cfg-dot"),
 )
 # ... and those that write other files than the object file are left out. Those of dependencies are
@@ -36,6 +38,19 @@ _WRITES_PREFIXES = (
     *("-stats-file=", "-ftime-trace", "-coverage-notes-file=", "-coverage-data-file="),
     *("-fopt-record-file=", "-print-stats"),
 )
+# The thin link's index, which a corpus has a copy of.
+_INDEX_OPTION = "-fthinlto-index="
+# What a command for all modules may hold when it is one of the driver, not of -cc1: the driver has
+# many more options that run programs or write files.
+_DRIVER_OPTIONS = {"-c", "-w"}
+_DRIVER_VALUE = {"-target", "-mllvm", "-Xclang"}
+_DRIVER_PREFIXES = ("-O", "-f", "-g", "-m", "--target=")
+_DRIVER_WRITES_PREFIXES = (
+    *("-fsave-optimization-record", "-foptimization-record", "-fproc-stat-report"),
+    *("-fcrash-diagnostics", "-fuse-ld"),
+)
+# What LLVM's extract_ir writes for the command of the modules of a ThinLTO link in one process.
+_UNSPECIFIED = "<UNSPECIFIED>"
 _LONGEST_NAME = 240
 
 DESCRIPTION = "corpus_description.json"
@@ -53,25 +68,34 @@ class Module:
     Attributes:
       name: a relative path without suffix, for example "zstd/lib/common/zstd_common".
       bitcode: the IR file.
-      command: `-cc1` arguments without input, output and input language.
+      command: `-cc1` arguments without input, output and input language; those of the driver,
+        with -c, where a corpus has such a command for all modules.
+      thinlto_index: what the thin link decided for the module, whose imports the bitcode has
+        already; None where the build was not one with ThinLTO.
     """
 
     name: str
     bitcode: Path
     command: tuple[str, ...]
+    thinlto_index: Path | None = None
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The files that a compilation reads."""
+        return (self.bitcode, *([] if self.thinlto_index is None else [self.thinlto_index]))
 
     def compile_command(self, clang: Path, output: Path, extra: Iterable[str] = ()) -> list[str]:
-        """The command that compiles this module to the object file `output`."""
-        return [
-            str(clang),
-            *self.command,
-            *extra,
-            "-o",
-            str(output),
-            "-x",
-            "ir",
-            str(self.bitcode),
-        ]
+        """The command that compiles this module to the object file `output`.
+
+        Args:
+          extra: further arguments of -cc1.
+        """
+        words = [str(clang), *self.command]
+        if self.command[0] != "-cc1":
+            extra = [part for word in extra for part in ("-Xclang", word)]
+        if self.thinlto_index is not None:
+            words += [f"{_INDEX_OPTION}{self.thinlto_index}", "-mllvm", "-thinlto-assume-merged"]
+        return [*words, *extra, "-o", str(output), "-x", "ir", str(self.bitcode)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +114,7 @@ class Corpus:
         """
         path = directory / DESCRIPTION
         try:
-            description = parse_json(path.read_bytes())
+            description = parse_json(read_input(path))
         except FileNotFoundError:
             raise CorpusError(
                 f"{path}: not found; make a corpus with `cop corpus extract --output={directory}`"
@@ -113,23 +137,13 @@ class Corpus:
         repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
             raise CorpusError(f"{path}: module {repeated[0]} is there twice")
-        if description.get("has_thinlto"):
-            raise CorpusError(
-                f"{path}: is of a ThinLTO build (has_thinlto); its modules would be compiled "
-                "without what the thin link imported. Extract it from objects of a build without"
-            )
-        override = description.get("global_command_override")
-        if override is not None and not (
-            isinstance(override, list) and all(isinstance(word, str) for word in override)
-        ):
-            raise CorpusError(f"{path}: global_command_override: expected a list of strings")
-        if override is not None and override[:1] != ["-cc1"]:
-            raise CorpusError(
-                f"{path}: global_command_override: expected arguments that begin with -cc1; LLVM's "
-                "extract_ir leaves them to be filled in"
-            )
-        command = None if override is None else _confined(override, path)
-        modules = (_load_module(directory, name, command) for name in sorted(names))
+        thinlto = description.get("has_thinlto", False)
+        if not isinstance(thinlto, bool):
+            raise CorpusError(f"{path}: has_thinlto: expected true or false")
+        command = None
+        if "global_command_override" in description:
+            command = _common_command(description["global_command_override"], path, thinlto)
+        modules = (_load_module(directory, name, command, thinlto) for name in sorted(names))
         return cls(directory, tuple(modules))
 
     def subset(self, names: Iterable[str]) -> Self:
@@ -164,28 +178,82 @@ def without_side_outputs(words: Iterable[str]) -> list[str]:
     return kept
 
 
-def _confined(words: Sequence[str], path: Path) -> tuple[str, ...]:
-    """A command that writes its output alone. Raises CorpusError when it would load code."""
+def _common_command(override: object, path: Path, thinlto: bool) -> tuple[str, ...]:
+    """The command of all modules. Raises CorpusError when it is none that may run."""
+    if not isinstance(override, list) or not all(isinstance(word, str) for word in override):
+        raise CorpusError(f"{path}: global_command_override: expected a list of strings")
+    if any("\0" in word for word in override):
+        raise CorpusError(f"{path}: global_command_override: an argument with a NUL character")
+    if override == [_UNSPECIFIED]:
+        raise CorpusError(
+            f"{path}: global_command_override is not filled in, as LLVM's extract_ir leaves it; "
+            'write the options of the link there, for example ["-c", "-O2"]'
+        )
+    if override[:1] == ["-cc1"]:
+        return _confined(override, path, thinlto)
+    return ("-c", *_confined_driver_options(override, path, thinlto))
+
+
+def _confined_driver_options(words: Iterable[str], path: Path, thinlto: bool) -> Iterator[str]:
+    """Options of clang's driver, as far as they concern the code and nothing else.
+
+    Raises:
+      CorpusError: names another option.
+    """
+    rest = iter(words)
+    for word in rest:
+        values = [next(rest, "")] if word in _DRIVER_VALUE else []
+        harmless = word in _DRIVER_OPTIONS or word.startswith(_DRIVER_PREFIXES) or values
+        for part in (word, *values):
+            # Values of -Xclang are arguments of -cc1.
+            refused = part in _REFUSED | _WRITES_VALUE | _WRITES or part.startswith(
+                (*_REFUSED_PREFIXES, *_WRITES_PREFIXES, *_DRIVER_WRITES_PREFIXES)
+            )
+            if refused or not harmless:
+                raise CorpusError(
+                    f"{path}: global_command_override: {part}: not an option that concerns the "
+                    "code alone; take it out, or give arguments that begin with -cc1"
+                )
+        if word != "-c" and not (thinlto and word.startswith(_INDEX_OPTION)):
+            yield from (word, *values)
+
+
+def _confined(words: Sequence[str], path: Path, thinlto: bool) -> tuple[str, ...]:
+    """A command that writes its output alone; with ThinLTO, without the index of another folder.
+
+    Raises:
+      CorpusError: it would load code, or read the index of a thin link.
+    """
+    kept = []
     for word in words:
         if word in _REFUSED or word.startswith(_REFUSED_PREFIXES):
             raise CorpusError(
                 f"{path}: {word} loads code or writes a file, which the command of a module must "
                 "not; take it out, or extract the corpus again"
             )
-    return tuple(without_side_outputs(words))
+        if not word.startswith(_INDEX_OPTION):
+            kept.append(word)
+        elif not thinlto:
+            raise CorpusError(
+                f"{path}: {word} is of a ThinLTO build, but {DESCRIPTION} does not say "
+                "has_thinlto; extract the corpus again"
+            )
+    return tuple(without_side_outputs(kept))
 
 
-def _load_module(directory: Path, name: str, override: tuple[str, ...] | None) -> Module:
+def _load_module(
+    directory: Path, name: str, override: tuple[str, ...] | None, thinlto: bool
+) -> Module:
     """The module `name`; its command is `override` where the corpus has one for all."""
     bitcode = directory / f"{name}.bc"
     command = directory / f"{name}.cmd"
+    index = directory / f"{name}.thinlto.bc" if thinlto else None
     try:
-        with open(bitcode, "rb") as stream:
-            magic = stream.read(len(BITCODE_MAGIC))
-        if override is not None:
-            words = list(override)
-        else:
-            words = command.read_bytes().decode("utf-8").rstrip("\0").split("\0")
+        magic = _magic(bitcode)
+        # An empty index is one of a module that nothing is imported into or exported from.
+        index_magic = BITCODE_MAGIC if index is None else _magic(index) or BITCODE_MAGIC
+        text = b"" if override is not None else read_input(command)
+        words = text.decode("utf-8").rstrip("\0").split("\0")
     except OSError as error:
         raise CorpusError(
             f"{error.filename}: {error.strerror}; {DESCRIPTION} lists module {name}: "
@@ -195,14 +263,46 @@ def _load_module(directory: Path, name: str, override: tuple[str, ...] | None) -
         raise CorpusError(f"{command}: not UTF-8 ({error}); extract the corpus again") from error
     if magic != BITCODE_MAGIC:
         raise CorpusError(f"{bitcode}: not LLVM bitcode; extract the corpus again")
-    if words[:1] != ["-cc1"]:
-        raise CorpusError(f"{command}: expected arguments that begin with -cc1, separated by NUL")
-    return Module(name, bitcode, _confined(words, command))
+    if index_magic != BITCODE_MAGIC:
+        raise CorpusError(f"{index}: no index of a thin link; extract the corpus again")
+    if override is None:
+        if words[:1] != ["-cc1"]:
+            raise CorpusError(
+                f"{command}: expected arguments that begin with -cc1, separated by NUL"
+            )
+        override = _confined(words, command, thinlto)
+    return Module(name, bitcode, override, index)
 
 
-def write_description(directory: Path, names: Iterable[str]) -> None:
+def _magic(path: Path) -> bytes:
+    with open_input(path) as stream:
+        return stream.read(len(BITCODE_MAGIC))
+
+
+def write_description(directory: Path, names: Iterable[str], *, thinlto: bool = False) -> None:
     """Writes `corpus_description.json` last of all, so that an unfinished corpus does not load."""
-    write_json(directory / DESCRIPTION, {"has_thinlto": False, "modules": sorted(names)})
+    write_json(directory / DESCRIPTION, {"has_thinlto": thinlto, "modules": sorted(names)})
+
+
+def describe(corpus: Corpus) -> str:
+    """What `cop corpus show` prints: a line each of sizes, programs and commands."""
+    modules = corpus.modules
+    size = sum(path.stat().st_size for module in modules for path in module.inputs)
+    programs = Counter(module.name.split("/")[0] for module in modules)
+    levels = Counter(
+        next((word for word in reversed(module.command) if word.startswith("-O")), "-O0")
+        for module in modules
+    )
+    passes = sum("-disable-llvm-passes" not in module.command for module in modules)
+    thinlto = sum(module.thinlto_index is not None for module in modules)
+    lines = [
+        f"modules    {len(modules)}, {size:,} bytes",
+        f"programs   {', '.join(f'{name} {count}' for name, count in programs.items()) or 'none'}",
+        f"levels     {', '.join(f'{level} {count}' for level, count in levels.items()) or 'none'}",
+        f"passes     run on {passes} modules; the others are optimised already",
+        f"ThinLTO    {thinlto} modules with the index of a thin link",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def split_names(

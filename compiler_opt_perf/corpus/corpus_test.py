@@ -8,6 +8,7 @@ from compiler_opt_perf.corpus.corpus import (
     BITCODE_MAGIC,
     Corpus,
     CorpusError,
+    describe,
     split_names,
     write_description,
 )
@@ -47,18 +48,32 @@ def test_modules_come_in_order_with_their_commands(directory: Path) -> None:
         ("corpus_description.json", b'{"modules": ["\\ud800"]}', "not JSON: .*lone surrogate"),
         ("corpus_description.json", b'{"modules": [1' + b"0" * 5000 + b"]}", "too many digits"),
         ("corpus_description.json", b'{"modules": ["p/a", "p/a"]}', "p/a is there twice"),
-        ("corpus_description.json", b'{"modules": [], "has_thinlto": true}', "has_thinlto"),
+        ("corpus_description.json", b'{"modules": [], "has_thinlto": 1}', "has_thinlto: expected"),
+        (
+            "corpus_description.json",
+            b'{"modules": ["p/a"], "has_thinlto": true}',
+            "p/a.thinlto.bc: No such file",
+        ),
         (
             "corpus_description.json",
             b'{"modules": [], "global_command_override": ["<UNSPECIFIED>"]}',
-            "global_command_override: expected arguments that begin with -cc1",
+            "global_command_override is not filled in.*write the options of the link there",
+        ),
+        (
+            "corpus_description.json",
+            b'{"modules": [], "global_command_override": ["-O2\\u0000"]}',
+            "global_command_override: an argument with a NUL",
         ),
         ("corpus_description.json", b'{"modules": [], "global_command_override": 1}', "a list"),
         ("corpus_description.json", None, "not found.*cop corpus extract"),
         ("p/b.cmd", b"-cc1\0-load\0x.so", "p/b.cmd: -load loads code"),
         ("p/b.cmd", b"-cc1\0-fplugin=x.so", "p/b.cmd: -fplugin=x.so loads code"),
         ("p/b.cmd", b"-cc1\0-mllvm\0-load=x.so", "p/b.cmd: -load=x.so loads code"),
-        ("p/b.cmd", b"-cc1\0-fthinlto-index=x", "p/b.cmd: -fthinlto-index=x loads code"),
+        (
+            "p/b.cmd",
+            b"-cc1\0-fthinlto-index=x",
+            "p/b.cmd: -fthinlto-index=x is of a ThinLTO build, but corpus_description.json",
+        ),
         ("p/b.bc", b"\x7fELF", "p/b.bc: not LLVM bitcode"),
         ("p/b.bc", b"", "p/b.bc: not LLVM bitcode"),
         ("p/b.bc", None, "p/b.bc: No such file.*extract the corpus again"),
@@ -101,6 +116,75 @@ def test_one_command_for_all_modules(directory: Path) -> None:
     for file in directory.rglob("*.cmd"):
         file.unlink()
     assert {module.command for module in Corpus.load(directory).modules} == {("-cc1", "-O1")}
+    # LLVM's make_corpus writes any options of clang.
+    words = ["-O2", "-c", "-march=x86-64-v3", "-mllvm", "-x=1", "-Xclang", "-disable-llvm-passes"]
+    path.write_text(json.dumps(description | {"global_command_override": words}))
+    expected = ("-c", *(word for word in words if word != "-c"))
+    first, second = Corpus.load(directory).modules
+    assert first.command == second.command == expected
+    # What is added are arguments of -cc1 then, too.
+    assert first.compile_command(Path("clang"), Path("o"), ["-opt-record-file", "x"])[-9:-5] == [
+        *("-Xclang", "-opt-record-file", "-Xclang", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-O2", "-o", "x.o"],
+        ["-fplugin=x.so"],
+        ["-Xclang", "-load", "-Xclang", "x.so"],
+        ["-Xclang", "-dependency-file", "-Xclang", "x"],
+        ["-mllvm", "-load=x.so"],
+        ["-fsave-optimization-record"],
+        ["-B/tmp"],
+        ["--config=x"],
+        ["@file"],
+        ["x.c"],
+        ["-Wl,-o,x"],
+        ["-Wa,x"],
+        ["-save-temps"],
+    ],
+)
+def test_options_of_the_driver_concern_the_code_alone(directory: Path, words: list[str]) -> None:
+    path = directory / "corpus_description.json"
+    path.write_text(json.dumps({"modules": ["p/a"], "global_command_override": words}))
+    with pytest.raises(CorpusError, match="global_command_override: .* not an option that concern"):
+        Corpus.load(directory)
+
+
+def test_modules_of_a_thinlto_build_have_their_index(directory: Path) -> None:
+    # As LLVM's extract_ir writes it of a distributed build: commands name the index of the build.
+    (directory / "corpus_description.json").write_text(
+        json.dumps({"has_thinlto": True, "modules": ["p/a", "p/b"]})
+    )
+    (directory / "p/a.cmd").write_bytes(b"-cc1\0-O2\0-fthinlto-index=gone/a.thinlto.bc\0")
+    (directory / "p/a.thinlto.bc").write_bytes(BITCODE_MAGIC)
+    (directory / "p/b.thinlto.bc").write_bytes(b"")
+    module, other = Corpus.load(directory).modules
+    index = directory / "p/a.thinlto.bc"
+    assert module.inputs == (directory / "p/a.bc", index)
+    assert module.compile_command(Path("clang"), Path("a.o"), ["-x1"]) == [
+        *("clang", "-cc1", "-O2", f"-fthinlto-index={index}", "-mllvm", "-thinlto-assume-merged"),
+        *("-x1", "-o", "a.o", "-x", "ir", str(directory / "p/a.bc")),
+    ]
+    assert other.thinlto_index == directory / "p/b.thinlto.bc"
+    (directory / "p/b.thinlto.bc").write_bytes(b"no")
+    with pytest.raises(CorpusError, match="p/b.thinlto.bc: no index of a thin link"):
+        Corpus.load(directory)
+
+
+def test_a_corpus_is_described(directory: Path) -> None:
+    (directory / "p/b.cmd").write_bytes(b"-cc1\0-O2\0-disable-llvm-passes")
+    assert describe(Corpus.load(directory)).splitlines() == [
+        "modules    2, 16 bytes",
+        "programs   p 2",
+        "levels     -Oz 1, -O2 1",
+        "passes     run on 1 modules; the others are optimised already",
+        "ThinLTO    0 modules with the index of a thin link",
+    ]
+    write_description(directory, [])
+    assert describe(Corpus.load(directory)).startswith("modules    0, 0 bytes")
 
 
 def test_description_is_the_one_of_mlgo_utils(directory: Path) -> None:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Extracts a corpus from compile_commands.json."""
+"""Extracts a corpus from compile_commands.json, or from what a build left in its folder."""
 
 import os
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
+from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, codegen_arguments
 from compiler_opt_perf.corpus.corpus import (
     DESCRIPTION,
     CorpusError,
@@ -18,7 +21,7 @@ from compiler_opt_perf.corpus.corpus import (
     write_description,
 )
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory
+from compiler_opt_perf.execution.files import atomic_directory, read_input
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.pool import Pool
 
@@ -29,75 +32,16 @@ FRONTEND = "frontend"
 OPTIMIZED = "optimized"
 STAGES = (FRONTEND, OPTIMIZED)
 # Of the files of a module.
-_SUFFIXES = (".bc", ".cmd")
+_SUFFIXES = (".bc", ".cmd", ".thinlto.bc")
 
-_TIMEOUT_S = 300.0
 # Failures often have one cause; the first few tell it.
 _FAILURES_SHOWN = 3
 
-# `-cc1` arguments that name inputs, headers, macros or folders, or that only the front end of a
-# language reads: the IR has them already, and without them a corpus can move to another machine.
-_DROPPED_WITH_VALUE = {
-    "-x",
-    "-main-file-name",
-    "-include",
-    "-isystem",
-    "-iquote",
-    "-idirafter",
-    "-isysroot",
-    "-internal-isystem",
-    "-internal-externc-isystem",
-    "-resource-dir",
-    "-I",
-    "-D",
-    "-U",
-    "-ferror-limit",
-    "-fmessage-length",
-    "-pch-through-header",
-}
-_DROPPED = {"-pthread"}
-_DROPPED_PREFIXES = (
-    "-I",
-    "-D",
-    "-U",
-    "-std=",
-    "-W",
-    "-fdebug-compilation-dir=",
-    "-fcoverage-compilation-dir=",
-    "-fdebug-prefix-map=",
-    "-fcoverage-prefix-map=",
-    "-fmacro-prefix-map=",
-    "-fmodule",
-    "-fprebuilt-module-path=",
-    "-fcolor-diagnostics",
-    "-fdiagnostics",
-    "-fmessage-length",
-    "-ferror-limit",
-    "-fansi-escape-codes",
-    # The front end gives the functions in it other attributes.
-    "-fsanitize-ignorelist=",
-    "-fsanitize-system-ignorelist=",
-)
-# The IR alone does not say what these do, and what they name is no part of a corpus: compiled
-# without, modules would be those of another build.
-_REFUSED_PREFIXES = (
-    "-fprofile-instrument-use-path=",
-    "-fprofile-sample-use=",
-    "-fprofile-remapping-file=",
-    "-fmemory-profile-use=",
-    "-fprofile-list=",
-    "-fsanitize-coverage-allowlist=",
-    "-fsanitize-coverage-ignorelist=",
-    "-fxray-",
-    "-fthinlto-index=",
-    "-fplugin",
-    "-fpass-plugin=",
-    "-fbasic-block-sections=list=",
-)
-
 
 @dataclass(frozen=True)
-class _Unit:
+class _Compilation:
+    """One source and the command that compiles it."""
+
     name: str
     directory: Path
     command: tuple[str, ...]
@@ -105,74 +49,91 @@ class _Unit:
 
 @dataclass(frozen=True)
 class _Job:
-    unit: _Unit
+    unit: _Compilation | BuiltModule
     clang: Path
     opt_level: str
     stage: str
+    link_flags: tuple[str, ...]
     output: Path
 
 
-def codegen_arguments(cc1: Sequence[str]) -> list[str]:
-    """The `-cc1` arguments that still mean something when the input is IR.
-
-    Options that are not known here are kept.
-
-    Raises:
-      CorpusError: one cannot be part of a corpus, but changes the code.
-    """
-    kept: list[str] = []
-    words = iter(without_side_outputs(cc1))
-    for word in words:
-        if word in _DROPPED_WITH_VALUE:
-            next(words, None)
-        elif word in ("-mllvm", "-target-cpu", "-tune-cpu", "-target-feature", "-triple"):
-            kept += [word, next(words, "")]
-        elif word.startswith(_REFUSED_PREFIXES):
-            raise CorpusError(
-                f"compiled with {word}, which a corpus cannot hold; extract it from a build without"
-            )
-        elif word not in _DROPPED and not word.startswith(_DROPPED_PREFIXES):
-            kept.append(word)
-    return kept
-
-
-def cc1_arguments(clang: Path, command: Sequence[str], directory: Path) -> list[str]:
-    """What the driver would pass to `clang -cc1` for one compilation of `command`.
-
-    Raises:
-      CorpusError: the command does not compile exactly one file.
-      CommandError: the driver rejects it.
-    """
-    listing = run_command([clang, "-###", *command[1:]], cwd=directory, timeout_s=_TIMEOUT_S)
-    jobs = [line for line in listing.stderr.splitlines() if '"-cc1"' in line]
-    words = [shlex.split(job)[1:] for job in jobs]
-    if len(words) != 1 or "-emit-obj" not in words[0]:
-        raise CorpusError(f"not the compilation of one file to an object: {shlex.join(command)}")
-    return words[0]
-
-
 def _extract_one(job: _Job) -> None:
-    command = [*job.unit.command, job.opt_level]
-    cc1 = cc1_arguments(job.clang, command, job.unit.directory)
     bitcode = job.output / f"{job.unit.name}.bc"
     bitcode.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(job.unit, _Compilation):
+        arguments = _compile(job, job.unit, bitcode)
+    elif job.unit.index is not None:
+        arguments = _copy_linked(job, job.unit, bitcode)
+    else:
+        arguments = _copy_embedded(job, job.unit, bitcode)
+    (job.output / f"{job.unit.name}.cmd").write_bytes("\0".join(["-cc1", *arguments]).encode())
+
+
+def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
+    """Compiles a source to bitcode; returns the arguments that compile this."""
+    cc1 = cc1_arguments(job.clang, [*unit.command, job.opt_level], unit.directory)
     # The last word is the input file.
-    arguments = ["-cc1", *codegen_arguments(cc1[1:-1])]
+    arguments = codegen_arguments(cc1[1:-1])
     # Without the files of dependencies, say, which are those of the user's build.
-    source = cc1[-1]
-    cc1 = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in cc1[:-1]]
+    kept = without_side_outputs(cc1[1:-1])
+    if job.stage == FRONTEND:
+        kept.insert(0, "-disable-llvm-passes")
+    else:
+        arguments.insert(0, "-disable-llvm-passes")
+    _write_bitcode(job, kept, [cc1[-1]], bitcode, unit.directory)
+    return arguments
+
+
+def _copy_embedded(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
+    """Takes the bitcode out of an object; returns the arguments that compile it."""
+    arguments = codegen_arguments(unit.command)
+    optimized = "-disable-llvm-passes" in arguments
+    if optimized and job.stage == FRONTEND:
+        raise CorpusError(
+            f"{unit.path}: its bitcode is optimised already; compile with -Xclang "
+            "-fembed-bitcode=all, which embeds what the front end made"
+        )
+    bitcode.write_bytes(unit.bitcode())
+    if job.stage == OPTIMIZED and not optimized:
+        frontend = bitcode.with_suffix(".frontend")
+        bitcode.replace(frontend)
+        _write_bitcode(job, arguments, ["-x", "ir", str(frontend)], bitcode, None)
+        frontend.unlink()
+        arguments.insert(0, "-disable-llvm-passes")
+    return arguments
+
+
+def _copy_linked(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
+    """Takes a module after the thin link, with its index; returns the arguments that compile it.
+
+    Passes run in its compilations whatever the stage of the corpus: they are part of the link.
+    """
+    assert unit.index is not None
+    arguments = codegen_arguments(unit.command)
+    if not unit.command:
+        # The linker compiles with sections for all functions and data.
+        words = [job.opt_level, "-ffunction-sections", "-fdata-sections", *job.link_flags]
+        command = ["clang", *words, "-c", "-x", "ir", str(unit.path)]
+        cc1 = cc1_arguments(job.clang, command, unit.path.parent)
+        arguments = codegen_arguments(cc1[1:-1])
+    bitcode.write_bytes(unit.bitcode())
+    shutil.copyfile(unit.index, bitcode.with_name(f"{bitcode.stem}.thinlto.bc"))
+    return arguments
+
+
+def _write_bitcode(
+    job: _Job, arguments: Sequence[str], source: Sequence[str], bitcode: Path, cwd: Path | None
+) -> None:
+    words = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in arguments]
     # Passes walk use lists: without their order the IR file compiles to slightly other code.
-    cc1 = [cc1[0], "-emit-llvm-uselists", *without_side_outputs(cc1[1:])]
-    cc1 += ["-o", str(bitcode), source]
-    (cc1 if job.stage == FRONTEND else arguments).insert(1, "-disable-llvm-passes")
-    run_command([job.clang, *cc1], cwd=job.unit.directory, timeout_s=_TIMEOUT_S)
-    (job.output / f"{job.unit.name}.cmd").write_bytes("\0".join(arguments).encode())
+    cc1 = ["-cc1", "-emit-llvm-uselists", *words, "-o", str(bitcode), *source]
+    run_command([job.clang, *cc1], cwd=cwd, timeout_s=TIMEOUT_S)
 
 
-def _read_units(program: str, path: Path) -> list[_Unit]:
+def _read_commands(program: str, path: Path) -> list[_Compilation]:
     remedy = "write it with CMake's -DCMAKE_EXPORT_COMPILE_COMMANDS=ON or with `bear -- make`"
     try:
-        entries = parse_json(path.read_bytes())
+        entries = parse_json(read_input(path))
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}; {remedy}") from error
     except JsonError as error:
@@ -201,7 +162,7 @@ def _read_units(program: str, path: Path) -> list[_Unit]:
     if not found:
         raise CorpusError(f"{path}: holds no compilation; {remedy}")
     root = Path(os.path.commonpath([source.parent for source, _, _ in found]))
-    units: dict[str, _Unit] = {}
+    units: dict[str, _Compilation] = {}
     again = []
     for source, directory, words in found:
         name = f"{program}/{source.relative_to(root).with_suffix('')}"
@@ -214,7 +175,7 @@ def _read_units(program: str, path: Path) -> list[_Unit]:
         if name in units:
             again.append(name)
         else:
-            units[name] = _Unit(name, directory, words)
+            units[name] = _Compilation(name, directory, words)
     if again:
         logging.warning(
             "%s: of %d sources compiled more than once the first compilation is taken: %s",
@@ -225,12 +186,16 @@ def _read_units(program: str, path: Path) -> list[_Unit]:
     return list(units.values())
 
 
+def _has_thinlto(unit: _Compilation | BuiltModule) -> bool:
+    return isinstance(unit, BuiltModule) and unit.index is not None
+
+
 def is_extracted(folder: Path) -> bool:
     """Whether a folder holds what `extract_corpus` wrote, and nothing else."""
     expected: set[Path] = set()
     for side in ("train", "held_out"):
         try:
-            description = parse_json((folder / side / DESCRIPTION).read_bytes())
+            description = parse_json(read_input(folder / side / DESCRIPTION))
             names = [str(name) for name in description["modules"]]
         except (OSError, JsonError, KeyError, TypeError):
             return False
@@ -240,7 +205,7 @@ def is_extracted(folder: Path) -> bool:
 
 
 def extract_corpus(
-    commands: dict[str, Path],
+    builds: dict[str, Path],
     output: Path,
     *,
     clang: Path,
@@ -248,32 +213,45 @@ def extract_corpus(
     stage: str,
     held_out_share: float,
     seed: int,
+    link_flags: Sequence[str] = (),
     workers: int | None = None,
 ) -> tuple[int, int]:
     """Writes `output/train` and `output/held_out`, two corpora in mlgo-utils layout.
 
     Args:
-      commands: a compile_commands.json for each program's name.
+      builds: for each program's name a compile_commands.json, or a folder with what its build left
+        (see corpus.build_output).
       clang: the compiler whose driver and front end make the IR; its version must be the one of the
         compiler that reads it.
-      opt_level: e.g. "-Oz"; replaces the level in the commands.
-      stage: FRONTEND or OPTIMIZED.
+      opt_level: e.g. "-Oz"; replaces the level in the commands and is that of ThinLTO links.
+        Bitcode in objects keeps the level that it was compiled with.
+      stage: FRONTEND or OPTIMIZED. Modules of ThinLTO builds are as the thin link left them.
       held_out_share: see split_names.
+      link_flags: further options of ThinLTO links in one process, as for clang.
 
     Returns:
       The number of training and of held-out modules.
 
     Raises:
-      CorpusError: unreadable commands, or nothing could be extracted.
+      CorpusError: unreadable commands, modules with and without ThinLTO, or nothing could be
+        extracted.
       FileWriteError: the disk is full, or `output` holds files that are no extracted corpora.
     """
-    for name in commands:
+    for name in builds:
         if not is_module_name(name) or "/" in name or name.startswith("."):
             raise CorpusError(
                 f"{name!r} cannot be the name of a program; expected letters and digits "
                 "(PROGRAM=compile_commands.json)"
             )
-    units = [unit for name, path in commands.items() for unit in _read_units(name, path)]
+    units: list[_Compilation | BuiltModule] = []
+    for name, path in builds.items():
+        units += find_modules(name, path) if path.is_dir() else _read_commands(name, path)
+    thinlto = {_has_thinlto(unit): unit.name for unit in units}
+    if len(thinlto) > 1:
+        raise CorpusError(
+            f"{thinlto[True]} is of a ThinLTO build and {thinlto[False]} is not; extract them into "
+            "two corpora"
+        )
     # The compiler runs in the folders of the sources: paths must not be relative to ours.
     with (
         atomic_directory(output.absolute(), ours=is_extracted) as temporary,
@@ -281,7 +259,11 @@ def extract_corpus(
     ):
         train_names, held_out_names = split_names([u.name for u in units], held_out_share, seed)
         side = dict.fromkeys(train_names, "train") | dict.fromkeys(held_out_names, "held_out")
-        jobs = [_Job(unit, clang, opt_level, stage, temporary / side[unit.name]) for unit in units]
+        flags = tuple(link_flags)
+        jobs = [
+            _Job(unit, clang, opt_level, stage, flags, temporary / side[unit.name])
+            for unit in units
+        ]
         outcomes = pool.map(_extract_one, jobs, label=f"extracting IR ({stage}, {opt_level})")
         extracted: dict[str, list[str]] = {"train": [], "held_out": []}
         failed = []
@@ -299,5 +281,5 @@ def extract_corpus(
         for name, modules in extracted.items():
             if not modules:
                 raise CorpusError(f"no {name} module could be extracted; see the warnings above")
-            write_description(temporary / name, modules)
+            write_description(temporary / name, modules, thinlto=True in thinlto)
     return len(extracted["train"]), len(extracted["held_out"])
