@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo check bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-rank bench-series bench-upstream \
+  bench-trace bench-rank bench-series bench-upstream fuzz \
   lint clean
 
 help: ## list the targets
@@ -23,6 +23,10 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 
 check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, upstream's lit tests
 	@tools/check
+
+fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=number ONLY=part of a reader's name
+	@$(COP) toolchain build --set=mock
+	@$(PYTHON) -m compiler_opt_perf.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
 
 bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
 	@$(COP) study inference $(or $(POLICY),build/demo/regalloc-evict/policy)

@@ -17,6 +17,8 @@ FLOORS = {
     "report": 5,
     "studies": 6,
     "cli": 7,
+    # Damaged inputs for every reader.
+    "fuzz": 8,
 }
 PACKAGE = Path(__file__).parent
 

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gives damaged files to every reader, of this package and of the patched compiler.
+
+A reader must use the input or refuse it, with its exit status for that and one message: no crash,
+no hang, no traceback. What is damaged, and how, follows from the seed and the number of the case,
+so that `--case=READER:NUMBER` runs one again and shows all of it. Prints a row a reader: `silent`
+inputs gave what the sound one gives, `used` ones something else; `mute` ones were refused without a
+message. Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
+"""
+
+import logging
+import os
+import random
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from absl import flags
+
+from compiler_opt_perf.cli.verb import parse_program
+from compiler_opt_perf.execution.pool import Pool, WorkerError
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.fuzz.mutations import DAMAGES, replace_file
+from compiler_opt_perf.fuzz.targets import (
+    LIMIT_S,
+    MEMORY_MIB,
+    TARGETS,
+    FailedError,
+    RefusedError,
+    Target,
+)
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD
+
+#: Columns of the table; readers must not do what the first few say.
+FAILURES = ("crash", "hang", "traceback", "mute")
+_OUTCOMES = (*FAILURES, "refused", "used", "silent")
+# Of the inputs, those where something else than a file is in its place.
+_SHARE_REPLACED = 0.06
+_SOUND = -1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a reader.
+
+    Attributes:
+      target: the reader's name.
+      number: of the damage; -1 for none.
+      seed: of the whole run.
+      folder: which holds `sound/MAKER`, the sound inputs, and gets `cases/READER-NUMBER`.
+      toolchain: the patched tools.
+      expected: what the reader finds in the sound input.
+    """
+
+    target: str
+    number: int
+    seed: int
+    folder: Path
+    toolchain: Path
+    expected: bytes = b""
+
+    @property
+    def directory(self) -> Path:
+        """Where the damaged input is."""
+        return self.folder / "cases" / f"{re.sub(r'[^a-z]+', '-', self.target)}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a case.
+
+    Attributes:
+      outcome: one of the columns.
+      damage: what was done to which file.
+      message: what the reader said.
+      found: what it found, when it took the input.
+    """
+
+    outcome: str
+    damage: str = ""
+    message: str = ""
+    found: bytes = b""
+
+
+def _target(name: str) -> Target:
+    return next(target for target in TARGETS if target.name == name)
+
+
+def _damage(target: Target, folder: Path, generator: random.Random) -> str:
+    """Damages one of the target's files; returns which and how."""
+    found = {pattern: sorted(folder.glob(pattern)) for pattern in target.damaged}
+    pattern = generator.choice([pattern for pattern, paths in found.items() if paths])
+    path = generator.choice(found[pattern])
+    if generator.random() < _SHARE_REPLACED:
+        how = generator.choice(target.replacements)
+        replace_file(path, how)
+    else:
+        content = path.read_bytes()
+        how = target.damaged[pattern]
+        path.write_bytes(DAMAGES[how](content, generator))
+        target.seal(folder)
+    return f"{path.relative_to(folder)}, {how}"
+
+
+def run_case(case: Case) -> Result:
+    """Runs one case in this process; keeps its folder when the reader failed."""
+    target = _target(case.target)
+    logging.disable()
+    limit = MEMORY_MIB << 20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    shutil.rmtree(case.directory, ignore_errors=True)
+    shutil.copytree(case.folder / "sound" / target.make.__name__, case.directory)
+    (case.directory / "out").mkdir()
+    damage = "none"
+    if case.number != _SOUND:
+        seed = derive_seed(case.seed, case.target, case.number)
+        damage = _damage(target, case.directory, random.Random(seed))
+    # Paths in messages and outputs are then the same in all cases.
+    os.chdir(case.directory)
+    try:
+        found = target.run(case.directory, Toolchain.load(case.toolchain))
+        outcome = "silent" if found == case.expected else "used"
+        result = Result(outcome, damage, found=found if case.number == _SOUND else b"")
+    except RefusedError as refused:
+        result = Result("refused", damage, str(refused))
+    except FailedError as failed:
+        result = Result(failed.how, damage, failed.message)
+    except Exception:
+        result = Result("traceback", damage, traceback.format_exc())
+    finally:
+        os.chdir(case.folder)
+    if result.outcome not in FAILURES:
+        shutil.rmtree(case.directory, ignore_errors=True)
+    return result
+
+
+def _make(job: tuple[Callable[[Path, Toolchain], None], Path, Path]) -> None:
+    make, folder, toolchain = job
+    logging.disable()
+    folder.mkdir(parents=True)
+    make(folder, Toolchain.load(toolchain))
+
+
+def fuzz(
+    targets: Sequence[Target],
+    numbers: Callable[[Target], Sequence[int]],
+    seed: int,
+    folder: Path,
+    toolchain: Path,
+    workers: int | None = None,
+) -> dict[Case, Result]:
+    """Runs the cases with these numbers of each target.
+
+    Args:
+      folder: gets the inputs; its `sound` and `cases` are replaced.
+
+    Raises:
+      WorkerError: a sound input is refused.
+    """
+    for name in ("sound", "cases"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    makers = list({target.make.__name__: target.make for target in targets}.values())
+    with Pool(workers) as pool:
+        jobs = [(make, folder / "sound" / make.__name__, toolchain) for make in makers]
+        for made in pool.map(_make, jobs, timeout_s=300, label="sound inputs"):
+            made.get()
+        sound = [Case(target.name, _SOUND, seed, folder, toolchain) for target in targets]
+        expected = {}
+        for case, outcome in zip(sound, pool.map(run_case, sound, timeout_s=300), strict=True):
+            result = outcome.get()
+            if result.outcome != "used":
+                raise WorkerError(f"{case.target}: the sound input: {result.message}")
+            expected[case.target] = result.found
+        cases = [
+            Case(target.name, number, seed, folder, toolchain, expected[target.name])
+            for target in targets
+            for number in numbers(target)
+        ]
+        # Tools have limits of their own; these are for readers in the worker itself.
+        outcomes = pool.map(run_case, cases, timeout_s=LIMIT_S + 10, label="damaged inputs")
+    results = {}
+    for case, outcome in zip(cases, outcomes, strict=True):
+        if outcome.value is not None:
+            results[case] = outcome.value
+        elif isinstance(outcome.error, WorkerError):
+            how = "hang" if "limit" in str(outcome.error) else "crash"
+            results[case] = Result(how, "see its folder", str(outcome.error))
+        else:
+            outcome.get()
+    return results
+
+
+def table(results: dict[Case, Result]) -> str:
+    """A row a reader: how many inputs it was given and what it did with them."""
+    counts: dict[str, Counter[str]] = {}
+    for case, result in results.items():
+        counts.setdefault(case.target, Counter())[result.outcome] += 1
+    total = sum(counts.values(), Counter())
+    width = max(len(name) for name in (*counts, "reader"))
+    lines = [f"| {'reader':{width}} | inputs | {' | '.join(_OUTCOMES)} |"]
+    lines.append(f"|{'-' * (width + 2)}|{'---:|' * (1 + len(_OUTCOMES))}")
+    for name, row in [*counts.items(), ("total", total)]:
+        cells = [f"{row[outcome]:{len(outcome)}}" for outcome in _OUTCOMES]
+        lines.append(f"| {name:{width}} | {row.total():6} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def describe(case: Case, result: Result) -> str:
+    """What a reader did with an input, and the command that shows it again."""
+    command = f"{sys.executable} -m compiler_opt_perf.fuzz --seed={case.seed}"
+    command += f" --toolchain={case.toolchain} '--case={case.target}:{case.number}'"
+    last = result.message.strip().splitlines()[-1:] or [""]
+    return f"{result.outcome}: {case.target} ({result.damage}): {last[0][:300]}\n  {command}"
+
+
+def main() -> None:
+    """`python -m compiler_opt_perf.fuzz`."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer("seed", 1, "of the damage", flag_values=values)
+    flags.DEFINE_float("share", 1.0, "of each reader's inputs", flag_values=values)
+    flags.DEFINE_string("only", "", "readers whose name has this in it", flag_values=values)
+    flags.DEFINE_string("case", None, "READER:NUMBER of one case, shown whole", flag_values=values)
+    flags.DEFINE_string("output", str(BUILD / "fuzz"), "folder of the inputs", flag_values=values)
+    toolchain = str(BUILD / "toolchain" / "mock")
+    flags.DEFINE_string("toolchain", toolchain, "folder of the patched tools", flag_values=values)
+    parse_program(sys.argv, values, __doc__ or "")
+    only, _, number = (values.case or values.only).rpartition(":" if values.case else "\0")
+    chosen = [target for target in TARGETS if (only or number) in target.name]
+    if values.case is not None:
+        chosen = [target for target in TARGETS if target.name == only]
+    if not chosen or (values.case is not None and not number.isdecimal()):
+        names = ", ".join(target.name for target in TARGETS)
+        raise SystemExit(f"no such reader or case; readers are: {names}")
+
+    def numbers(target: Target) -> Sequence[int]:
+        if values.case is not None:
+            return [int(number)]
+        return range(max(1, round(target.inputs * values.share)))
+
+    output = Path(values.output).absolute()
+    if values.case is not None:
+        output = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    folder = Path(values.toolchain).absolute()
+    results = fuzz(chosen, numbers, values.seed, output, folder)
+    if values.case is not None:
+        for case, result in results.items():
+            print(f"{result.outcome}: {result.damage}\n{result.message}\n{case.directory}")
+        raise SystemExit(any(result.outcome in FAILURES for result in results.values()))
+    failed = {case: one for case, one in results.items() if one.outcome in FAILURES}
+    for case, result in failed.items():
+        print(describe(case, result))
+    print(table(results))
+    raise SystemExit(1 if failed else 0)

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Makes sound inputs for the readers: a folder of each kind, from small programs."""
+
+import dataclasses
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
+from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu import callgrind
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.manifest import FileRecord
+from compiler_opt_perf.pmu.merge import merge
+from compiler_opt_perf.policies.network import Network
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policies.testing import random_network
+from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.report.summary import to_json
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.traces.edit import cut
+from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.trace_file import Trace
+from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.training.adam import Adam
+from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.evolution_strategies import State
+from compiler_opt_perf.training.log import read_log
+
+_LIT = REPO_ROOT / "lit_tests"
+_SOURCE = """\
+#include <stdint.h>
+#include <stdlib.h>
+static uint64_t Words[4096];
+__attribute__((noinline)) static int isOdd(uint64_t X) { return X & 1; }
+__attribute__((noinline)) uint64_t sum(long N) {
+  uint64_t Sum = 0;
+  for (long I = 0; I < N; ++I)
+    Sum += isOdd(Words[I * 61 % 4096] + I) ? Words[I % 4096] : Sum >> 3;
+  return Sum;
+}
+int main(int Argc, char **Argv) {
+  for (long I = 0; I < 4096; ++I)
+    Words[I] = I * 2654435761u;
+  return sum(atol(Argv[1])) & 1;
+}
+"""
+
+
+def _program(folder: Path) -> Path:
+    """Compiles the program with everything that profile and trace need."""
+    (folder / "program.c").write_text(_SOURCE)
+    flags = [*PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-mllvm", "-pgo-analysis-map=br-prob"]
+    clang = [str(stock_tool("clang")), "-O1", *flags]
+    run_command([*clang, "-c", "program.c", "-o", "program.o"], cwd=folder)
+    link = ["-fuse-ld=lld", "-no-pie", "-Wl,--build-id", "program.o", "-o", "program"]
+    run_command([*clang, *link], cwd=folder)
+    return folder / "program"
+
+
+def profile(folder: Path, toolchain: Toolchain) -> None:
+    """A program and two PMU profiles of it, one and both."""
+    del toolchain
+    binary = _program(folder)
+    collect(binary, ["2000"], folder / "one.pmu.json")
+    merge([folder / "one.pmu.json"] * 2, folder / "both.pmu.json")
+
+
+def seal(manifest: Path) -> None:
+    """Gives the files of a profile their sizes and checksums, so that damage gets to its reader."""
+    try:
+        value = parse_json(manifest.read_bytes())
+        records = [value.get(name) for name in ("sources", "functions", "index")]
+        records += [one for event in value["events"] for one in (event, event.get("flattened"))]
+        for one in records:
+            if one:
+                file = manifest.parent / one["file"]
+                if file.is_file() and file.stat().st_size < 1 << 30:
+                    one |= dataclasses.asdict(FileRecord.of(file, one["file"]))
+        manifest.write_text(json.dumps(value, indent=1))
+    except (OSError, JsonError, ValueError, KeyError, TypeError, AttributeError):
+        # The manifest is what was damaged.
+        return
+
+
+def seal_profile(folder: Path) -> None:
+    """Seals the profile that is damaged."""
+    seal(folder / "one.pmu.json")
+
+
+def trace(folder: Path, toolchain: Toolchain) -> None:
+    """A program, its trace of some thousand blocks, its windows, a profile and a CPU file."""
+    profile(folder, toolchain)
+    whole = record(folder / "program", ["1500"], folder / "whole.bbtrace")
+    cut(whole, folder / "run.bbtrace", first=100, number=3000)
+    write_windows(Trace.load(folder / "run.bbtrace", quiet=True), 4, folder / "run.bbwindows")
+    whole.path.unlink()
+    shutil.copy(_LIT / "TraceCost" / "Inputs" / "skylake.json", folder / "cpu.json")
+
+
+def recordings(folder: Path, toolchain: Toolchain) -> None:
+    """What perf script and callgrind write of runs of a program."""
+    del toolchain
+    binary = _program(folder)
+    words = ["llvm-readelf-22", "-lW", "-s", str(binary)]
+    lines = run_command(words).stdout.splitlines()
+    row = next(line.split() for line in lines if " R E " in line and "LOAD" in line)
+    offset, address, size = (int(row[column], 16) for column in (1, 2, 5))
+    second, first = _backward_jump(binary)
+    mapped = (
+        f"  100 PERF_RECORD_MMAP2 100/100: [{address & ~0xFFF:#x}({size + 0x2000:#x}) @ "
+        f"{offset & ~0xFFF:#x} fe:00 2 3]: r-xp /b/program\n"
+    )
+    source = "68100842 |OP LOAD|LVL Local RAM or RAM hit|SNP None|TLB L2 miss|LCK No"
+    samples = [
+        f"  100 1009 cpu/mem_load_retired.l3_miss,period=1009/ppu:  {source}   310   {first} \n",
+        f"  100 100003 cpu/br_inst_retired.near_taken,period=100003,branch_type=any/ppu:   {first} "
+        f" 0x{second}/0x{first}/P/-/-/3 0x{second}/0x{first}/M/-/-/19 \n",
+        f"  100  10007 cpu/br_misp_retired.cond,period=10007/ppu:   {second} \n",
+        f"  100 1009 LLC-load-misses/period=1009/u:  {second} \n",
+    ]
+    (folder / "script.txt").write_text(mapped + 9 * "".join(samples))
+    hidden = folder / "hidden"
+    hide_debug_info(binary, hidden)
+    (dump,) = callgrind.simulate(hidden, ["50"], folder, callgrind.CacheGeometry(), timeout_s=60)
+    dump.rename(folder / "callgrind.out")
+
+
+def _backward_jump(binary: Path) -> tuple[str, str]:
+    """Where the loop of `sum` ends, and where it begins; hexadecimal."""
+    words = ["llvm-objdump-22", "-d", "--no-show-raw-insn", "--disassemble-symbols=sum"]
+    listing = run_command([*words, str(binary)]).stdout
+    jumps = re.findall(r"^ +([0-9a-f]+): +\tj\w+\t0x([0-9a-f]+) <sum", listing, re.MULTILINE)
+    return next((at, to) for at, to in jumps if int(to, 16) < int(at, 16))
+
+
+def corpus(folder: Path, toolchain: Toolchain) -> None:
+    """A build with compile_commands.json and objects with bitcode, and a corpus of it."""
+    del toolchain
+    clang = stock_tool("clang")
+    build = folder / "build"
+    build.mkdir()
+    entries = []
+    for name in ("a", "b"):
+        (build / f"{name}.c").write_text(f"int {name}(int X) {{ return X * 3; }}\n")
+        words = ["clang", "-Oz", "-Xclang", "-fembed-bitcode=all", "-c", f"{name}.c"]
+        words += ["-o", f"{name}.o"]
+        run_command([clang, *words[1:]], cwd=build)
+        entries.append({"directory": ".", "file": f"{name}.c", "arguments": words})
+    (build / "compile_commands.json").write_text(json.dumps(entries))
+    # As a process, for it has workers of its own.
+    words = [sys.executable, "-m", "compiler_opt_perf.cli.main", "corpus", "extract", "p=build"]
+    run_command([*words, "--problem=inline-size", "--held-out=0.5", "--output=corpus"], cwd=folder)
+    # The held-out module as one of a ThinLTO build, with one command for all.
+    held_out = folder / "corpus" / "held_out"
+    description = json.loads((held_out / "corpus_description.json").read_text())
+    for name in description["modules"]:
+        (held_out / f"{name}.thinlto.bc").write_bytes(b"")
+    override = ["-cc1", "-O2", "-mllvm", "-inline-threshold=5"]
+    description |= {"has_thinlto": True, "global_command_override": override}
+    write_json(held_out / "corpus_description.json", description)
+
+
+def checkpoint(folder: Path, toolchain: Toolchain) -> None:
+    """A training's checkpoint and curve."""
+    del toolchain
+    network = random_network(PROBLEMS["inline-size"], (4,))
+    weights = network.initial_weights(1)
+    vector = np.asarray(weights, dtype=np.float64)
+    adam, _ = Adam.start(len(vector)).step(np.ones(len(vector)))
+    curve = [
+        {"generation": 0, "validation_of_mean": 0.01, "elapsed_s": 1.0},
+        {"generation": 1, "candidates_mean": 0.1, "validation_of_mean": -0.02, "elapsed_s": 2.0},
+    ]
+    recorded = {
+        "curve": curve,
+        "modules": {"train": ["p/a"], "validation": ["p/b"], "test": ["p/c"]},
+        "best_generation": 1,
+        "best_change": -0.02,
+        "warm_start_change": 0.01,
+        "warm_start_accuracy": {"all": 0.9},
+        "compilations": 10,
+        "failures": 0,
+        "ended": {"budget_s": 0.0, "test_change": -0.01, "test_failed": []},
+    }
+    state = State(vector, adam)
+    saved = Checkpoint(state, weights, weights, network.normalisation, recorded)
+    saved.save(folder / "checkpoint.npz")
+    (folder / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
+
+
+def policy(folder: Path, toolchain: Toolchain) -> None:
+    """A policy as training publishes it, as far as `cop interact` reads it."""
+    del toolchain
+    network = random_network(PROBLEMS["inline-size"], (4,))
+    normalisation = network.normalisation
+    np.savez(
+        folder / "weights.npz",
+        weights=network.initial_weights(1),
+        center=normalisation.center,
+        inverse_scale=normalisation.inverse_scale,
+    )
+    write_json(folder / "model.json", _describe(network) | {"files": {"weights.npz": ""}})
+    seal_policy(folder)
+
+
+def _describe(network: Network) -> dict[str, Any]:
+    features = [
+        {"name": feature.name, "dtype": feature.dtype, "shape": list(feature.shape)}
+        for feature in network.problem.inputs(network.with_pmu)
+    ]
+    return {
+        "format": "compiler-opt-perf/model",
+        "version": 2,
+        "problem": network.problem.name,
+        "with_pmu": network.with_pmu,
+        "extra_rates": [],
+        "hidden": list(network.hidden),
+        "features": features,
+    }
+
+
+def seal_policy(folder: Path) -> None:
+    """Gives a policy's weights their checksum."""
+    path, weights = folder / "model.json", folder / "weights.npz"
+    try:
+        value = parse_json(path.read_bytes())
+        if weights.is_file() and weights.stat().st_size < 1 << 30:
+            value["files"]["weights.npz"] = sha256(weights)
+            path.write_text(json.dumps(value, indent=1))
+    except (OSError, JsonError, KeyError, TypeError):
+        return
+
+
+def comparison(folder: Path, toolchain: Toolchain) -> None:
+    """A comparison as `cop compare` writes it, and a training's curve."""
+    checkpoint(folder, toolchain)
+    functions = (FunctionScores("f", 7, 80.0, 60.0), FunctionScores("g", None, None, 1.0))
+    seconds = (1.0, 2.0, 3.0)
+    rows = tuple(
+        ModuleComparison(name, 1000, 900, functions, 50, 40, 20, 5, seconds, seconds)
+        for name in ("p/a", "p/b", "q/c")
+    )
+    compared = Comparison(
+        "regalloc-evict", "-O2", ("release",), 1, "processor time, 3 pairs a module", rows
+    )
+    write_json(folder / "one.json", to_json(compared))
+
+
+def scores(folder: Path, toolchain: Toolchain) -> None:
+    """An object file with the scores of register allocation beside it."""
+    (folder / "module.c").write_text(_SOURCE)
+    flags = ["-O2", *SCORE_FLAGS, "-c", "module.c", "-o", "module.o"]
+    run_command([toolchain.clang, *flags], cwd=folder)
+
+
+def compiler_profile(folder: Path, toolchain: Toolchain) -> None:
+    """A PMU profile of a program and the program's IR."""
+    profile(folder, toolchain)
+    clang = [str(stock_tool("clang")), "-O1", *PROFILING_FLAGS.split(), "-S", "-emit-llvm"]
+    run_command([*clang, "program.c", "-o", "program.ll"], cwd=folder)
+
+
+def models(folder: Path, toolchain: Toolchain) -> None:
+    """Models, logs and decisions of development mode, and the modules that they are for."""
+    for name in ("inline-one-block", "evict-first"):
+        shutil.copytree(_LIT / "Inputs" / name, folder / name)
+    for name in ("calls.ll", "pressure.ll"):
+        shutil.copy(_LIT / "Inputs" / name, folder)
+    inline = [toolchain.opt, *INLINE, "calls.ll", "-disable-output", "-training-log=inline.log"]
+    evict = [toolchain.llc, *EVICT, "pressure.ll", "-o", "/dev/null"]
+    evict.append("-regalloc-training-log=evict.log")
+    environment = {"LLVM_LITERT_LIBRARY": str(toolchain.litert_library)}
+    for command in (inline, evict):
+        words = [str(word) for word in (*command, "-mlgo-decision-keys")]
+        run_command(words, cwd=folder, env=environment)
+    for name, problem in (("inline", "inline-size"), ("evict", "regalloc-evict")):
+        log = folder / f"{name}.log"
+        keys = re.findall(rb'^\{"observation":.*?"key":"(.*)"\}$', log.read_bytes(), re.MULTILINE)
+        chosen = read_log(log).decisions(PROBLEMS[problem])
+        rows = [f"{key.decode()} {one}\n" for key, one in zip(keys, chosen, strict=True)]
+        (folder / f"{name}.txt").write_text("; decisions\n" + "".join(rows))
+        (folder / f"{name}.answers").write_bytes(chosen.astype("<i8").tobytes())
+
+
+INLINE: Sequence[str] = ("-passes=scc-oz-module-inliner", "-enable-ml-inliner=development")
+EVICT: Sequence[str] = ("-O2", "-mtriple=x86_64-linux-gnu", "-regalloc-enable-advisor=development")
+
+Make = Callable[[Path, Toolchain], None]

@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The readers: what each is given, which of it is damaged, and how it is run."""
+
+import contextlib
+import hashlib
+import io
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compiler_opt_perf.cli.main import run as run_cop
+from compiler_opt_perf.corpus.build_output import find_modules
+from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.fuzz import inputs
+from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
+from compiler_opt_perf.pmu.callgrind import read_dump
+from compiler_opt_perf.policies.export import load
+from compiler_opt_perf.report.page import print_comparison, read_comparison
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.traces.windows import Windows
+from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.log import read_log
+
+#: Of one reader's run, and of the processes that it starts.
+LIMIT_S = 30.0
+MEMORY_MIB = 8192
+# Exit statuses of `cop`, and that of LLVM's tools, for an input that is refused.
+_COP_REFUSED = (1, 2)
+_TOOL_REFUSED = 1
+# Where readers write to.
+_OUTPUT = "out"
+
+
+class RefusedError(Exception):
+    """The reader ended with its status for a wrong input; the text is its message."""
+
+
+class FailedError(Exception):
+    """The reader did what none may do.
+
+    Attributes:
+      how: "crash", "hang", "traceback" or "mute" (it ended without a message).
+    """
+
+    def __init__(self, how: str, message: str):
+        super().__init__(how, message)
+        self.how = how
+        self.message = message
+
+
+# Runs a reader in a folder; returns what it found. Raises RefusedError and FailedError.
+Run = Callable[[Path, Toolchain], bytes]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader.
+
+    Attributes:
+      name: of the row in the table.
+      make: makes the sound inputs.
+      damaged: patterns of the files that are damaged, and in which way (mutations.DAMAGES).
+      run: the reader.
+      inputs: how many damaged inputs a full run gives it.
+      seal: corrects the checksums after the damage, so that it gets to the reader.
+      replacements: what may be in the place of a file.
+    """
+
+    name: str
+    make: inputs.Make
+    damaged: Mapping[str, str]
+    run: Run
+    inputs: int = 60
+    seal: Callable[[Path], None] = field(default=lambda folder: None)
+    replacements: Sequence[str] = REPLACEMENTS
+
+
+def cop(line: str) -> Run:
+    """A verb, in this process."""
+
+    def run(folder: Path, toolchain: Toolchain) -> bytes:
+        words = [word.format(toolchain=toolchain.directory) for word in shlex.split(line)]
+        with _captured() as (output, messages):
+            status = run_cop(words)
+        said = messages.getvalue()
+        if status == 0:
+            return output.getvalue() + _written(folder)
+        errors = [one for one in said.splitlines() if one.startswith(b"cop ")]
+        text = said.decode(errors="replace")
+        if status not in _COP_REFUSED:
+            raise FailedError("traceback", f"exit status {status}: {text}")
+        if len(errors) != 1:
+            raise FailedError("mute", f"expected one line with the error: {text!r}")
+        raise RefusedError(text)
+
+    return run
+
+
+def call(read: Callable[[], object]) -> Run:
+    """A function of the package, in this process; what it raises of the package's is a refusal."""
+
+    def run(folder: Path, toolchain: Toolchain) -> bytes:
+        del toolchain
+        with _captured() as (output, _):
+            try:
+                found = read()
+            except Exception as error:
+                if not type(error).__module__.startswith("compiler_opt_perf."):
+                    raise
+                if not str(error).strip():
+                    raise FailedError(
+                        "mute", f"{type(error).__name__} without a message"
+                    ) from error
+                raise RefusedError(str(error)) from error
+        return repr(found).encode(errors="replace") + output.getvalue() + _written(folder)
+
+    return run
+
+
+def tool(line: str) -> Run:
+    """One of LLVM's tools, as a process."""
+
+    def run(folder: Path, toolchain: Toolchain) -> bytes:
+        return _tool(line, folder, toolchain)
+
+    return run
+
+
+def hosted(line: str, answers: str) -> Run:
+    """One of LLVM's tools in interactive mode, whose host answers what a file holds."""
+
+    def run(folder: Path, toolchain: Toolchain) -> bytes:
+        with _answering(folder / "channel", folder / answers):
+            return _tool(line, folder, toolchain)
+
+    return run
+
+
+def _tool(line: str, folder: Path, toolchain: Toolchain) -> bytes:
+    words = shlex.split(line)
+    words[0] = str(toolchain.directory / "bin" / words[0])
+    environment = {"LLVM_LITERT_LIBRARY": str(toolchain.litert_library)}
+    try:
+        done = run_command(
+            words, cwd=folder, env=environment, memory_mib=MEMORY_MIB, timeout_s=LIMIT_S
+        )
+    except CommandError as error:
+        if error.kind == "timeout":
+            raise FailedError("hang", str(error)) from error
+        if "Traceback (most recent call last)" in error.stderr:
+            raise FailedError("traceback", str(error)) from error
+        if error.returncode != _TOOL_REFUSED or "PLEASE submit a bug report" in error.stderr:
+            raise FailedError("crash", str(error)) from error
+        if not error.stderr.strip():
+            raise FailedError("mute", str(error)) from error
+        raise RefusedError(error.stderr) from error
+    # Printers of passes write to standard error.
+    return (done.stdout + done.stderr).encode(errors="replace") + _written(folder)
+
+
+@contextlib.contextmanager
+def _answering(channel: Path, answers: Path) -> Iterator[None]:
+    """A host that writes all its answers at once, and then leaves."""
+    incoming, outgoing = Path(f"{channel}.in"), Path(f"{channel}.out")
+    for path in (incoming, outgoing):
+        os.mkfifo(path)
+
+    sound = answers.is_file() and answers.stat().st_size < 1 << 20
+    content = answers.read_bytes() if sound else b""
+
+    def write() -> None:
+        with contextlib.suppress(OSError), incoming.open("wb", buffering=0) as stream:
+            stream.write(content)
+
+    def read() -> None:
+        with outgoing.open("rb") as stream:
+            while stream.read(1 << 16):
+                pass
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (write, read)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        # Those whose other end the compiler did not open still wait for it.
+        ends = [os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in (incoming, outgoing)]
+        threads[0].join(LIMIT_S)
+        os.close(ends[1])
+        threads[1].join(LIMIT_S)
+        os.close(ends[0])
+
+
+@contextlib.contextmanager
+def _captured() -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
+    """Standard output and error as bytes, encoded as those of a terminal are."""
+    output, messages = io.BytesIO(), io.BytesIO()
+    streams = (
+        io.TextIOWrapper(output, encoding="utf-8", errors="strict", write_through=True),
+        io.TextIOWrapper(messages, encoding="utf-8", errors="backslashreplace", write_through=True),
+    )
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        yield output, messages
+        for stream in streams:
+            stream.flush()
+    # The buffers are read after the wrappers are gone, which would close them.
+    for stream in streams:
+        stream.detach()
+
+
+def _written(folder: Path) -> bytes:
+    """A digest of all that a reader wrote."""
+    digest = hashlib.sha256()
+    for path in sorted((folder / _OUTPUT).rglob("*")):
+        if path.is_file():
+            digest.update(str(path.relative_to(folder)).encode(errors="replace"))
+            digest.update(path.read_bytes())
+    return digest.digest()
+
+
+_PROFILE = {
+    "one.pmu.json": "json",
+    "one.functions": "bytes",
+    "one.index": "bytes",
+    "one.sources.json": "json",
+    "one.*.afdo": "bytes",
+}
+_TRACE = {"run.bbtrace": "trace"}
+_WINDOWS = {"run.bbwindows": "trace"}
+_CORPUS = {
+    "corpus/*/corpus_description.json": "json",
+    "corpus/train/**/*.cmd": "text",
+    "corpus/train/**/*.bc": "bytes",
+}
+_MODEL = {"output_spec.json": "json", "model.tflite": "bytes"}
+
+
+def _in(folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    return {f"{folder}/{name}": kind for name, kind in files.items()}
+
+
+def _profile_target(name: str, line: str, number: int) -> Target:
+    return Target(name, inputs.profile, _PROFILE, cop(line), number, inputs.seal_profile)
+
+
+def _trace_target(name: str, line: str) -> Target:
+    return Target(name, inputs.trace, _TRACE, cop(line))
+
+
+# As a process, for it has workers of its own.
+_EXTRACT = (
+    f"{sys.executable} -m compiler_opt_perf.cli.main corpus extract --problem=inline-size "
+    "--output=out/corpus"
+)
+# LLVM's tools read pipes and devices that their arguments name; these have no end.
+_NO_PIPES = tuple(kind for kind in REPLACEMENTS if kind not in ("pipe", "endless"))
+_COMPILE_PROFILE = "opt -passes=print<pmu-profile> -pmu-profile=one.pmu.json program.ll"
+_COST = "llvm-trace-cost -trace={trace} -o out/cost.json"
+_CYCLES = "-cpu=cpu.json -pmu-profile=one.pmu.json"
+
+TARGETS: tuple[Target, ...] = (
+    _profile_target("cop profile show", "profile show one.pmu.json", 120),
+    _profile_target("cop profile check", "profile check one.pmu.json --binary=program", 80),
+    _profile_target("cop profile diff", "profile diff both.pmu.json one.pmu.json", 60),
+    _profile_target(
+        "cop profile merge", "profile merge one.pmu.json both.pmu.json --output=out/m.pmu.json", 60
+    ),
+    _profile_target(
+        "cop profile coverage", "profile coverage program.o --profile=one.pmu.json", 60
+    ),
+    _trace_target("cop trace show", "trace show run.bbtrace"),
+    _trace_target("cop trace stats", "trace stats run.bbtrace --binary=program"),
+    _trace_target("cop trace merge", "trace merge run.bbtrace run.bbtrace --output=out/m.bbtrace"),
+    _trace_target("cop trace cut", "trace cut run.bbtrace --first=5 --output=out/c.bbtrace"),
+    _trace_target("cop trace windows", "trace windows run.bbtrace --output=out/w.bbwindows"),
+    _trace_target("cop trace overlap", "trace overlap run.bbtrace run.bbtrace"),
+    Target(
+        "windows of a trace",
+        inputs.trace,
+        _WINDOWS,
+        call(lambda: Windows.load(Path("run.bbwindows"))),
+        120,
+    ),
+    Target(
+        "cop collect --recording",
+        inputs.recordings,
+        {"script.txt": "text"},
+        cop("collect --recording=script.txt --binary=program --output=out/p.pmu.json"),
+        80,
+    ),
+    Target(
+        "cop collect --trace --recording",
+        inputs.recordings,
+        {"script.txt": "text"},
+        cop("collect --trace --recording=script.txt --binary=program --output=out/t.bbtrace"),
+    ),
+    Target(
+        "callgrind's output",
+        inputs.recordings,
+        {"callgrind.out": "text"},
+        call(lambda: read_dump(Path("callgrind.out"), Path("hidden"))),
+        120,
+    ),
+    Target("cop corpus show", inputs.corpus, _CORPUS, cop("corpus show corpus/train"), 80),
+    Target(
+        "corpus of a ThinLTO build",
+        inputs.corpus,
+        {"corpus/held_out/corpus_description.json": "json", "corpus/held_out/**/*.bc": "bytes"},
+        call(lambda: Corpus.load(Path("corpus/held_out"))),
+        80,
+    ),
+    Target(
+        "objects with bitcode",
+        inputs.corpus,
+        {"build/*.o": "bytes"},
+        call(lambda: [(one.name, one.bitcode()) for one in find_modules("p", Path("build"))]),
+        100,
+    ),
+    Target(
+        "cop corpus extract, objects",
+        inputs.corpus,
+        {"build/*.o": "bytes"},
+        tool(f"{_EXTRACT} p=build"),
+        30,
+    ),
+    Target(
+        "cop corpus extract, commands",
+        inputs.corpus,
+        {"build/compile_commands.json": "json"},
+        tool(f"{_EXTRACT} p=build/compile_commands.json"),
+        50,
+    ),
+    Target(
+        "cop cost predict, objects",
+        inputs.trace,
+        {"program.o": "bytes"},
+        cop("cost predict --evaluator=size program.o"),
+        80,
+    ),
+    Target(
+        "cop cost predict, scores",
+        inputs.scores,
+        {"module.opt.yaml": "text"},
+        cop("cost predict --evaluator=regalloc-score module.o"),
+    ),
+    Target(
+        "cop cost predict, profile",
+        inputs.trace,
+        _PROFILE | {"program": "bytes"},
+        cop(
+            "cost predict --evaluator=profile-count --profile=one.pmu.json --base=program "
+            "--entry=sum program"
+        ),
+        60,
+        inputs.seal_profile,
+    ),
+    Target(
+        "training logs",
+        inputs.models,
+        {"inline.log": "json lines"},
+        call(lambda: read_log(Path("inline.log"))),
+        80,
+    ),
+    Target(
+        "checkpoints",
+        inputs.checkpoint,
+        {"checkpoint.npz": "arrays"},
+        call(lambda: Checkpoint.load(Path("checkpoint.npz"))),
+        60,
+    ),
+    Target(
+        "policies",
+        inputs.policy,
+        {"model.json": "json", "weights.npz": "arrays"},
+        call(lambda: load(Path())),
+        80,
+        inputs.seal_policy,
+    ),
+    Target(
+        "comparisons",
+        inputs.comparison,
+        {"one.json": "json"},
+        call(lambda: print_comparison(read_comparison(Path("one.json")))),
+        100,
+    ),
+    Target(
+        "cop report",
+        inputs.comparison,
+        {"one.json": "json", "curve.jsonl": "json lines"},
+        cop("report one.json --training=inline-size=. --output=out/page.html"),
+        40,
+    ),
+    Target(
+        "opt: profile",
+        inputs.compiler_profile,
+        _PROFILE,
+        tool(f"{_COMPILE_PROFILE} -disable-output"),
+        200,
+        inputs.seal_profile,
+    ),
+    Target(
+        "opt: model",
+        inputs.models,
+        _in("inline-one-block", _MODEL),
+        tool(
+            f"opt {' '.join(inputs.INLINE)} calls.ll -S -o out/calls.ll "
+            "-ml-inliner-model-under-training=inline-one-block"
+        ),
+        80,
+    ),
+    Target(
+        "llc: model",
+        inputs.models,
+        _in("evict-first", _MODEL),
+        tool(f"llc {' '.join(inputs.EVICT)} pressure.ll -o out/p.s -regalloc-model=evict-first"),
+        80,
+    ),
+    Target(
+        "opt: decisions",
+        inputs.models,
+        {"inline.txt": "text"},
+        tool(
+            f"opt {' '.join(inputs.INLINE)} calls.ll -S -o out/calls.ll -mlgo-decisions=inline.txt"
+        ),
+        replacements=_NO_PIPES,
+    ),
+    Target(
+        "llc: decisions",
+        inputs.models,
+        {"evict.txt": "text"},
+        tool(f"llc {' '.join(inputs.EVICT)} pressure.ll -o out/p.s -mlgo-decisions=evict.txt"),
+        replacements=_NO_PIPES,
+    ),
+    Target(
+        "opt: interactive",
+        inputs.models,
+        {"inline.answers": "bytes"},
+        hosted(
+            "opt -passes=scc-oz-module-inliner -enable-ml-inliner=release calls.ll -S "
+            "-o out/calls.ll -inliner-interactive-channel-base=channel",
+            "inline.answers",
+        ),
+    ),
+    Target(
+        "llc: interactive",
+        inputs.models,
+        {"evict.answers": "bytes"},
+        hosted(
+            "llc -O2 -mtriple=x86_64-linux-gnu -regalloc-enable-advisor=release pressure.ll "
+            "-o out/p.s -regalloc-evict-interactive-channel-base=channel",
+            "evict.answers",
+        ),
+    ),
+    Target(
+        "llvm-trace-cost: trace",
+        inputs.trace,
+        _TRACE,
+        tool(f"{_COST.format(trace='run.bbtrace')} -model=count program"),
+        120,
+        replacements=_NO_PIPES,
+    ),
+    Target(
+        "llvm-trace-cost: windows",
+        inputs.trace,
+        _WINDOWS,
+        tool(f"{_COST.format(trace='run.bbwindows')} -model=mca -cpu=cpu.json program.o"),
+        120,
+        replacements=_NO_PIPES,
+    ),
+    Target(
+        "llvm-trace-cost: code",
+        inputs.trace,
+        {"program.o": "bytes", "program": "bytes"},
+        tool(
+            f"{_COST.format(trace='run.bbwindows')} -model=mca -cpu=cpu.json -traced=program "
+            "program.o"
+        ),
+        100,
+        replacements=_NO_PIPES,
+    ),
+    Target(
+        "llvm-trace-cost: CPU, profile",
+        inputs.trace,
+        {"cpu.json": "json"} | _PROFILE,
+        tool(f"{_COST.format(trace='run.bbwindows')} {_CYCLES} program.o"),
+        120,
+        inputs.seal_profile,
+        replacements=_NO_PIPES,
+    ),
+)
