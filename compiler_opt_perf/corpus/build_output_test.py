@@ -137,6 +137,11 @@ def test_after_a_thin_link(stage: str, toolchain: Toolchain, tmp_path: Path) -> 
         native = build / "sub" / f"program.lto.{Path(name).name}.o"
         assert _compiled(module, toolchain.clang, tmp_path) == _code(native)
     assert "two" not in _calls(modules["p/sub/one"], toolchain.clang, tmp_path)
+    # Policies decide about what the thin link imported.
+    log = tmp_path / "log"
+    advisor = ["-mllvm", "-enable-ml-inliner=development", "-mllvm", f"-training-log={log}"]
+    run_command(modules["p/sub/one"].compile_command(toolchain.clang, tmp_path / "a.o", advisor))
+    assert b'{"observation":0}' in log.read_bytes()
 
 
 def _calls(module: Module, clang: Path, folder: Path) -> set[str]:
