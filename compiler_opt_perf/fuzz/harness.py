@@ -8,6 +8,7 @@ inputs gave what the sound one gives, `used` ones something else; `mute` ones we
 message. Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
 """
 
+import argparse
 import logging
 import os
 import random
@@ -22,9 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from absl import flags
-
-from compiler_opt_perf.cli.verb import parse_program
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.fuzz.mutations import DAMAGES, replace_file
@@ -223,15 +221,17 @@ def describe(case: Case, result: Result) -> str:
 
 def main() -> None:
     """`python -m compiler_opt_perf.fuzz`."""
-    values = flags.FlagValues()
-    flags.DEFINE_integer("seed", 1, "of the damage", flag_values=values)
-    flags.DEFINE_float("share", 1.0, "of each reader's inputs", flag_values=values)
-    flags.DEFINE_string("only", "", "readers whose name has this in it", flag_values=values)
-    flags.DEFINE_string("case", None, "READER:NUMBER of one case, shown whole", flag_values=values)
-    flags.DEFINE_string("output", str(BUILD / "fuzz"), "folder of the inputs", flag_values=values)
-    toolchain = str(BUILD / "toolchain" / "mock")
-    flags.DEFINE_string("toolchain", toolchain, "folder of the patched tools", flag_values=values)
-    parse_program(sys.argv, values, __doc__ or "")
+    parser = argparse.ArgumentParser(
+        "fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the damage")
+    parser.add_argument("--share", type=float, default=1.0, help="of each reader's inputs")
+    parser.add_argument("--only", default="", help="readers whose name has this in it")
+    parser.add_argument("--case", help="READER:NUMBER of one case, shown whole")
+    parser.add_argument("--output", default=BUILD / "fuzz", help="folder of the inputs")
+    toolchain = BUILD / "toolchain" / "mock"
+    parser.add_argument("--toolchain", default=toolchain, help="folder of the patched tools")
+    values = parser.parse_args()
     only, _, number = (values.case or values.only).rpartition(":" if values.case else "\0")
     chosen = [target for target in TARGETS if (only or number) in target.name]
     if values.case is not None:

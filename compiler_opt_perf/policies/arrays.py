@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.execution.files import open_input
+
 
 class ArraysError(Exception):
     """A file of arrays that is damaged or has not the ones that are expected: the reason."""
@@ -31,7 +33,7 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]
       ArraysError: one is missing, or the file is damaged or cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with open_input(path) as stream, np.load(stream, allow_pickle=False) as found:
             return {name: found[name] for name in names}
     except KeyError as error:
         raise ArraysError(str(error.args[0])) from error

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.execution.files import atomic_directory, sha256
+from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.arrays import (
@@ -273,7 +273,7 @@ def load(directory: Path) -> Policy:
     """
     path = directory / _DESCRIPTION_FILE
     try:
-        description = parse_json(path.read_bytes())
+        description = parse_json(read_input(path))
     except OSError as error:
         raise ModelError(
             f"{path}: {error.strerror}; a policy is a directory written by training"

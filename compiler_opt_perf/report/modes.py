@@ -13,7 +13,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.execution.files import read_input, sha256
 from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.policies.export import MODEL_FILE, Policy
 from compiler_opt_perf.policies.interactive import InteractiveHost, policy_decisions
@@ -66,7 +66,7 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
         held = "a policy without description"
     else:
         try:
-            checksum = parse_json(description.read_bytes())["files"][MODEL_FILE]
+            checksum = parse_json(read_input(description))["files"][MODEL_FILE]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ModesError(
                 f"{description}: not a policy's description ({error}); build the set again: "

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from compiler_opt_perf.execution import page
+from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.report.comparison import Comparison
 from compiler_opt_perf.report.summary import (
@@ -72,7 +73,7 @@ def _require_type(row: dict[str, Any], name: str, kind: Any) -> None:
 def read_comparison(path: Path) -> Comparison:
     """Reads what `summary.to_json` wrote. Raises ReportError that names file and field."""
     try:
-        value = parse_json(path.read_bytes())
+        value = parse_json(read_input(path))
         if not isinstance(value, dict):
             raise ValueError("expected an object")
         if (value.get("format"), value.get("version")) != (FORMAT, VERSION):
@@ -132,7 +133,7 @@ def read_curve(path: Path) -> list[dict[str, Any]]:
     """Reads a training run's `curve.jsonl`. Raises ReportError that names the line."""
     rows = []
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_input(path).splitlines()
     except OSError as error:
         raise ReportError(
             f"{path}: {error.strerror}; name a folder that `cop train` wrote"

@@ -17,7 +17,7 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
-from compiler_opt_perf.execution.files import FileWriteError, sha256
+from compiler_opt_perf.execution.files import FileWriteError, read_input, sha256
 from compiler_opt_perf.execution.json_text import parse_json
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.policies.export import (
@@ -108,7 +108,7 @@ def measure_defaults(
     jobs = []
     for module in modules:
         log = logs[module.name]
-        key = (*compiler_key, sha256(module.bitcode), *module.command)
+        key = (*compiler_key, *map(sha256, module.inputs), *module.command)
         found[module.name] = _read_default(log, key)
         if found[module.name] is None:
             jobs.append(Job(compiler, module, log=log, key=key))
@@ -135,7 +135,7 @@ def measure_defaults(
 
 def _read_default(log: Path, key: Sequence[str]) -> Default | None:
     try:
-        record = parse_json(record_path(log).read_bytes())
+        record = parse_json(read_input(record_path(log)))
         if record["key"] != list(key) or not log.is_file():
             return None
         parts, executions = record["costs"]["parts"], record["costs"]["executions"]

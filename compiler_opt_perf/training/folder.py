@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.files import read_input, write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.toolchain.layout import exclusive
 from compiler_opt_perf.training.errors import TrainingError
@@ -75,7 +75,7 @@ class TrainingFolder:
         if not self.is_claimed:
             return
         try:
-            before = parse_json(self._inputs.read_bytes())
+            before = parse_json(read_input(self._inputs))
         except (OSError, JsonError) as error:
             raise self._damaged(error) from error
         if not isinstance(before, dict):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.policies.tensors import record_type
 
@@ -123,7 +124,7 @@ def read_log(path: Path) -> TrainingLog:
       LogError: unreadable, empty, truncated or corrupt; names the byte offset.
     """
     try:
-        content = path.read_bytes()
+        content = read_input(path)
     except OSError as error:
         raise LogError(f"{path}: {error.strerror}") from error
     return _Reader(path, content).read()
