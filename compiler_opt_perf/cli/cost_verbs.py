@@ -27,8 +27,6 @@ def _define_calibrate(values: flags.FlagValues) -> None:
 def _calibrate(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.cost.calibrate import calibrate, summary
 
-    if arguments:
-        raise UsageError(f"unexpected argument {arguments[0]!r}")
     print(summary(calibrate(Path(values.output), values.repetitions)), end="")
 
 

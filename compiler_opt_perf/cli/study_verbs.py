@@ -44,11 +44,6 @@ def _define_set(values: flags.FlagValues, help: str) -> None:
     flags.DEFINE_string("set", "mock", help, flag_values=values)
 
 
-def _no_arguments(arguments: list[str]) -> None:
-    if arguments:
-        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
-
-
 # cop study collect
 
 
@@ -68,7 +63,6 @@ def _define_collect(values: flags.FlagValues) -> None:
 def _collect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.collect import study
 
-    _no_arguments(arguments)
     print(study(values.only if values.collect else (), Path(values.output)))
 
 
@@ -85,7 +79,6 @@ def _define_trace(values: flags.FlagValues) -> None:
 def _trace(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.trace import study
 
-    _no_arguments(arguments)
     print(study(values.only, Path(values.output)))
 
 
@@ -104,7 +97,6 @@ def _cost(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.cost import study
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    _no_arguments(arguments)
     print(study(values.only, Path(values.output), Toolchain.load(Path(values.toolchain))))
 
 
@@ -131,7 +123,6 @@ def _hits(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.hits import study
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    _no_arguments(arguments)
     tools = Toolchain.load(BUILD / "toolchain" / values.set)
     print(study(values.only if values.measure else (), Path(values.output), tools))
 
@@ -161,7 +152,6 @@ def _define_compile(values: flags.FlagValues) -> None:
 def _compile(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.compile import study
 
-    _no_arguments(arguments)
     study(
         values.only,
         Path(values.output),
@@ -212,7 +202,6 @@ def _rank(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.rank import study
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    _no_arguments(arguments)
     report = study(
         values.only,
         Path(values.output),
@@ -236,7 +225,6 @@ def _define_series(values: flags.FlagValues) -> None:
 def _series(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.series import study
 
-    _no_arguments(arguments)
     print(study(Path(values.output)), end="")
 
 

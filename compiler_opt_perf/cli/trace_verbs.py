@@ -153,8 +153,6 @@ def _synthesise(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.traces.statistics import Statistics
     from compiler_opt_perf.traces.synthesis import synthesise
 
-    if arguments:
-        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
     trace = synthesise(
         Path(values.binary),
         Profile.load(Path(values.profile)),

@@ -49,8 +49,8 @@ class Verb:
         same.
 
         Raises:
-          UsageError: a flag that the verb does not have, a wrong value, or a required flag is
-            missing.
+          UsageError: a flag that the verb does not have, a wrong value, a required flag is missing,
+            or there are other arguments and the verb takes none.
         """
         values = self.flag_values()
         end = list(words).index("--") if "--" in words else len(words)
@@ -62,6 +62,8 @@ class Verb:
             for name in values:
                 message = message.replace(f"--{name}", f"--{_with_dashes(name)}")
             raise UsageError(message) from error
+        if not self.arguments:
+            no_arguments(rest)
         return values, rest
 
     def help(self) -> str:
@@ -88,6 +90,12 @@ class Verb:
 
 # Of every verb.
 EXIT_STATUSES = "0 done, 1 failed, 2 wrong command line, 128 + N ended by signal N"
+
+
+def no_arguments(arguments: Sequence[str]) -> None:
+    """Refuses arguments that are no flags. Raises UsageError."""
+    if arguments:
+        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
 
 
 def _with_dashes(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from compiler_opt_perf.cli import cost_verbs, study_verbs, trace_verbs
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verb import UsageError, Verb, no_arguments
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -51,11 +51,6 @@ def _define_toolchain(values: flags.FlagValues, name: str, default: str) -> None
     )
 
 
-def _no_arguments(arguments: list[str]) -> None:
-    if arguments:
-        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
-
-
 # cop toolchain build
 
 
@@ -74,7 +69,6 @@ def _define_toolchain_build(values: flags.FlagValues) -> None:
 def _toolchain_build(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.toolchain.build import build
 
-    _no_arguments(arguments)
     models = _path(values, "inline_model"), _path(values, "evict_model")
     print(build(values.set, *models).directory)
 
@@ -107,7 +101,6 @@ def _flags(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.policies.compiler_flags import compiler_flags, shell_line
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    _no_arguments(arguments)
     config = _path(values, "config")
     if values.cmake and config is None:
         raise UsageError("--cmake needs --config=NAME.cfg, the file that compilations shall read")
@@ -221,7 +214,7 @@ def _collect(values: Any, arguments: list[str]) -> None:
     binary, output = _required_path(values, "binary"), _required_path(values, "output")
     recording = _path(values, "recording")
     if recording is not None:
-        _no_arguments(arguments)
+        no_arguments(arguments)
         if values.within is not None:
             raise UsageError("--within is for runs; a recording tells no function's calls apart")
         print(summarize(import_recording(recording, binary, output)), end="")
@@ -254,7 +247,7 @@ def _collect_trace(values: Any, arguments: list[str]) -> None:
     binary, output = _required_path(values, "binary"), _required_path(values, "output")
     recording = _path(values, "recording")
     if recording is not None:
-        _no_arguments(arguments)
+        no_arguments(arguments)
         trace = import_recording(recording, binary, output)
     else:
         trace = record(
@@ -474,7 +467,6 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.train import train
 
-    _no_arguments(arguments)
     config = _training_config(values)
     trace, cpu = _path(values, "trace"), _path(values, "cpu")
     if values.evaluator is None and (trace or cpu):
@@ -641,7 +633,6 @@ def _compare(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.report.summary import to_json
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    _no_arguments(arguments)
     model = _required_path(values, "model")
     policy, problem = None, PROBLEMS[values.problem]
     # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
@@ -824,7 +815,7 @@ VERBS: tuple[Verb, ...] = (
         " --output=build/demo/report.html",
         _define_report,
         _report,
-        arguments="[COMPARISON.json...]",
+        arguments="COMPARISON.json...",
     ),
     *study_verbs.VERBS,
 )

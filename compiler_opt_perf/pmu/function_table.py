@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.leb128 import read_leb128
 from compiler_opt_perf.pmu.binary import open_elf
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.symbolize import canonical_name
@@ -135,21 +136,19 @@ def control_flow_checksums(binary: Path) -> dict[str, int]:
     place = 0
     while place < len(data):
         start = place
-        place += 16
-        length = shift = 0
-        while place < len(data) and data[place] >= 0x80 and shift < 28:
-            length |= (data[place] & 0x7F) << shift
-            shift += 7
-            place += 1
-        length |= (data[place] if place < len(data) else 0) << shift
-        place += 1 + length
-        if place > len(data):
+        try:
+            length, place = read_leb128(data, start + 16)
+            name_bytes = data[place : place + length]
+            place += length
+            if place > len(data):
+                raise IndexError
+        except (IndexError, ValueError) as error:
             raise PmuError(
                 f"{binary}: its section .pseudo_probe_desc is damaged at byte {start}; link the "
                 "program anew"
-            )
+            ) from error
         checksum = int.from_bytes(data[start + 8 : start + 16], "little")
-        name = canonical_name(data[place - length : place].decode(errors="surrogateescape"))
+        name = canonical_name(name_bytes.decode(errors="surrogateescape"))
         if checksums.setdefault(name, checksum) != checksum:
             checksums[name] = UNKNOWN
     return checksums

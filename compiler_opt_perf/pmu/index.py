@@ -13,6 +13,7 @@ from pathlib import Path
 
 import xxhash
 
+from compiler_opt_perf.execution.leb128 import read_leb128
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.symbolize import canonical_name
 
@@ -135,17 +136,13 @@ class _Cursor:
 
     def number(self) -> int:
         """An unsigned LEB128 number."""
-        value = shift = 0
         try:
-            while True:
-                byte = self._data[self.place]
-                self.place += 1
-                value |= (byte & 0x7F) << shift
-                shift += 7
-                if byte < 0x80:
-                    return value
-        except IndexError as error:
-            raise PmuError(f"{self._path}: cut off; collect the profile again") from error
+            value, self.place = read_leb128(self._data, self.place)
+        except (IndexError, ValueError) as error:
+            raise PmuError(
+                f"{self._path}: cut off or damaged; collect the profile again"
+            ) from error
+        return value
 
     def fixed(self) -> int:
         """A number of eight bytes."""

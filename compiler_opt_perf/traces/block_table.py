@@ -13,6 +13,7 @@ import numpy.typing as npt
 from elftools.elf.sections import SymbolTableSection
 
 from compiler_opt_perf.execution.elf import ElfFileError, open_elf
+from compiler_opt_perf.execution.leb128 import read_leb128
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR
 from compiler_opt_perf.traces.errors import TraceError
 
@@ -137,16 +138,8 @@ class _Cursor:
         return int(struct.unpack_from("<Q", self._data, self.place - 8)[0])
 
     def leb128(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self.place]
-            self.place += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number of more than 64 bits")
+        value, self.place = read_leb128(self._data, self.place)
+        return value
 
 
 @dataclass(frozen=True)
