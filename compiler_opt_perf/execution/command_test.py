@@ -15,7 +15,7 @@ def _running(marker: str) -> bool:
 
 
 def _wait_until_gone(marker: str) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while _running(marker) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not _running(marker)
@@ -80,7 +80,7 @@ def test_command_dies_with_its_parent() -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not _running(marker) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert _running(marker)

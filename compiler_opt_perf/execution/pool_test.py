@@ -91,7 +91,7 @@ def test_a_worker_killed_as_it_starts_is_replaced(delay_s: float) -> None:
     killed = threading.Event()
 
     def kill_first() -> None:
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
             if pids := workers_of_this_process():
                 time.sleep(delay_s)
@@ -102,10 +102,10 @@ def test_a_worker_killed_as_it_starts_is_replaced(delay_s: float) -> None:
     killer = threading.Thread(target=kill_first)
     with Pool(2) as pool:
         killer.start()
-        outcomes = pool.map(_hang, [0.1] * 6, timeout_s=30.0)
+        outcomes = pool.map(_hang, [0.1] * 20, timeout_s=60.0)
         killer.join()
     assert killed.is_set()
-    assert [outcome.get() for outcome in outcomes] == [0.1] * 6
+    assert [outcome.get() for outcome in outcomes] == [0.1] * 20
 
 
 def test_a_worker_killed_at_work_runs_its_task_again(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
             assert parent.poll() is None
             time.sleep(0.05)
         parent.kill()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -204,7 +204,7 @@ def _say_pid_and_hang(folder: Path) -> None:
 
 def test_a_hanging_task_ends_at_its_limit_and_others_go_on() -> None:
     with Pool(2) as pool:
-        outcomes = pool.map(_hang, [60.0, 0.01], timeout_s=2.0)
+        outcomes = pool.map(_hang, [60.0, 0.01], timeout_s=5.0)
     assert outcomes[1].get() == 0.01
     with pytest.raises(WorkerError, match="killed after its limit"):
         outcomes[0].get()
@@ -228,7 +228,7 @@ def test_killed_workers_leave_no_files(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     try:
         with Pool(2) as pool:
-            pool.map(_litter, [how, how], timeout_s=3.0)
+            pool.map(_litter, [how, how], timeout_s=5.0)
             assert len(list(tmp_path.rglob("compile-*"))) >= 2
             if how == "interrupted":
                 raise KeyboardInterrupt

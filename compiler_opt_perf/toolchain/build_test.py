@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tests of the build's front: what it refuses, and that it is safe and quick to repeat."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,12 +33,10 @@ def test_a_set_and_its_models_must_agree(
 def test_two_builds_at_once_are_safe_and_do_nothing_twice(toolchain: Toolchain) -> None:
     build("mock")
     before = toolchain.clang.stat().st_mtime_ns
-    start = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(build, ["mock", "mock"]))
     assert results == [toolchain, toolchain]
     assert toolchain.clang.stat().st_mtime_ns == before
-    assert time.monotonic() - start < 60
 
 
 def test_mock_models_follow_their_script(tmp_path: Path) -> None:
