@@ -133,10 +133,11 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
             program = find_program(name)
             tree = debian_source(program.source_package)
             options = (_PROBLEM.optimization_level, *PROFILING_FLAGS.split())
+            folder = output / "training-programs" / name
             found = compile_commands(
-                program, tree, corpus / name, clang=stock_tool("clang"), flags=options
+                program, tree, folder, clang=stock_tool("clang"), flags=options
             )
-            commands[name] = corpus / name / "compile_commands.json"
+            commands[name] = folder / "compile_commands.json"
             write_json(commands[name], found)
         extract_corpus(
             commands,
