@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from compiler_opt_perf.execution.json_text import Measure
+
 # How the instructions of one source line are combined. An event is an occurrence on one of them,
 # so events add up. Executions of the line do not: each of its instructions sees all of them.
 Kind = Literal["sum", "max"]
@@ -77,7 +79,7 @@ class Rate:
     name: str
     numerator: str
     denominator: str
-    prior_share: float
+    prior_share: Measure
     unit: str = ""
 
 

@@ -3,17 +3,24 @@
 
 import dataclasses
 import json
-import math
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, cast
 
+import msgspec
 import xxhash
 
 from compiler_opt_perf.execution.files import read_input, write_text
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.json_text import (
+    Count,
+    FieldError,
+    FileName,
+    JsonError,
+    decode,
+    shown,
+)
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import KINDS, Kind, Rate
@@ -25,11 +32,7 @@ SUFFIX = ".pmu.json"
 
 _COLLECT_AGAIN = "collect the profile again"
 
-# Counts are of 64 bits in the compiler.
-_LARGEST = 2**64
 _LONGEST_NAME = 100
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Collector:
     command: tuple[str, ...]
     options: tuple[str, ...]
     cache_geometry: Mapping[str, str]
-    runs: int = 1
+    runs: Count = 1
     within: str = ""
 
     @property
@@ -81,8 +84,8 @@ class FileRecord:
         costs the compiler a tenth of what SHA-256 would.
     """
 
-    file: str
-    bytes: int
+    file: FileName
+    bytes: Count
     xxh3: str
 
     @classmethod
@@ -160,15 +163,22 @@ class Manifest:
             and the line or the field.
         """
         try:
-            document = parse_json(read_input(path))
+            document = decode(read_input(path), _Document, path, (FORMAT, VERSION))
+            document.check(path)
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
         except JsonError as error:
-            truncated = " (a truncated file?)" if error.place else ""
-            raise PmuError(
-                f"{path}{error.place}: not JSON: {error}{truncated}; {_COLLECT_AGAIN}"
-            ) from error
-        manifest = _Fields(path, "", document).manifest()
+            raise PmuError(f"{error}; {_COLLECT_AGAIN}") from error
+        manifest = cls(
+            path,
+            document.program,
+            document.collector,
+            tuple(event.event() for event in document.events),
+            document.rates,
+            document.sources,
+            document.functions,
+            document.index,
+        )
         manifest.verify_files()
         return manifest
 
@@ -256,178 +266,77 @@ class Manifest:
             )
 
 
-class _Fields:
-    """Reads the fields of one JSON object, naming the place of what is wrong."""
+class _Event(msgspec.Struct, frozen=True):
+    """An event as it stands in the file: the fields of its sample profile are among its own."""
 
-    def __init__(self, path: Path, where: str, value: Any):
-        self._path = path
-        self._where = where
-        self._value: dict[str, Any] = value if isinstance(value, dict) else {}
-        if not isinstance(value, dict):
-            raise self._error("", f"expected an object, found {_shown(value)}")
+    name: str
+    unit: str
+    period: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    kind: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(KINDS)})$")]
+    precise: bool
+    total: Count
+    located: Count
+    file: FileName
+    bytes: Count
+    xxh3: str
+    outside: Count = 0
+    flattened: FileRecord | None = None
 
-    def _error(self, name: str, problem: str, remedy: str = _COLLECT_AGAIN) -> PmuError:
-        place = ".".join(part for part in (self._where, name) if part) or "the document"
-        return PmuError(f"{self._path}: {place}: {problem}; {remedy}")
-
-    def get(self, name: str, kind: type[Value]) -> Value:
-        """The field `name`, which must be there and of type `kind`; integers are floats too."""
-        if name not in self._value:
-            raise self._error(name, "is missing")
-        value = self._value[name]
-        if kind is float and type(value) is int and abs(value) < _LARGEST:
-            value = float(value)
-        if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
-            raise self._error(name, f"expected {_KIND_NAMES[kind]}, found {_shown(value)}")
-        return value
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._value
-
-    def count(self, name: str) -> int:
-        """A field that counts something: an integer of 0 or more."""
-        value = self.get(name, int)
-        if value < 0:
-            raise self._error(name, f"expected 0 or more, found {value}")
-        if value >= _LARGEST:
-            raise self._error(name, f"expected less than 2**64, found {_shown(value)}")
-        return value
-
-    def name(self, name: str) -> str:
-        """A field that becomes part of names of files and of tables."""
-        value = self.get(name, str)
-        if not value or not value.isprintable() or "/" in value or len(value) > _LONGEST_NAME:
-            raise self._error(
-                name,
-                f"expected a name of printable characters without '/', found {_shown(value)}",
+    def __post_init__(self) -> None:
+        if self.located > self.total:
+            raise FieldError(
+                "located", f"expected at most the total {self.total}, found {self.located}"
             )
-        return value
-
-    def object(self, name: str) -> "_Fields":
-        return _Fields(self._path, f"{self._where}.{name}".lstrip("."), self.get(name, dict))
-
-    def objects(self, name: str) -> list["_Fields"]:
-        items = self.get(name, list)
-        return [_Fields(self._path, f"{name}[{i}]", item) for i, item in enumerate(items)]
-
-    def strings(self, name: str) -> tuple[str, ...]:
-        items = self.get(name, list)
-        for item in items:
-            if not isinstance(item, str):
-                raise self._error(name, f"expected strings, found {_shown(item)}")
-        return tuple(items)
-
-    def string_map(self, name: str) -> dict[str, str]:
-        fields = self.object(name)
-        return {key: fields.get(key, str) for key in fields._value}
-
-    def manifest(self) -> Manifest:
-        found = self.get("format", str)
-        if found != FORMAT:
-            raise self._error("format", f"expected {FORMAT!r}, found {found!r}", "wrong file?")
-        version = self.get("version", int)
-        if version != VERSION:
-            raise self._error(
-                "version",
-                f"expected {VERSION}, found {version}",
-                "it was written by another version of this program; use that one, or "
-                + _COLLECT_AGAIN,
-            )
-        program = self.object("program")
-        collector = self.object("collector")
-        events: dict[str, EventFile] = {}
-        for item in self.objects("events"):
-            event = item.event()
-            if event.name in events:
-                raise item._error("name", f"the event {event.name!r} is there twice")
-            events[event.name] = event
-        if not events:
-            raise self._error("events", "expected at least one event, found none")
-        rates: dict[str, Rate] = {}
-        for item in self.objects("rates"):
-            rate = item.rate(events)
-            if rate.name in rates:
-                raise item._error("name", f"the rate {rate.name!r} is there twice")
-            rates[rate.name] = rate
-        return Manifest(
-            self._path,
-            Program(program.get("path", str), program.get("build_id", str)),
-            Collector(
-                collector.get("backend", str),
-                collector.get("tool", str),
-                collector.strings("command"),
-                collector.strings("options"),
-                collector.string_map("cache_geometry"),
-                collector.count("runs") if "runs" in collector else 1,
-                collector.get("within", str) if "within" in collector else "",
-            ),
-            tuple(events.values()),
-            tuple(rates.values()),
-            self.object("sources").file() if self._value.get("sources") else None,
-            self.object("functions").file() if self._value.get("functions") else None,
-            self.object("index").file() if self._value.get("index") else None,
-        )
 
     def event(self) -> EventFile:
-        kind = self.get("kind", str)
-        if kind not in KINDS:
-            raise self._error("kind", f"expected one of {', '.join(KINDS)}, found {kind!r}")
-        total, located = self.count("total"), self.count("located")
-        if located > total:
-            raise self._error("located", f"expected at most the total {total}, found {located}")
-        period = self.count("period")
-        if period == 0:
-            raise self._error("period", "expected 1 or more, found 0")
         return EventFile(
-            name=self.name("name"),
-            unit=self.get("unit", str),
-            period=period,
-            kind=kind,
-            precise=self.get("precise", bool),
-            total=total,
-            located=located,
-            outside=self.count("outside") if "outside" in self else 0,
-            profile=self.file(),
-            flattened=self.object("flattened").file() if self._value.get("flattened") else None,
+            name=self.name,
+            unit=self.unit,
+            period=self.period,
+            kind=cast(Kind, self.kind),
+            precise=self.precise,
+            total=self.total,
+            located=self.located,
+            outside=self.outside,
+            profile=FileRecord(self.file, self.bytes, self.xxh3),
+            flattened=self.flattened,
         )
 
-    def file(self) -> FileRecord:
-        file = self.get("file", str)
-        if not file or "\0" in file:
-            raise self._error("file", f"expected the name of a file, found {_shown(file)}")
-        return FileRecord(file, self.count("bytes"), self.get("xxh3", str))
 
-    def rate(self, events: Mapping[str, EventFile]) -> Rate:
-        rate = Rate(
-            self.name("name"),
-            self.get("numerator", str),
-            self.get("denominator", str),
-            self.get("prior_share", float),
-            self.get("unit", str) if "unit" in self else "",
-        )
-        for role in ("numerator", "denominator"):
-            name = getattr(rate, role)
-            if name not in events:
-                raise self._error(role, f"expected one of {', '.join(events)}, found {name!r}")
-            if events[name].kind != "sum":
-                raise self._error(
-                    role, f"{name!r} is of kind {events[name].kind!r}, expected 'sum'"
-                )
-        if rate.prior_share < 0:
-            raise self._error("prior_share", f"expected 0 or more, found {rate.prior_share}")
-        return rate
+class _Document(msgspec.Struct, frozen=True):
+    """A manifest as it stands in the file, after format and version."""
 
+    program: Program
+    collector: Collector
+    events: Annotated[tuple[_Event, ...], msgspec.Meta(min_length=1)]
+    rates: tuple[Rate, ...]
+    sources: FileRecord | None = None
+    functions: FileRecord | None = None
+    index: FileRecord | None = None
 
-_KIND_NAMES: dict[type, str] = {
-    str: "a string",
-    int: "an integer",
-    float: "a finite number",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-}
+    def check(self, path: Path) -> None:
+        """Raises JsonError: names that are none or come twice, rates of what has none."""
+        _require_names(f"{path}: $.events", [event.name for event in self.events])
+        _require_names(f"{path}: $.rates", [rate.name for rate in self.rates])
+        kinds = {event.name: event.kind for event in self.events}
+        for number, rate in enumerate(self.rates):
+            for role, name in (("numerator", rate.numerator), ("denominator", rate.denominator)):
+                place = f"{path}: $.rates[{number}].{role}"
+                if name not in kinds:
+                    raise JsonError(
+                        f"{place}: expected one of {', '.join(kinds)}, found {shown(name)}"
+                    )
+                if kinds[name] != "sum":
+                    raise JsonError(f"{place}: {name!r} is of kind {kinds[name]!r}, expected 'sum'")
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:40] + "..."
+def _require_names(table: str, names: Sequence[str]) -> None:
+    """Raises JsonError: one cannot become part of names of files and of tables, or comes twice."""
+    for number, name in enumerate(names):
+        place = f"{table}[{number}].name"
+        if not name or not name.isprintable() or "/" in name or len(name) > _LONGEST_NAME:
+            raise JsonError(
+                f"{place}: expected a name of printable characters without '/', found {shown(name)}"
+            )
+        if name in names[:number]:
+            raise JsonError(f"{place}: {name!r} is there twice")
