@@ -7,18 +7,21 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
+import msgspec
 import numpy as np
 from absl import logging
 
 from compiler_opt_perf.execution.files import open_input
-from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
+
+T = TypeVar("T")
 
 SUFFIX = ".bbtrace"
 FORMAT = "compiler-opt-perf/block-trace"
@@ -218,7 +221,18 @@ def _scan(stream: BinaryIO, path: Path) -> tuple[list[Record], int]:
     return records, place
 
 
-_DESCRIPTION_FIELDS = {"program": dict, "command": list, "tool": str, "fragments": bool}
+class _Program(msgspec.Struct, frozen=True):
+    path: str
+    build_id: str
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    """A description as it stands in the file, after format and version."""
+
+    program: _Program
+    command: tuple[str, ...]
+    tool: str
+    fragments: bool
 
 
 @dataclass(frozen=True)
@@ -261,14 +275,13 @@ class Trace:
         self._stream = stream
         self._format = format_
         self.records, end = _scan(stream, path)
-        self.fields = self._read_description()
-        program = self.fields["program"]
+        fields = self.read_description(_Fields)
         self.description = Description(
-            program["path"],
-            program["build_id"],
-            tuple(self.fields["command"]),
-            self.fields["tool"],
-            self.fields["fragments"],
+            fields.program.path,
+            fields.program.build_id,
+            fields.command,
+            fields.tool,
+            fields.fragments,
         )
         if len(self.records) < 2 or self.records[1].kind != TABLE:
             raise TraceError(f"{path}: cut off before the end of the block table: record it anew")
@@ -308,31 +321,19 @@ class Trace:
             trace.warn_if_cut_off()
         return trace
 
-    def _read_description(self) -> dict[str, Any]:
+    def read_description(self, kind: type[T]) -> T:
+        """The fields that `kind` has of the description. Raises TraceError."""
         if not self.records or self.records[0].kind != DESCRIPTION:
             raise TraceError(f"{self.path}: not a block trace (cop collect --trace writes them)")
         try:
-            fields = parse_json(self.content(self.records[0]))
-            if fields["format"] != self._format:
-                raise TraceError(
-                    f"{self.path}: a file of format {fields['format']}, expected {self._format}"
-                )
-            if fields["version"] != VERSION:
-                raise TraceError(
-                    f"{self.path}: version {fields['version']} of the format, expected {VERSION}: "
-                    "record it anew"
-                )
-            for name, kind in _DESCRIPTION_FIELDS.items():
-                if type(fields[name]) is not kind:
-                    raise TypeError(f"{name} is no {kind.__name__}")
-            for name in ("path", "build_id"):
-                if not isinstance(fields["program"][name], str):
-                    raise TypeError(f"program.{name} is no str")
-            if not all(isinstance(word, str) for word in fields["command"]):
-                raise TypeError("command is no list of str")
-        except (ValueError, KeyError, TypeError) as error:
-            raise TraceError(f"{self.path}: its description is malformed: {error!r}") from error
-        return dict(fields)
+            return decode(
+                self.content(self.records[0]),
+                kind,
+                f"{self.path}: description",
+                (self._format, VERSION),
+            )
+        except JsonError as error:
+            raise TraceError(f"{error}; make the file anew") from error
 
     def _has_trailer(self, end: int) -> bool:
         index = self.records[-1]

@@ -8,8 +8,9 @@ this: the work grows with the distinct windows, not with the length of the run.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +43,12 @@ SAMPLES = 150
 SAMPLE_BLOCKS = 600
 #: The branches of so many blocks at most are predicted, in stretches of whole records.
 PREDICTED_BLOCKS = 200_000_000
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    """What the description has besides a trace's."""
+
+    window: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)]
 
 
 @dataclass(frozen=True)
@@ -98,12 +105,7 @@ class Windows:
     def load(cls, path: Path) -> Self:
         """Reads a window histogram. Raises TraceError when it is none, or damaged."""
         file = Trace.load(path, format_=FORMAT)
-        length = file.fields.get("window")
-        if type(length) is not int or not 1 <= length <= LONGEST:
-            raise TraceError(
-                f"{path}: its description is malformed: window: expected 1 to {LONGEST}, found "
-                f"{str(length)[:40]!r}; make it anew"
-            )
+        length = file.read_description(_Fields).window
         windows, counts, branches = [], [], None
         for record in file.records:
             if record.kind == WINDOWS:
