@@ -4,9 +4,12 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.execution.json_text import Count, JsonError, decode
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event, Rate
 from compiler_opt_perf.pmu.function_table import FunctionTable
@@ -15,6 +18,10 @@ from compiler_opt_perf.pmu.rates import Estimate, shrink, trial_size, wilson
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples, SampleProfile, convert_to_text
 from compiler_opt_perf.pmu.symbolize import Line, Source
 
+_COLLECT_AGAIN = "collect the profile again"
+
+# The table of sources, by function: a file, of which nothing may be known, and a line.
+_Sources = dict[str, tuple[Annotated[str, msgspec.Meta(pattern="^[^\0]*$")], Count]]
 # One count an event, in the manifest's order.
 CountList = list[int]
 
@@ -134,18 +141,12 @@ def read_sources(manifest: Manifest) -> dict[str, Source]:
         return {}
     path = manifest.path.parent / manifest.sources.file
     try:
-        table = parse_json(read_input(path))
-        sources = {name: Source(*place) for name, place in table.items()}
-        for name, source in sources.items():
-            if not isinstance(source.file, str) or "\0" in source.file:
-                raise ValueError(f"{name}: expected the name of a file")
-            if type(source.line) is not int or source.line < 0:
-                raise ValueError(f"{name}: expected the number of a line")
-        return sources
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise PmuError(
-            f"{path}: not a table of sources ({error}); collect the profile again"
-        ) from error
+        table = decode(read_input(path), _Sources, path)
+    except OSError as error:
+        raise PmuError(f"{path}: cannot be read: {error.strerror}; {_COLLECT_AGAIN}") from error
+    except JsonError as error:
+        raise PmuError(f"{error}; {_COLLECT_AGAIN}") from error
+    return {name: Source(*place) for name, place in table.items()}
 
 
 def known_event(record: EventFile) -> Event:

@@ -183,25 +183,27 @@ def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "place"),
     [
-        b'{"f": ["a\\u0000.c", 1]}',
-        b'{"f": ["a.c", "1"]}',
-        b'{"f": ["a.c", -1]}',
-        b'{"f": ["a.c", true]}',
-        b'{"f": [1, 1]}',
-        b'{"f": ["a.c"]}',
-        b'{"f": 1}',
-        b"[1]",
-        b"[" * 200_000,
-        b'{"f": ["\\ud800", 1]}',
+        (b'{"f": ["a\\u0000.c", 1]}', '$["f"][0]: expected `str` matching'),
+        (b'{"e": ["", 0], "f": ["a.c", "1"]}', '$["f"][1]: expected `int`, found "1"'),
+        (b'{"f": ["a.c", -1]}', '$["f"][1]: expected `int` >= 0, found -1'),
+        (b'{"f": ["a.c", true]}', '$["f"][1]: expected `int`, found true'),
+        (b'{"f": [1, 1]}', '$["f"][0]: expected `str`, found 1'),
+        (b'{"f": ["a.c"]}', '$["f"]: expected `array` of length 2, found ["a.c"]'),
+        (b'{"f": 1}', '$["f"]: expected `array`, found 1'),
+        (b"[1]", "$: expected `object`, found [1]"),
+        (b"[" * 200_000, "not JSON: nested too deep"),
+        (b'{"f": ["\\ud800", 1]}', "not JSON: a string holds half a character"),
     ],
 )
-def test_damaged_sources_are_named(profile: Manifest, tmp_path: Path, content: bytes) -> None:
+def test_damaged_sources_are_named(
+    profile: Manifest, tmp_path: Path, content: bytes, place: str
+) -> None:
     (tmp_path / "s.json").write_bytes(content)
     record = FileRecord.of(tmp_path / "s.json")
     damaged = dataclasses.replace(profile, path=tmp_path / "p.pmu.json", sources=record)
-    with pytest.raises(PmuError, match=r"s\.json: not a table of sources"):
+    with pytest.raises(PmuError, match=re.escape(f"s.json: {place}") + ".*; collect the profile"):
         read_sources(damaged)
 
 
@@ -216,5 +218,5 @@ def test_damaged_table_of_sources(profile: Manifest, tmp_path: Path, content: st
         Profile.load(path)
     manifest = Manifest.load(profile.path)
     assert manifest.sources is not None
-    with pytest.raises(PmuError, match=r"workload\.sources\.json: not a table of sources"):
+    with pytest.raises(PmuError, match=r"workload\.sources\.json:.*(expected|not JSON)"):
         read_sources(dataclasses.replace(manifest, path=path))
