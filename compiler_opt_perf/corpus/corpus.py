@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from compiler_opt_perf.execution.files import open_input, read_input, write_json
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.json_text import CText, JsonError, decode
 from compiler_opt_perf.execution.seeds import derive_seed
 
 # A corpus is data from elsewhere, which compiling must not let out of its folder. Options of `-cc1`
@@ -59,6 +61,20 @@ BITCODE_MAGIC = b"BC\xc0\xde"
 
 class CorpusError(Exception):
     """A corpus that cannot be read, or that has not what was asked of it."""
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What `corpus_description.json` says.
+
+    Attributes:
+      modules: names.
+      has_thinlto: of a ThinLTO build.
+      global_command_override: the command of all modules, where they have none of their own.
+    """
+
+    modules: tuple[str, ...]
+    has_thinlto: bool = False
+    global_command_override: tuple[CText, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +130,7 @@ class Corpus:
         """
         path = directory / DESCRIPTION
         try:
-            description = parse_json(read_input(path))
+            description = decode(read_input(path), Description, path)
         except FileNotFoundError:
             raise CorpusError(
                 f"{path}: not found; make a corpus with `cop corpus extract --output={directory}`"
@@ -122,12 +138,8 @@ class Corpus:
         except OSError as error:
             raise CorpusError(f"{path}: {error.strerror}") from error
         except JsonError as error:
-            raise CorpusError(
-                f"{path}{error.place}: not JSON: {error}; extract the corpus again"
-            ) from error
-        names = description.get("modules") if isinstance(description, dict) else None
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise CorpusError(f'{path}: expected {{"modules": [names]}}; extract the corpus again')
+            raise CorpusError(f"{error}; extract the corpus again") from error
+        names = description.modules
         for name in names:
             if not is_module_name(name):
                 raise CorpusError(
@@ -137,12 +149,10 @@ class Corpus:
         repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
             raise CorpusError(f"{path}: module {repeated[0]} is there twice")
-        thinlto = description.get("has_thinlto", False)
-        if not isinstance(thinlto, bool):
-            raise CorpusError(f"{path}: has_thinlto: expected true or false")
+        thinlto = description.has_thinlto
         command = None
-        if "global_command_override" in description:
-            command = _common_command(description["global_command_override"], path, thinlto)
+        if description.global_command_override is not None:
+            command = _common_command(description.global_command_override, path, thinlto)
         modules = (_load_module(directory, name, command, thinlto) for name in sorted(names))
         return cls(directory, tuple(modules))
 
@@ -178,18 +188,14 @@ def without_side_outputs(words: Iterable[str]) -> list[str]:
     return kept
 
 
-def _common_command(override: object, path: Path, thinlto: bool) -> tuple[str, ...]:
+def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tuple[str, ...]:
     """The command of all modules. Raises CorpusError when it is none that may run."""
-    if not isinstance(override, list) or not all(isinstance(word, str) for word in override):
-        raise CorpusError(f"{path}: global_command_override: expected a list of strings")
-    if any("\0" in word for word in override):
-        raise CorpusError(f"{path}: global_command_override: an argument with a NUL character")
-    if override == [_UNSPECIFIED]:
+    if override == (_UNSPECIFIED,):
         raise CorpusError(
             f"{path}: global_command_override is not filled in, as LLVM's extract_ir leaves it; "
             'write the options of the link there, for example ["-c", "-O2"]'
         )
-    if override[:1] == ["-cc1"]:
+    if override[:1] == ("-cc1",):
         return _confined(override, path, thinlto)
     return ("-c", *_confined_driver_options(override, path, thinlto))
 

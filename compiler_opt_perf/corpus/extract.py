@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from absl import logging
 
 from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
@@ -15,6 +16,7 @@ from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, code
 from compiler_opt_perf.corpus.corpus import (
     DESCRIPTION,
     CorpusError,
+    Description,
     is_module_name,
     split_names,
     without_side_outputs,
@@ -22,7 +24,7 @@ from compiler_opt_perf.corpus.corpus import (
 )
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, read_input
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.json_text import CText, FieldError, JsonError, decode
 from compiler_opt_perf.execution.pool import Pool
 
 # IR before any optimisation: what an inliner policy is asked about.
@@ -130,35 +132,38 @@ def _write_bitcode(
     run_command([job.clang, *cc1], cwd=cwd, timeout_s=TIMEOUT_S)
 
 
+class _Entry(msgspec.Struct, frozen=True):
+    """An element of compile_commands.json."""
+
+    directory: CText
+    file: CText
+    arguments: tuple[CText, ...] = ()
+    command: CText = ""
+
+    def __post_init__(self) -> None:
+        if not (self.arguments or self.command):
+            raise FieldError("arguments", "is missing, as is command")
+
+
 def _read_commands(program: str, path: Path) -> list[_Compilation]:
     remedy = "write it with CMake's -DCMAKE_EXPORT_COMPILE_COMMANDS=ON or with `bear -- make`"
     try:
-        entries = parse_json(read_input(path))
+        entries = decode(read_input(path), tuple[_Entry, ...], path)
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}; {remedy}") from error
     except JsonError as error:
-        raise CorpusError(f"{path}{error.place}: not JSON: {error}; {remedy}") from error
-    if not isinstance(entries, list):
-        raise CorpusError(f"{path}: expected a list of commands; {remedy}")
+        raise CorpusError(f"{error}; {remedy}") from error
     found: list[tuple[Path, Path, tuple[str, ...]]] = []
     for number, entry in enumerate(entries):
+        directory = path.parent.absolute() / entry.directory
+        source = Path(os.path.normpath(directory / entry.file))
         try:
-            directory = path.parent.absolute() / entry["directory"]
-            source = Path(os.path.normpath(directory / entry["file"]))
-            words = entry.get("arguments") or shlex.split(entry["command"])
-            for text in (str(directory), str(source), *words):
-                if "\0" in text:
-                    raise ValueError("a NUL character")
-            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-                raise TypeError("arguments are no list of strings")
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise CorpusError(
-                f"{path}: entry {number}: expected directory, file and arguments or command "
-                f"({type(error).__name__}: {error}); {remedy}"
-            ) from error
+            words = entry.arguments or tuple(shlex.split(entry.command))
+        except ValueError as error:
+            raise CorpusError(f"{path}: $[{number}].command: {error}; {remedy}") from error
         if source.suffix in (".s", ".S", ".asm"):
             continue
-        found.append((source, directory, tuple(words)))
+        found.append((source, directory, words))
     if not found:
         raise CorpusError(f"{path}: holds no compilation; {remedy}")
     root = Path(os.path.commonpath([source.parent for source, _, _ in found]))
@@ -195,9 +200,9 @@ def is_extracted(folder: Path) -> bool:
     expected: set[Path] = set()
     for side in ("train", "held_out"):
         try:
-            description = parse_json(read_input(folder / side / DESCRIPTION))
-            names = [str(name) for name in description["modules"]]
-        except (OSError, JsonError, KeyError, TypeError):
+            path = folder / side / DESCRIPTION
+            names = decode(read_input(path), Description, path).modules
+        except (OSError, JsonError):
             return False
         expected |= {folder / side / f"{name}{suffix}" for name in names for suffix in _SUFFIXES}
         expected.add(folder / side / DESCRIPTION)

@@ -96,15 +96,22 @@ def test_a_module_that_does_not_compile_is_left_out_and_named(
     [
         ("[{]", "not JSON: Expecting property name"),
         ("[" * 200_000, "not JSON: nested too deep"),
-        ("{}", "expected a list"),
-        ('[{"directory": "/", "file": "a.c", "arguments": "cc"}]', "entry 0: .*no list"),
-        ('[{"directory": "/", "file": "a.c", "arguments": ["cc", 1]}]', "entry 0: expected"),
-        ('[{"directory": "/", "file": "a\\u0000.c", "command": "cc"}]', "entry 0: .*NUL"),
+        ("{}", r"\$: expected `array`"),
+        ('[{"directory": "/", "file": "a.c", "arguments": "cc"}]', r"\$\[0\]\.arguments: exp"),
+        (
+            '[{"directory": "/", "file": "a.c", "arguments": ["cc", 1]}]',
+            r"\$\[0\]\.arguments\[1\]:",
+        ),
+        (
+            '[{"directory": "/", "file": "a\\u0000.c", "command": "cc"}]',
+            r"\$\[0\]\.file: expected `str` mat",
+        ),
         ('[{"directory": "/", "file": "a\\n.c", "command": "cc"}]', ".*cannot be the name of a"),
+        ('[{"directory": "/", "file": "a.c", "command": "a \'"}]', r"\$\[0\]\.command: No closing"),
         ("[]", "holds no compilation"),
-        ('[{"file": "a.c", "command": "cc a.c"}]', "entry 0: expected directory"),
-        ('[{"directory": "/", "file": "a.c"}]', "entry 0: expected directory"),
-        ('["cc a.c"]', "entry 0: expected directory"),
+        ('[{"file": "a.c", "command": "cc a.c"}]', r"\$\[0\]\.directory: is missing"),
+        ('[{"directory": "/", "file": "a.c"}]', r"\$\[0\]\.arguments: is missing, as is com"),
+        ('["cc a.c"]', r"\$\[0\]: expected `object`"),
     ],
 )
 def test_malformed_commands_are_named(tmp_path: Path, content: str, message: str) -> None:

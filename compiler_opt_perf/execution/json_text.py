@@ -20,6 +20,8 @@ T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: A number that one can calculate with.
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+#: A text that programs take as argument or name of a file, without NUL.
+CText = Annotated[str, msgspec.Meta(pattern="^[^\0]*$")]
 #: What leads to a file.
 FileName = Annotated[str, msgspec.Meta(pattern="^[^\0]+$")]
 #: A size, a time or a score: none is as large as 2**64.

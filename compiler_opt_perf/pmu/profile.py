@@ -4,12 +4,9 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
-
-import msgspec
 
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import Count, JsonError, decode
+from compiler_opt_perf.execution.json_text import Count, CText, JsonError, decode
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event, Rate
 from compiler_opt_perf.pmu.function_table import FunctionTable
@@ -21,7 +18,7 @@ from compiler_opt_perf.pmu.symbolize import Line, Source
 _COLLECT_AGAIN = "collect the profile again"
 
 # The table of sources, by function: a file, of which nothing may be known, and a line.
-_Sources = dict[str, tuple[Annotated[str, msgspec.Meta(pattern="^[^\0]*$")], Count]]
+_Sources = dict[str, tuple[CText, Count]]
 # One count an event, in the manifest's order.
 CountList = list[int]
 
