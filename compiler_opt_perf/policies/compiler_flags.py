@@ -6,12 +6,15 @@ link-time optimisation, whose options the linker takes. A configuration file of 
 `clang --config=FILE` uses the part for the link only when it links, and warns of nothing.
 """
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.policies.problem import PROBLEMS, Problem, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -92,8 +95,8 @@ def compiler_flags(
             description = _description(model / "model.json")
             if not (model / "model.tflite").is_file():
                 raise ToolchainError(f"{model}: no policy (model.tflite is missing)")
-            if description.get("problem", name) != name:
-                raise ToolchainError(f"{model}: a policy for {description['problem']}, not {name}")
+            if description.problem not in (None, name):
+                raise ToolchainError(f"{model}: a policy for {description.problem}, not {name}")
             modes += problem.development_options(model=model.absolute())
             development = True
         else:
@@ -102,7 +105,7 @@ def compiler_flags(
                 continue
             description = _description(compiled)
             modes += problem.release_options()
-        rates |= dict.fromkeys(description.get("extra_rates", []))
+        rates |= dict.fromkeys(description.extra_rates)
     if not modes:
         raise ToolchainError(
             f"{toolchain.directory}: has no policy compiled in; give the folder of one for "
@@ -125,14 +128,20 @@ def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
     return prefix.with_suffix(".json") if prefix.with_suffix(".o").is_file() else None
 
 
-def _description(path: Path) -> dict[str, list[str]]:
-    """A policy's model.json; nothing if it has none, as models from elsewhere."""
+class _Description(msgspec.Struct, frozen=True):
+    """What is needed of model.json; models from elsewhere have none."""
+
+    problem: str | None = None
+    extra_rates: tuple[str, ...] = ()
+
+
+def _description(path: Path) -> _Description:
     if not path.is_file():
-        return {}
+        return _Description()
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ToolchainError(f"{path}: no description of a policy: {error}") from error
+        return decode(read_input(path), _Description, path)
+    except (OSError, JsonError) as error:
+        raise ToolchainError(f"{error}; copy the policy as a whole, or train again") from error
 
 
 def shell_line(words: Iterable[str]) -> str:

@@ -166,6 +166,11 @@ def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> Non
     (model / "model.json").write_text(json.dumps({"problem": "inline-size"}))
     with pytest.raises(ToolchainError, match="a policy for inline-size, not regalloc-evict"):
         compiler_flags(toolchain, {"regalloc-evict": model}, None)
+    (model / "model.json").write_text('{"extra_rates": ["a", 1]}')
+    with pytest.raises(
+        ToolchainError, match=r"json: \$\.extra_rates\[1\]: expected `str`, found 1"
+    ):
+        compiler_flags(toolchain, {"inline-size": model}, None)
     empty = dataclasses.replace(toolchain, directory=tmp_path)
     with pytest.raises(ToolchainError, match="has no policy compiled in"):
         compiler_flags(empty, {}, None)

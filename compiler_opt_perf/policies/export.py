@@ -18,18 +18,19 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.json_text import JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.arrays import (
     ArraysError,
@@ -76,6 +77,23 @@ class Policy:
     def decide(self, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
         """Decisions, int64 [rows]; see Network.decide."""
         return self.network.decide(self.weights, inputs)
+
+
+class _DescribedFeature(msgspec.Struct, frozen=True):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """model.json, after format and version; `Policy.description` has what else is there."""
+
+    problem: str
+    with_pmu: bool
+    hidden: tuple[int, ...]
+    features: tuple[_DescribedFeature, ...]
+    files: dict[str, str]
+    extra_rates: tuple[str, ...] = ()
 
 
 def import_tensorflow() -> Any:
@@ -255,7 +273,7 @@ def publish(policy: Policy, directory: Path) -> None:
             "with_pmu": network.with_pmu,
             "extra_rates": list(network.problem.extra_rates),
             "hidden": list(network.hidden),
-            "features": [_feature_json(feature) for feature in network.features],
+            "features": msgspec.to_builtins(_described_features(network.features)),
             **policy.description,
             "files": {str(path.relative_to(folder)): sha256(path) for path in files},
         }
@@ -273,64 +291,55 @@ def load(directory: Path) -> Policy:
     """
     path = directory / _DESCRIPTION_FILE
     try:
-        description = parse_json(read_input(path))
+        fields = decode(read_input(path), dict[str, Any], path, (_FORMAT, _VERSION))
+        described = convert(fields, _Description, path)
     except OSError as error:
         raise ModelError(
             f"{path}: {error.strerror}; a policy is a directory written by training"
         ) from error
     except JsonError as error:
-        raise ModelError(
-            f"{path}{error.place}: not JSON ({error}); publish the policy again"
-        ) from error
-    if not isinstance(description, dict) or description.get("format") != _FORMAT:
-        raise ModelError(f"{path}: not a policy's description (expected format {_FORMAT!r})")
-    if description.get("version") != _VERSION:
-        raise ModelError(
-            f"{path}: version {description.get('version')!r}, this program reads {_VERSION}; "
-            "train again or use the program that wrote it"
-        )
-    try:
-        return _load_described(directory, path, description)
-    except (KeyError, TypeError, AttributeError, ValueError, OSError, OverflowError) as error:
-        raise ModelError(f"{path}: missing or malformed field: {error}; publish again") from error
+        raise ModelError(f"{error}; train again, or copy the policy as a whole") from error
+    network, weights = _load_described(directory, path, described)
+    own = {"format", "version", *_Description.__struct_fields__}
+    return Policy(network, weights, {k: v for k, v in fields.items() if k not in own})
 
 
-def _load_described(directory: Path, path: Path, description: dict[str, Any]) -> Policy:
-    problem = PROBLEMS.get(description["problem"])
+def _load_described(
+    directory: Path, path: Path, description: _Description
+) -> tuple[Network, FloatArray]:
+    problem = PROBLEMS.get(description.problem)
     if problem is None:
         known = ", ".join(PROBLEMS)
-        raise ModelError(f"{path}: unknown problem {description['problem']!r} (known: {known})")
-    problem = problem.with_rates(description.get("extra_rates", []))
-    expected = [_feature_json(f) for f in problem.inputs(description["with_pmu"])]
-    if description["features"] != expected:
-        names = {f["name"] for f in description["features"]} ^ {f["name"] for f in expected}
+        raise ModelError(f"{path}: unknown problem {description.problem!r} (known: {known})")
+    problem = problem.with_rates(description.extra_rates)
+    expected = _described_features(problem.inputs(description.with_pmu))
+    if description.features != expected:
+        names = {f.name for f in description.features} ^ {f.name for f in expected}
         raise ModelError(
             f"{path}: features differ from this version's tables "
             f"({', '.join(sorted(names)) or 'shape, type or order'}); train again"
         )
-    for name, checksum in description["files"].items():
+    for name, checksum in description.files.items():
         file = directory / name
         if not file.is_file():
             raise ModelError(f"{file}: missing; copy the directory as a whole or publish again")
         if sha256(file) != checksum:
             raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
-    hidden = tuple(int(width) for width in description["hidden"])
+    weights_file = directory / _WEIGHTS_FILE
     try:
-        arrays = read_arrays(directory / _WEIGHTS_FILE, ["weights", "center", "inverse_scale"])
-        features = len(scored_features(problem, description["with_pmu"]))
+        arrays = read_arrays(weights_file, ["weights", "center", "inverse_scale"])
+        features = len(scored_features(problem, description.with_pmu))
         require_vector("center", arrays["center"], "float32", features)
         require_vector("inverse_scale", arrays["inverse_scale"], "float32", features)
         normalisation = Normalisation(arrays["center"], arrays["inverse_scale"])
-        network = Network(problem, description["with_pmu"], hidden, normalisation)
-        weights = arrays["weights"]
-        require_vector("weights", weights, "float32", network.size)
+        network = Network(problem, description.with_pmu, description.hidden, normalisation)
+        require_vector("weights", arrays["weights"], "float32", network.size)
     except ArraysError as error:
-        raise ModelError(
-            f"{directory / _WEIGHTS_FILE}: damaged ({error}); publish again"
-        ) from error
-    own = {"format", "version", "problem", "with_pmu", "extra_rates", "hidden", "features", "files"}
-    return Policy(network, weights, {k: v for k, v in description.items() if k not in own})
+        raise ModelError(f"{weights_file}: damaged ({error}); publish again") from error
+    except ValueError as error:
+        raise ModelError(f"{path}: $.hidden: {error}; publish again") from error
+    return network, arrays["weights"]
 
 
-def _feature_json(feature: Feature) -> dict[str, Any]:
-    return {"name": feature.name, "dtype": feature.dtype, "shape": list(feature.shape)}
+def _described_features(features: Iterable[Feature]) -> tuple[_DescribedFeature, ...]:
+    return tuple(_DescribedFeature(one.name, one.dtype, one.shape) for one in features)

@@ -153,17 +153,23 @@ def _truncate(name: str) -> Callable[[Path], None]:
     [
         (shutil.rmtree, r"model\.json: No such file"),
         (_truncate("model.json"), r"model\.json:\d+:\d+: not JSON"),
-        (_edit_description(lambda d: d.update(format="x")), "not a policy's description"),
-        (_edit_description(lambda d: d.update(version=99)), "version 99, this program reads 2"),
+        (
+            _edit_description(lambda d: d.update(format="x")),
+            r"\$\.format: expected .*, found \"x\"",
+        ),
+        (
+            _edit_description(lambda d: d.update(version=99)),
+            r"\$\.version: expected 2, found 99: another version .*; train again",
+        ),
         (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
-        (_edit_description(lambda d: d.pop("hidden")), "missing or malformed field: 'hidden'"),
+        (_edit_description(lambda d: d.pop("hidden")), r"model\.json: \$\.hidden: is missing"),
         (
             _edit_description(lambda d: d.update(hidden=[9])),
             r"weights\.npz: damaged \(weights is float32 \[\d+\], expected float32 \[\d+\]\)",
         ),
-        (_edit_description(lambda d: d.update(hidden=[100])), "malformed field: a layer with 100"),
-        (_edit_description(lambda d: d.update(hidden=[-1])), "malformed field: a layer with -1"),
-        (lambda d: (d / "model.json").write_text("[" * 200_000), r"model\.json: not JSON .*deep"),
+        (_edit_description(lambda d: d.update(hidden=[100])), r"\$\.hidden: a layer with 100"),
+        (_edit_description(lambda d: d.update(hidden=[-1])), r"\$\.hidden: a layer with -1"),
+        (lambda d: (d / "model.json").write_text("[" * 200_000), r"model\.json: not JSON: .*deep"),
         (_edit_description(lambda d: d["files"].update({"a\0b": ""})), "missing; copy"),
         (_replace_weights(lambda _: b"not an archive"), r"weights\.npz: damaged"),
         (_replace_weights(lambda data: data[: len(data) // 2]), r"weights\.npz: damaged"),
@@ -171,6 +177,15 @@ def _truncate(name: str) -> Callable[[Path], None]:
         (
             _replace_weights(lambda data: re.sub(rb"(?s)(PK\x01\x02.{6})..", b"\\1c\0", data)),
             r"weights\.npz: damaged",
+        ),
+        (
+            _edit_description(lambda d: d.update(with_pmu=1)),
+            r"\$\.with_pmu: expected `bool`, found 1",
+        ),
+        (_edit_description(lambda d: d["files"].update(x=1)), r'\$\.files\["x"\]: expected `str`'),
+        (
+            _edit_description(lambda d: d["features"][1].update(shape=[1.5])),
+            r"\$\.features\[1\]\.shape\[0\]: expected `int`, found 1\.5",
         ),
         (
             _edit_description(lambda d: d["features"][1].update(name="renamed")),

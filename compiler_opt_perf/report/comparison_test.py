@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -272,9 +273,14 @@ def test_a_toolchain_with_another_policy_is_refused_at_once(
     with pytest.raises(ModesError, match=r"model\.tflite: No such file"):
         require_compiled_in(described, EVICT, tmp_path)
     description = described.directory / "models" / "RegAllocEvictModel.json"
-    for text in ("[]", "{", '{"files": {}}', '{"files": 3}'):
+    for text, problem in (
+        ("[]", ": $: expected `object`, found []"),
+        ("{", ":1:2: not JSON: "),
+        ('{"files": {}}', ": $.files: model.tflite is missing; build the set again"),
+        ('{"files": {"model.tflite": 3}}', ': $.files["model.tflite"]: expected `str`, found 3'),
+    ):
         description.write_text(text)
-        with pytest.raises(ModesError, match=r"RegAllocEvictModel\.json: not a policy's"):
+        with pytest.raises(ModesError, match=re.escape(f"RegAllocEvictModel.json{problem}")):
             require_compiled_in(described, EVICT, other)
     description.unlink()
     # What neither describes, only the decisions can tell.

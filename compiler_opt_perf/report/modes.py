@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import read_input, sha256
-from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.execution.json_text import FieldError, JsonError, decode
 from compiler_opt_perf.policies.export import MODEL_FILE, Policy
 from compiler_opt_perf.policies.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policies.problem import Problem, for_clang
@@ -27,6 +28,16 @@ TIMEOUT_S = 300.0
 
 class ModesError(Exception):
     """Two modes decide otherwise, or write different object files."""
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """What is needed of model.json: the checksums of the files."""
+
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if MODEL_FILE not in self.files:
+            raise FieldError("files", f"{MODEL_FILE} is missing")
 
 
 def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> None:
@@ -66,12 +77,10 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
         held = "a policy without description"
     else:
         try:
-            checksum = parse_json(read_input(description))["files"][MODEL_FILE]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise ModesError(
-                f"{description}: not a policy's description ({error}); build the set again: "
-                f"{build_it}"
-            ) from error
+            files = decode(read_input(description), _Description, description).files
+        except (OSError, JsonError) as error:
+            raise ModesError(f"{error}; build the set again: {build_it}") from error
+        checksum = files[MODEL_FILE]
         if checksum == given:
             return
         held = f"one whose {MODEL_FILE} has SHA-256 {checksum}"

@@ -6,12 +6,15 @@ written, and the model decides on what happens to be in memory. The compiler's s
 macro lists of the patched sources, the model's side from the header that TensorFlow generates.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
 # Elements of the shapes as the sources write them; the second is {1, NumberOfInterferences}.
@@ -146,6 +149,12 @@ def fed_features(tree: Path, model: ReleaseModel) -> dict[str, Tensor]:
     return features
 
 
+class _Description(msgspec.Struct, frozen=True):
+    """What is needed of model.json."""
+
+    problem: str
+
+
 def check_problem(saved_model: Path, model: ReleaseModel) -> None:
     """Checks that a policy that says what it is for, in model.json, is for `model`.
 
@@ -156,12 +165,9 @@ def check_problem(saved_model: Path, model: ReleaseModel) -> None:
     if not path.is_file():
         return
     try:
-        problem = json.loads(path.read_text(encoding="utf-8"))["problem"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ToolchainError(
-            f"{path}: does not tell the policy's problem; export the policy again, or remove the "
-            "file"
-        ) from error
+        problem = decode(read_input(path), _Description, path).problem
+    except (OSError, JsonError) as error:
+        raise ToolchainError(f"{error}; export the policy again, or remove the file") from error
     if problem == model.problem:
         return
     options = {other.problem: f"; give it with {other.option}" for other in MODELS}

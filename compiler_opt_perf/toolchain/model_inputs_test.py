@@ -118,7 +118,12 @@ def test_a_policy_says_what_it_is_for(tmp_path: Path) -> None:
     message = "for inline-size .*--evict-model takes .* regalloc-evict; give it with --inline-model"
     with pytest.raises(ToolchainError, match=message):
         check_problem(tmp_path, EVICT_MODEL)
-    for text in ("{", "[]", "{}"):
+    for text, problem in (
+        ("{", ":1:2: not JSON"),
+        ("[]", r": \$: expected `object`"),
+        ("{}", r": \$\.problem: is missing"),
+        ('{"problem": 1}', r": \$\.problem: expected `str`, found 1; export the policy again"),
+    ):
         description.write_text(text)
-        with pytest.raises(ToolchainError, match="model.json: does not tell"):
+        with pytest.raises(ToolchainError, match=f"model.json{problem}"):
             check_problem(tmp_path, INLINE_MODEL)
