@@ -11,13 +11,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.cost.timing import Meter, find_meter
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.json_text import Count, Measure
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.pmu.profile import Profile
@@ -45,9 +48,9 @@ class FunctionScores:
     """
 
     name: str
-    calls: int | None
-    default: float | None
-    policy: float | None
+    calls: Count | None
+    default: Measure | None
+    policy: Measure | None
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,15 @@ class ModuleComparison:
     """
 
     name: str
-    text_default: int
-    text_policy: int
+    text_default: Count
+    text_policy: Count
     functions: tuple[FunctionScores, ...]
-    decisions: int
-    with_pmu: int
-    exact: int
-    differing: int
-    compile_default: tuple[float, ...]
-    compile_policy: tuple[float, ...]
+    decisions: Count
+    with_pmu: Count
+    exact: Count
+    differing: Count
+    compile_default: tuple[Measure, ...]
+    compile_policy: tuple[Measure, ...]
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,9 @@ class Comparison:
     problem: str
     level: str
     modes: tuple[str, ...]
-    seed: int
+    seed: Count
     compile_time: str
-    modules: tuple[ModuleComparison, ...]
+    modules: Annotated[tuple[ModuleComparison, ...], msgspec.Meta(min_length=1)]
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,19 @@
 """Shows comparisons to people: a table on the terminal and a self-contained HTML page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated
 
 import matplotlib.figure
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from compiler_opt_perf.execution import page
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.execution.json_text import Count, JsonError, decode
 from compiler_opt_perf.report.comparison import Comparison
 from compiler_opt_perf.report.summary import (
     FORMAT,
@@ -37,8 +37,9 @@ _COLUMNS = (
     "compile time",
 )
 
-# No size, score or time is.
-_LARGEST = 2.0**64
+_COMPARE = "write it with `cop compare`"
+# What a plot can show.
+_Change = Annotated[float, msgspec.Meta(gt=-(2.0**64), lt=2.0**64)]
 # Columns of text that is not for a terminal.
 _WIDTH = 180
 # Names of what is left out that a terminal shows; the file has all.
@@ -57,101 +58,52 @@ class ReportError(Exception):
     """A comparison or a training curve that cannot be read."""
 
 
-def _require_type(row: dict[str, Any], name: str, kind: Any) -> None:
-    """Checks a field; integers are floats, too, and both stay within what a plot can show."""
-    value = row.get(name)
-    allowed = get_args(kind) or (kind,)
-    if value is None and type(None) in allowed:
-        return
-    number = float in allowed or int in allowed
-    if type(value) not in allowed and not (float in allowed and type(value) is int):
-        raise ValueError(f"{name}: found {str(value)[:40]!r}")
-    if number and value is not None and not abs(value) < _LARGEST:
-        raise ValueError(f"{name}: found {str(value)[:40]}, which is no measure")
+class CurvePoint(msgspec.Struct, frozen=True):
+    """A row of a training curve: changes against the default's cost after a generation.
+
+    Attributes:
+      generation: 0 is the warm start, which has no candidates.
+      validation_of_mean, candidates_mean, validation_of_fittest: None where not measured.
+    """
+
+    generation: Count
+    validation_of_mean: _Change | None
+    candidates_mean: _Change | None = None
+    validation_of_fittest: _Change | None = None
 
 
 def read_comparison(path: Path) -> Comparison:
     """Reads what `summary.to_json` wrote. Raises ReportError that names file and field."""
     try:
-        value = parse_json(read_input(path))
-        if not isinstance(value, dict):
-            raise ValueError("expected an object")
-        if (value.get("format"), value.get("version")) != (FORMAT, VERSION):
-            raise ValueError(f"expected format {FORMAT}, version {VERSION}")
-        known = {field.name for field in fields(Comparison)}
-        comparison: Comparison = _decoded(
-            {name: value[name] for name in known & value.keys()}, Comparison, ""
-        )
-        if not comparison.modules:
-            raise ValueError("modules: none")
-        for number, module in enumerate(comparison.modules):
-            pairs = {len(module.compile_default), len(module.compile_policy)}
-            times = (*module.compile_default, *module.compile_policy)
-            if len(pairs) > 1 or pairs == {0} or not all(times):
-                raise ValueError(f"modules[{number}]: compile times: expected pairs above 0")
-        return comparison
-    except (OSError, ValueError) as error:
-        raise ReportError(
-            f"{path}: not a comparison ({error}); write it with `cop compare`"
-        ) from error
+        comparison = decode(read_input(path), Comparison, path, (FORMAT, VERSION))
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror}; {_COMPARE}") from error
+    except JsonError as error:
+        raise ReportError(f"{error}; {_COMPARE}") from error
+    for number, module in enumerate(comparison.modules):
+        pairs = {len(module.compile_default), len(module.compile_policy)}
+        times = (*module.compile_default, *module.compile_policy)
+        if len(pairs) > 1 or pairs == {0} or not all(times):
+            raise ReportError(
+                f"{path}: $.modules[{number}]: compile times: expected pairs above 0; {_COMPARE}"
+            )
+    return comparison
 
 
-def _decoded(value: Any, kind: Any, place: str) -> Any:
-    """A JSON value as the type `kind`. Raises ValueError that names the place.
-
-    Numbers are not negative, and small enough for what is computed of them.
-    """
-    if is_dataclass(kind):
-        types = get_type_hints(kind)
-        if not isinstance(value, dict) or value.keys() != types.keys():
-            raise ValueError(f"{place or 'file'}: expected the fields {', '.join(types)}")
-        assert isinstance(kind, type)
-        return kind(
-            **{
-                name: _decoded(value[name], types[name], f"{place}.{name}".strip("."))
-                for name in types
-            }
-        )
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"{place}: expected a list")
-        item = get_args(kind)[0]
-        return tuple(_decoded(one, item, f"{place}[{i}]") for i, one in enumerate(value))
-    allowed = get_args(kind) or (kind,)
-    if value is None and NoneType in allowed:
-        return None
-    if type(value) is int and float in allowed and value < _LARGEST:
-        value = float(value)
-    if type(value) not in allowed:
-        raise ValueError(f"{place}: found {str(value)[:40]!r}")
-    if not isinstance(value, str) and not 0 <= value < _LARGEST:
-        raise ValueError(f"{place}: found {str(value)[:40]}, which is no measure")
-    return value
-
-
-def read_curve(path: Path) -> list[dict[str, Any]]:
+def read_curve(path: Path) -> list[CurvePoint]:
     """Reads a training run's `curve.jsonl`. Raises ReportError that names the line."""
-    rows = []
     try:
         lines = read_input(path).splitlines()
     except OSError as error:
         raise ReportError(
             f"{path}: {error.strerror}; name a folder that `cop train` wrote"
         ) from error
-    for number, line in enumerate(lines, 1):
-        try:
-            row = parse_json(line)
-            if "validation_of_mean" not in row:
-                raise ValueError("no validation_of_mean; was it written by an older version?")
-            # Generation 0, the warm start, has no candidates.
-            rows.append({key: row.get(key) for key in _CURVES})
-            for key in _CURVES:
-                _require_type(row, key, float | None)
-            _require_type(row, "generation", int)
-            rows[-1]["generation"] = row["generation"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ReportError(f"{path}:{number}: not a row of a training curve: {error}") from error
-    return rows
+    try:
+        return [decode(line, CurvePoint, f"{path}:{i}") for i, line in enumerate(lines, 1)]
+    except JsonError as error:
+        raise ReportError(
+            f"{error}; name a folder that `cop train` of this version wrote"
+        ) from error
 
 
 def _percent(change: CostChange | None) -> str:
@@ -268,14 +220,14 @@ def _bars(rows: Sequence[Row]) -> str:
     return page.svg(figure)
 
 
-def _curve(rows: Sequence[dict[str, Any]]) -> str:
+def _curve(points: Sequence[CurvePoint]) -> str:
     figure = matplotlib.figure.Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots()
     for key, label in _CURVES.items():
-        points = [(row["generation"], 100 * row[key]) for row in rows if row[key] is not None]
-        if not points:
-            continue
-        axes.plot(*zip(*points, strict=True), marker=".", label=label)
+        changes = [(point.generation, getattr(point, key)) for point in points]
+        known = [(generation, 100 * change) for generation, change in changes if change is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), marker=".", label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("generation")
     axes.set_ylabel("cost against the default, %")
@@ -296,7 +248,7 @@ class _Section:
 
 
 def write_page(
-    comparisons: Sequence[Comparison], curves: dict[str, list[dict[str, Any]]], output: Path
+    comparisons: Sequence[Comparison], curves: dict[str, list[CurvePoint]], output: Path
 ) -> None:
     """Writes one HTML page with tables and plots for each comparison.
 
