@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from compiler_opt_perf.execution.files import atomic_write
-from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.execution.json_text import (
+    Count,
+    Finite,
+    JsonError,
+    convert,
+    decode,
+    shown,
+)
 from compiler_opt_perf.policies.arrays import (
     ArraysError,
     read_arrays,
@@ -91,10 +99,9 @@ class Checkpoint:
                 require_vector(name, arrays[name], "float32", size)
             for name in ("center", "inverse_scale"):
                 require_vector(name, arrays[name], "float32", features)
-            record = parse_json(arrays["record"].tobytes())
             steps = int(arrays["steps"])
-            _check_record(record, steps)
-        except (ArraysError, ValueError, TypeError, KeyError, OverflowError) as error:
+            record = _read_record(arrays["record"].tobytes(), steps)
+        except (ArraysError, ValueError, TypeError, OverflowError) as error:
             raise CheckpointError(
                 f"{path}: damaged ({error}); remove it to start the training again"
             ) from error
@@ -109,27 +116,38 @@ class Checkpoint:
         )
 
 
-def _check_record(record: Any, steps: int) -> None:
-    """Raises ValueError, TypeError or KeyError where a training would stumble later."""
-    if not isinstance(record, dict):
-        raise ValueError("the record is no object")
-    kinds = {
-        **dict.fromkeys(("best_change", "warm_start_change"), float | int),
-        **dict.fromkeys(("best_generation", "compilations", "failures"), int),
-        **{"curve": list, "modules": dict, "warm_start_accuracy": dict},
-    }
-    for name, kind in kinds.items():
-        if not isinstance(record[name], kind):
-            raise ValueError(f"record: {name} is {str(record[name])[:40]!r}")
-    if len(record["curve"]) != steps + 1:
-        raise ValueError(f"{steps} steps, and a curve of {len(record['curve'])} points")
-    for number, point in enumerate(record["curve"]):
-        if point["generation"] != number or not isinstance(point["elapsed_s"], float | int):
-            raise ValueError(f"record: point {number} of the curve")
-    ended = record.get("ended")
-    if ended is not None:
-        for name in ("budget_s", "test_change"):
-            if not isinstance(ended[name], float | int):
-                raise ValueError(f"record: ended: {name}")
-        if not isinstance(ended["test_failed"], list):
-            raise ValueError("record: ended: test_failed")
+class _Point(msgspec.Struct, frozen=True):
+    generation: int
+    elapsed_s: Finite
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    budget_s: Finite
+    test_change: Finite
+    test_failed: tuple[str, ...]
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What a training needs of the record to go on; its files and logs have the rest of it."""
+
+    best_change: Finite
+    warm_start_change: Finite
+    best_generation: int
+    compilations: Count
+    failures: Count
+    curve: tuple[_Point, ...]
+    modules: dict[str, Any]
+    warm_start_accuracy: dict[str, Any]
+    ended: _Ended | None = None
+
+
+def _read_record(data: bytes, steps: int) -> dict[str, Any]:
+    """The record of a checkpoint after so many steps. Raises JsonError."""
+    record = decode(data, dict[str, Any], "record")
+    generations = [point.generation for point in convert(record, _Record, "record").curve]
+    # A damaged number of steps may be larger than any list.
+    if len(generations) != steps + 1 or generations != list(range(len(generations))):
+        raise JsonError(
+            f"record: $.curve: expected generations 0 to {steps}, found {shown(generations)}"
+        )
+    return record

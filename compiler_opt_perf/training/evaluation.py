@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
@@ -18,7 +19,7 @@ from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import FileWriteError, read_input, sha256
-from compiler_opt_perf.execution.json_text import parse_json
+from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, decode
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.policies.export import (
     MODEL_FILE,
@@ -133,20 +134,25 @@ def measure_defaults(
     return measured, left_out
 
 
+class _Measured(msgspec.Struct, frozen=True):
+    """The result beside a log, as `measure_default` writes it."""
+
+    key: tuple[str, ...]
+    costs: Costs
+    decisions: Count
+    seconds: Finite
+
+
 def _read_default(log: Path, key: Sequence[str]) -> Default | None:
+    path = record_path(log)
     try:
-        record = parse_json(read_input(record_path(log)))
-        if record["key"] != list(key) or not log.is_file():
-            return None
-        parts, executions = record["costs"]["parts"], record["costs"]["executions"]
-        costs = Costs(
-            {str(name): float(cost) for name, cost in parts.items()},
-            {str(name): int(n) for name, n in executions.items()} if executions else None,
-        )
-        return Default(costs, int(record["decisions"]), float(record["seconds"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        measured = decode(read_input(path), _Measured, path)
+    except (OSError, JsonError):
         # Not there yet, or not whole: it is measured again.
         return None
+    if measured.key != tuple(key) or not log.is_file():
+        return None
+    return Default(measured.costs, measured.decisions, measured.seconds)
 
 
 def _raise_unless_of_one_compilation(error: Exception | None) -> None:

@@ -10,16 +10,18 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.export import CandidateTemplate
 from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.compilation import Compiler, Default, record_path
 from compiler_opt_perf.training.evaluation import (
     FAILURE_RATIO,
     Evaluator,
     MeasuredModule,
+    _read_default,
     cheapest,
     measure_defaults,
 )
@@ -27,6 +29,31 @@ from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.rewards import Costs
 
 PROBLEM = PROBLEMS["inline-size"]
+
+
+def test_results_that_are_not_whole_are_measured_again(tmp_path: Path) -> None:
+    log = tmp_path / "m.log"
+    log.touch()
+    key = ("clang", "m.bc")
+    for executions in ({"f": 7}, None):
+        default = Default(Costs({"f": 1.0}, executions), 3, 0.5)
+        written = {"key": list(key), **dataclasses.asdict(default)}
+        write_json(record_path(log), written)
+        assert _read_default(log, key) == default
+        assert _read_default(log, ("clang", "other.bc")) is None
+        for damage in (
+            {"costs": {"parts": {"f": "1"}}},
+            {"costs": {"parts": {"f": 1.0}, "executions": {"f": 1.5}}},
+            {"decisions": -1},
+            {"seconds": None},
+            {"key": "clang"},
+        ):
+            write_json(record_path(log), written | damage)
+            assert _read_default(log, key) is None
+    record_path(log).write_text("{")
+    assert _read_default(log, key) is None
+    record_path(log).unlink()
+    assert _read_default(log, key) is None
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +234,7 @@ from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.compilation import Compiler, Default, record_path
 from compiler_opt_perf.training.evaluation import measure_defaults
 
 if __name__ == "__main__":

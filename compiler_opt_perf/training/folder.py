@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_opt_perf.execution.files import read_input, write_json
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.layout import exclusive
 from compiler_opt_perf.training.errors import TrainingError
 
@@ -75,11 +75,9 @@ class TrainingFolder:
         if not self.is_claimed:
             return
         try:
-            before = parse_json(read_input(self._inputs))
+            before = decode(read_input(self._inputs), dict[str, Any], self._inputs)
         except (OSError, JsonError) as error:
-            raise self._damaged(error) from error
-        if not isinstance(before, dict):
-            raise self._damaged("no object")
+            raise TrainingError(f"{error}; remove the folder {self.path} to start again") from error
         different = [key for key in inputs if inputs[key] != before.get(key)]
         if different:
             raise TrainingError(
@@ -90,8 +88,3 @@ class TrainingFolder:
     def claim(self, inputs: Mapping[str, Any]) -> None:
         """Notes what this training is of. Raises FileWriteError."""
         write_json(self._inputs, inputs)
-
-    def _damaged(self, what: object) -> TrainingError:
-        return TrainingError(
-            f"{self._inputs}: damaged ({what}); remove the folder {self.path} to start again"
-        )

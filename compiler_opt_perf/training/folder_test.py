@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.folder import TrainingFolder
+
+
+def test_a_folder_of_other_or_damaged_inputs_is_refused(tmp_path: Path) -> None:
+    folder = TrainingFolder(tmp_path)
+    folder.require_inputs({"config": {"seed": 1}})
+    folder.claim({"config": {"seed": 1}, "corpus": "x"})
+    folder.require_inputs({"config": {"seed": 1}, "corpus": "x"})
+    with pytest.raises(TrainingError, match="holds a training with another config and problem"):
+        folder.require_inputs({"config": {"seed": 2}, "problem": "p", "corpus": "x"})
+    for text, problem in (("{", ":1:2: not JSON: "), ("[]", ": $: expected `object`, found []")):
+        (tmp_path / "inputs.json").write_text(text)
+        message = re.escape(f"inputs.json{problem}") + ".*; remove the folder"
+        with pytest.raises(TrainingError, match=message):
+            folder.require_inputs({})
