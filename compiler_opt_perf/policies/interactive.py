@@ -7,7 +7,6 @@ reads each decision, an int64 (llvm/lib/Analysis/InteractiveModelRunner.cpp).
 """
 
 import contextlib
-import json
 import operator
 import os
 import select
@@ -16,23 +15,41 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.command import CompletedCommand, start_command
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.policies.export import Policy
 from compiler_opt_perf.policies.problem import Problem
-from compiler_opt_perf.policies.tensors import record_type
+from compiler_opt_perf.policies.tensors import Tensor, record_type
 
 _READ_SIZE = 1 << 16
 # Header and JSON lines are shorter; more without a newline is not the protocol.
 _LONGEST_LINE = 1 << 20
 
+T = TypeVar("T")
+
 
 class InteractiveError(Exception):
     """The compiler did not keep to the protocol, or a decision is not one of those it offers."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The first line of a module."""
+
+    advice: Tensor
+    features: tuple[Tensor, ...]
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """Any other line: the function that decisions are then for, or the number of one."""
+
+    context: str | None = None
+    observation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -172,12 +189,13 @@ class InteractiveHost:
                     return
                 record = None
                 continue
-            message = _json(line)
             if record is None:
-                record = self._header(message)
-            elif "context" in message:
-                function = str(message["context"])
-            elif "observation" in message:
+                record = self._header(line)
+                continue
+            message = _decode(line, _Message)
+            if message.context is not None:
+                function = message.context
+            elif message.observation is not None:
                 content = stream.take(record.itemsize + 1)
                 if content[-1:] != b"\n":
                     raise InteractiveError(f"observation {number} does not end in a newline")
@@ -188,17 +206,19 @@ class InteractiveHost:
             else:
                 raise InteractiveError(f"expected an observation or a context, got {line[:80]!r}")
 
-    def _header(self, header: dict[str, Any]) -> np.dtype[np.void]:
+    def _header(self, line: bytes) -> np.dtype[np.void]:
+        header = _decode(line, _Header)
         try:
-            advice = record_type([header["advice"]])
-            if advice != np.dtype([(self._problem.decision, "<i8", (1,))]):
-                raise InteractiveError(
-                    f"the compiler asks for {advice}, not for {self._problem.decision}: are the "
-                    f"options those of {self._problem.name}?"
-                )
-            return record_type(header["features"])
-        except (KeyError, ValueError) as error:
-            raise InteractiveError(f"malformed header from the compiler: {error!r}") from error
+            advice = record_type([header.advice])
+            features = record_type(header.features)
+        except ValueError as error:
+            raise InteractiveError(f"malformed header from the compiler: {error}") from error
+        if advice != np.dtype([(self._problem.decision, "<i8", (1,))]):
+            raise InteractiveError(
+                f"the compiler asks for {advice}, not for {self._problem.decision}: are the "
+                f"options those of {self._problem.name}?"
+            )
+        return features
 
     def _decision(self, observation: Observation) -> int:
         where = f"observation {observation.number}"
@@ -310,11 +330,8 @@ class _Stream:
         return taken
 
 
-def _json(line: bytes) -> dict[str, Any]:
+def _decode(line: bytes, kind: type[T]) -> T:
     try:
-        message = json.loads(line)
-    except ValueError as error:
-        raise InteractiveError(f"expected a line of JSON, got {line[:80]!r}") from error
-    if not isinstance(message, dict):
-        raise InteractiveError(f"expected a JSON object, got {line[:80]!r}")
-    return message
+        return decode(line, kind, "a line of JSON from the compiler")
+    except JsonError as error:
+        raise InteractiveError(f"{error} ({line[:80]!r})") from error

@@ -239,9 +239,9 @@ def test_a_compiler_that_hangs_is_killed(script: str) -> None:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("nonsense\\n", "expected a line of JSON, got b'nonsense'"),
-        ("[]\\n", "expected a JSON object"),
-        ("{}\\n", "malformed header"),
+        ("nonsense\\n", "a line of JSON from the compiler:1:1: not JSON: .*b'nonsense'"),
+        ("[]\\n", r"from the compiler: \$: expected `object`, found \[\]"),
+        ("{}\\n", r"\$\.advice: is missing"),
         (HEADER + "\\n{}\\n", "expected an observation or a context"),
         (HEADER, "truncated line of JSON"),
         (HEADER + '\\n{"observation":0}\\n1234', "truncated observation of 4 instead of 9 bytes"),

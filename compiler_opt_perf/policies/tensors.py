@@ -5,8 +5,10 @@ A header of JSON lists the tensors as llvm/lib/Analysis/TensorSpec.cpp describes
 their bytes one behind the other, little endian.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 # Beyond any tensor of the compiler; a larger one is damage.
@@ -25,28 +27,22 @@ _NUMPY_TYPES = {
 }
 
 
-def record_type(specs: list[Any]) -> np.dtype[np.void]:
+class Tensor(msgspec.Struct, frozen=True):
+    """A tensor in the header, as far as its bytes depend on it."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    type: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_NUMPY_TYPES)})$")]
+    shape: tuple[Annotated[int, msgspec.Meta(ge=1, le=_LARGEST_EXTENT)], ...]
+
+
+def record_type(tensors: Sequence[Tensor]) -> np.dtype[np.void]:
     """The type of a record: a field a tensor, of the tensor's name and shape.
 
-    Args:
-      specs: the header's tensors, `{"name": ..., "type": ..., "shape": [...]}`.
-
     Raises:
-      ValueError: malformed, of unknown type, impossibly large, or two of one name.
+      ValueError: impossibly large, or two of one name.
     """
-    fields = [_tensor(spec) for spec in specs]
+    fields = [(one.name, _NUMPY_TYPES[one.type], one.shape) for one in tensors]
     try:
         return np.dtype(fields)
     except ValueError as error:
         raise ValueError(f"the tensors make no record ({error})") from error
-
-
-def _tensor(spec: Any) -> tuple[str, str, tuple[int, ...]]:
-    try:
-        name, kind = str(spec["name"]), _NUMPY_TYPES[spec["type"]]
-        shape = tuple(int(extent) for extent in spec["shape"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise ValueError(f"malformed tensor {spec!r}") from error
-    if not all(1 <= extent <= _LARGEST_EXTENT for extent in shape):
-        raise ValueError(f"impossible shape {list(shape)} of {name!r}")
-    return name, kind, shape

@@ -8,22 +8,37 @@ and rewards come in between as JSON lines and bytes of their own.
 
 import dataclasses
 import functools
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.policies.problem import Problem
-from compiler_opt_perf.policies.tensors import record_type
+from compiler_opt_perf.policies.tensors import Tensor, record_type
 
 _OBSERVATION = b'{"observation":'
 _OUTCOME = b'{"outcome":'
 _CONTEXT = b'{"context":'
+
+
+_COMPILE_AGAIN = "compile the module again to get a whole log"
+
+T = TypeVar("T")
+
+
+class _Header(msgspec.Struct, frozen=True):
+    features: Annotated[tuple[Tensor, ...], msgspec.Meta(min_length=1)]
+    score: Tensor | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    context: str
 
 
 class LogError(Exception):
@@ -141,12 +156,9 @@ class _Reader:
     def read(self) -> TrainingLog:
         if not self._content:
             raise self._error("empty; the compilation ended before its first decision")
-        header = self._json(self._line())
-        observation_type = self._record(_get(header, "features", list))
-        reward = _get(header, "score", dict)
-        reward_type = self._record([reward]) if reward is not None else None
-        if not observation_type.names:
-            raise self._error("the header lists no features", at=0)
+        header = self._decode(self._line(), _Header, 0)
+        observation_type = self._record(header.features)
+        reward_type = self._record([header.score]) if header.score is not None else None
 
         observations: list[int] = []
         outcomes: list[int] = []
@@ -167,18 +179,16 @@ class _Reader:
                     raise self._error("an outcome without an observation", at=start)
                 outcomes.append(self._skip(reward_type.itemsize))
             elif line.startswith(_CONTEXT):
-                context = _get(self._json(line, start), "context", str)
-                if context is None:
-                    raise self._error("a context without a name", at=start)
+                context = self._decode(line, _Context, start).context
             else:
                 raise self._error(
                     f"expected an observation, outcome or context, found {line[:40]!r}", at=start
                 )
         self._check_outcomes(reward_type, observations, outcomes, self._at)
         rewards = None
-        if reward_type is not None:
+        if header.score is not None and reward_type is not None:
             starts = np.array(outcomes, np.int64)
-            rewards = _gather(self._content, starts, reward_type)[reward["name"]].reshape(-1)
+            rewards = _gather(self._content, starts, reward_type)[header.score.name].reshape(-1)
         return TrainingLog(
             path=self._path,
             content=self._content,
@@ -208,18 +218,15 @@ class _Reader:
         self._at = end + 1
         return start
 
-    def _json(self, line: bytes, start: int = 0) -> dict[str, Any]:
+    def _decode(self, line: bytes, kind: type[T], start: int) -> T:
         try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise self._error(f"not JSON: {error}", at=start) from error
-        if not isinstance(value, dict):
-            raise self._error("expected a JSON object", at=start)
-        return value
+            return decode(line, kind, f"{self._path}: byte {start}")
+        except JsonError as error:
+            raise LogError(f"{error}; {_COMPILE_AGAIN}") from error
 
-    def _record(self, specs: list[Any]) -> np.dtype[np.void]:
+    def _record(self, tensors: Sequence[Tensor]) -> np.dtype[np.void]:
         try:
-            return record_type(specs)
+            return record_type(tensors)
         except ValueError as error:
             raise self._error(f"{error} in the header", at=0) from error
 
@@ -231,9 +238,7 @@ class _Reader:
 
     def _error(self, reason: str, at: int | None = None) -> LogError:
         offset = self._at if at is None else at
-        return LogError(
-            f"{self._path}: byte {offset}: {reason}; compile the module again to get a whole log"
-        )
+        return LogError(f"{self._path}: byte {offset}: {reason}; {_COMPILE_AGAIN}")
 
 
 def _gather(
@@ -245,11 +250,3 @@ def _gather(
         np.frombuffer(content, np.uint8), record.itemsize
     )
     return windows[starts].view(record)[:, 0]
-
-
-def _get(value: dict[str, Any], key: str, kind: type) -> Any:
-    """The field if it has the right type, else None (an empty list for a list)."""
-    found = value.get(key)
-    if isinstance(found, kind):
-        return found
-    return [] if kind is list else None

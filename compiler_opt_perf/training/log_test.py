@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +80,23 @@ GOOD = log_bytes(b'{"context":"f"}\n', observation(0, 1), observation(1, 2, rewa
     ("content", "message"),
     [
         (b"", r"module\.log: byte 0: empty"),
-        (b"nonsense\n", "byte 0: not JSON"),
-        (b"[]\n", "byte 0: expected a JSON object"),
-        (b'{"score":1}\n', "byte 0: the header lists no features"),
+        (b"nonsense\n", "byte 0:1:1: not JSON"),
+        (b"[]\n", r"byte 0: \$: expected `object`, found \[\]"),
+        (b"{}\n", r"byte 0: \$\.features: is missing; compile"),
+        (b'{"features":[]}\n', r"byte 0: \$\.features: expected `array` of length >= 1"),
+        (b'{"score":1}\n', r"byte 0: \$\.score: expected `object \| null`, found 1"),
+        (
+            log_bytes(header={**HEADER, "score": {"name": "", "shape": [1], "type": "float"}}),
+            r"byte 0: \$\.score\.name: expected `str` of length >= 1",
+        ),
         (
             log_bytes(header={"features": [{"name": "a", "shape": [1], "type": "half"}]}),
-            "byte 0: malformed tensor .*half",
+            r'byte 0: \$\.features\[0\]\.type: expected `str` matching .*, found "half"',
+        ),
+        (b"[" * 200_000 + b"\n", "byte 0: not JSON: nested too deep"),
+        (
+            log_bytes(header={"features": [{"name": "a", "shape": [math.inf], "type": "float"}]}),
+            r"byte 0: \$\.features\[0\]\.shape\[0\]: expected `int`, found Infinity",
         ),
         (GOOD[:50], "byte 0: truncated in a line of JSON"),
         (GOOD[:-3], rf"byte {len(GOOD) - 5}: truncated: 2 of 5 bytes"),
@@ -100,7 +112,7 @@ GOOD = log_bytes(b'{"context":"f"}\n', observation(0, 1), observation(1, 2, rewa
             r"byte \d+: the observation before has no outcome",
         ),
         (log_bytes(b'{"context":"f"}\n{"outcome":0}\n'), "an outcome without an observation"),
-        (log_bytes(b'{"context":3}\n'), "a context without a name"),
+        (log_bytes(b'{"context":3}\n'), r"byte \d+: \$\.context: expected `str`, found 3"),
         (GOOD.replace(b'{"context":"f"}\n{"observation":0}\n', b'{"context":"f"}\n'), "expected"),
     ],
 )
@@ -113,10 +125,19 @@ def test_damaged_logs_are_errors(tmp_path: Path, content: bytes, message: str) -
     ("tensor", "message"),
     [
         ({"name": "a", "type": "int64_t", "shape": [1]}, "make no record"),
-        ({"name": "c", "type": "int64_t", "shape": [-1]}, "impossible shape"),
-        ({"name": "c", "type": "int64_t", "shape": [0]}, "impossible shape"),
-        ({"name": "c", "type": "int64_t", "shape": [99999999999]}, "impossible shape"),
-        ({"name": "c", "type": "int63_t", "shape": [1]}, "malformed tensor"),
+        (
+            {"name": "c", "type": "int64_t", "shape": [-1]},
+            r"\$\.features\[3\]\.shape\[0\]: expected `int` [<>]= ",
+        ),
+        (
+            {"name": "c", "type": "int64_t", "shape": [0]},
+            r"\$\.features\[3\]\.shape\[0\]: expected `int` [<>]= ",
+        ),
+        (
+            {"name": "c", "type": "int64_t", "shape": [99999999999]},
+            r"\$\.features\[3\]\.shape\[0\]: expected `int` [<>]= ",
+        ),
+        ({"name": "c", "type": "int63_t", "shape": [1]}, "expected `str` matching"),
     ],
 )
 def test_damaged_headers_are_errors(tmp_path: Path, tensor: object, message: str) -> None:
