@@ -8,7 +8,6 @@ An evaluator measures or predicts a cost of object files: lower is better. `size
 import dataclasses
 import functools
 import hashlib
-import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
+from absl import logging
 
 from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.files import read_input, sha256, write_json
+from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, convert, decode
 from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import SUFFIX as WINDOWS_SUFFIX
@@ -129,6 +131,44 @@ def difference_error(left: Cost, right: Cost) -> float | None:
         (mine - theirs) ** 2 for mine, theirs in zip(left.residuals, right.residuals, strict=True)
     )
     return math.sqrt(samples / (samples - 1) * sum(squares))
+
+
+class _Cycles(msgspec.Struct, frozen=True):
+    total: Finite
+
+
+class _Executed(msgspec.Struct, frozen=True):
+    executions: Count = 0
+
+
+class _Charged(msgspec.Struct, frozen=True, kw_only=True):
+    instructions: Finite
+    cycles: _Cycles | None = None
+
+
+class _Function(_Charged, frozen=True, kw_only=True):
+    name: str
+    blocks: tuple[_Executed, ...]
+
+
+class _Unmapped(_Charged, frozen=True, kw_only=True):
+    executions: Count
+
+
+class _Trace(msgspec.Struct, frozen=True):
+    truncated: bool
+
+
+class _Report(_Charged, frozen=True, kw_only=True):
+    """What is needed of llvm-trace-cost's report, after format and version."""
+
+    executions: Count
+    functions: tuple[_Function, ...]
+    unmapped: _Unmapped
+    trace: _Trace
+    unsupported: _Executed = _Executed()
+    sample_residuals: tuple[Finite, ...] = ()
+    standard_error: Finite | None = None
 
 
 class Evaluator(Protocol):
@@ -240,14 +280,24 @@ class TraceReplay:
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Replays the run; a result that is in the cache is not computed again."""
         command = self.command(objects, context)
-        if context.cache is None:
-            return self._read(self._run(command))
-        path = context.cache / f"{self._key(objects, context)}.json"
-        if path.is_file():
-            return self._read(json.loads(path.read_text()))
-        report = self._run(command)
-        write_json(path, report)
-        return self._read(report)
+        path = None
+        if context.cache is not None:
+            path = context.cache / f"{self._key(objects, context)}.json"
+            if path.is_file():
+                try:
+                    return self._read(read_input(path), path)
+                except (OSError, JsonError) as error:
+                    logging.warning("%s; computed again", error)
+        with tempfile.TemporaryDirectory(prefix="cost-") as folder:
+            output = Path(folder) / "cost.json"
+            run_command([*command, "-o", output])
+            try:
+                cost = self._read(read_input(output), command[0])
+            except JsonError as error:
+                raise CostError(f"{error}; build the toolchain again") from error
+        if path is not None:
+            write_json(path, cost.report)
+        return cost
 
     def command(self, objects: Sequence[Path], context: Context) -> list[str | Path]:
         """The call of llvm-trace-cost, which prints its report. Raises CostError."""
@@ -266,25 +316,25 @@ class TraceReplay:
             command.append("-without=" + ",".join(context.without))
         return [*command, f"-threads={context.threads}", *objects]
 
-    def _run(self, command: Sequence[str | Path]) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="cost-") as folder:
-            output = Path(folder) / "cost.json"
-            run_command([*command, "-o", output])
-            report: dict[str, Any] = json.loads(output.read_text())
-        if report.get("format") != FORMAT or report.get("version") != VERSION:
-            raise CostError(f"{command[0]}: writes another version; build the toolchain again")
-        return report
+    def _read(self, data: bytes, where: Path | str) -> Cost:
+        """The cost that a report says. Raises JsonError, with `where` it is from."""
+        report = decode(data, dict[str, Any], where, (FORMAT, VERSION))
+        fields = convert(report, _Report, where)
 
-    def _read(self, report: dict[str, Any]) -> Cost:
-        def of(entry: Mapping[str, Any]) -> float:
-            return float(entry["cycles"]["total"] if self.uses_cpu else entry["instructions"])
+        def of(charged: _Charged, place: str) -> float:
+            if not self.uses_cpu:
+                return charged.instructions
+            if charged.cycles is None:
+                raise JsonError(f"{where}: {place}.cycles: is missing")
+            return charged.cycles.total
 
         parts: dict[str, float] = {}
-        for function in report["functions"]:
-            parts[function["name"]] = parts.get(function["name"], 0.0) + of(function)
-        if report["unmapped"]["executions"]:
-            parts[UNMAPPED] = of(report["unmapped"])
-        return Cost(of(report), parts, report)
+        for number, function in enumerate(fields.functions):
+            cost = of(function, f"$.functions[{number}]")
+            parts[function.name] = parts.get(function.name, 0.0) + cost
+        if fields.unmapped.executions:
+            parts[UNMAPPED] = of(fields.unmapped, "$.unmapped")
+        return Cost(of(fields, "$"), parts, report)
 
     def _key(self, objects: Sequence[Path], context: Context) -> str:
         assert context.tool is not None

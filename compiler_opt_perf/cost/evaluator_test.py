@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Evaluators on a real program, traced once and compiled anew with other eviction policies."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -221,6 +222,63 @@ def test_results_are_found_again_by_content(run: Run, tmp_path: Path) -> None:
     other = replace(context, cpu=CPU.with_name("znver3.json"))
     assert count.cost([copy], other) == first
     assert EVALUATORS["mca"].cost([copy], other) != EVALUATORS["mca"].cost([copy], context)
+
+
+def test_a_damaged_result_is_computed_again(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = replace(run.context, cache=tmp_path / "cache")
+    candidate = [run.variants["basic"]]
+    first = EVALUATORS["count"].cost(candidate, context)
+    (path,) = (tmp_path / "cache").iterdir()
+    whole = path.read_bytes()
+    for damaged in (whole[:100], whole.replace(b'"instructions"', b'"instruction"')):
+        path.write_bytes(damaged)
+        caplog.clear()
+        assert EVALUATORS["count"].cost(candidate, context) == first
+        assert f"{path}:" in caplog.text and "computed again" in caplog.text
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 1}, "$.version: expected 2, found 1: another version"),
+        ({"format": ...}, "$.format: is missing"),
+        ({"instructions": "1"}, '$.instructions: expected `float`, found "1"'),
+        ({"functions": [{"name": "f"}]}, "$.functions[0].instructions: is missing"),
+        ({"cycles": 1.5}, "$.cycles: expected `object | null`, found 1.5"),
+        ({"cycles": ...}, "$.cycles: is missing"),
+        (
+            {"functions": [{"name": "f", "instructions": 1, "blocks": []}]},
+            "$.functions[0].cycles: is missing",
+        ),
+        ({"trace": {}}, "$.trace.truncated: is missing"),
+    ],
+)
+def test_a_tool_of_another_version_is_told(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    report = {
+        **{"format": "compiler-opt-perf/trace-cost", "version": 2, "executions": 1},
+        **{"instructions": 3.0, "cycles": {"total": 2.0}, "functions": []},
+        **{"unmapped": {"executions": 0, "instructions": 0}, "trace": {"truncated": False}},
+    }
+    tool = tmp_path / "llvm-trace-cost"
+
+    def write(report: Mapping[str, object]) -> None:
+        text = json.dumps({name: value for name, value in report.items() if value is not ...})
+        # Its last argument is where the report goes to.
+        tool.write_text(f"#!/bin/bash\necho '{text}' > \"${{@: -1}}\"\n")
+        tool.chmod(0o755)
+
+    context = Context(tool=tool, trace=tmp_path / "t", cpu=tmp_path / "cpu.json")
+    write(report)
+    assert EVALUATORS["mca"].cost([], context).total == 2.0
+    write(report | change)
+    expected = re.escape(f"{tool}: {message}") + ".*; build the toolchain again"
+    with pytest.raises(CostError, match=expected):
+        EVALUATORS["mca"].cost([], context)
 
 
 def test_what_is_missing_is_named(run: Run, tmp_path: Path) -> None:
