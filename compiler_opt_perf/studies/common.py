@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What studies share besides their workloads."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from compiler_opt_perf.execution.command import CompletedCommand, run_command
+from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.pool import Pool
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 1800.0
 
@@ -34,7 +37,20 @@ def _run(job: tuple[Sequence[str | Path], Path | None]) -> CompletedCommand:
     return run_command(command, cwd=cwd, timeout_s=_TIMEOUT_S)
 
 
+def read_noted(path: Path, kind: type[T]) -> T:
+    """What a step of a study wrote to `path`. Raises OSError; where it is damaged, StudyError."""
+    try:
+        return decode(read_input(path), kind, path)
+    except JsonError as error:
+        raise StudyError(f"{error}; remove it to do that step again") from error
+
+
+def noted(path: Path, kind: type[T]) -> T | None:
+    """The same; None where there is nothing."""
+    return read_noted(path, kind) if path.is_file() else None
+
+
 def saved(folder: Path, names: Iterable[str], suffix: str = ".json") -> dict[str, Any]:
     """The results in `folder`, NAME + suffix, of those programs that have any."""
-    files = {name: folder / f"{name}{suffix}" for name in names}
-    return {name: json.loads(path.read_text()) for name, path in files.items() if path.is_file()}
+    found = {name: noted(folder / f"{name}{suffix}", dict[str, Any]) for name in names}
+    return {name: result for name, result in found.items() if result is not None}

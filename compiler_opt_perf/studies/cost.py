@@ -10,13 +10,13 @@ counted again. Writes OUTPUT/PROGRAM.json.
 """
 
 import hashlib
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from absl import logging
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
@@ -27,7 +27,7 @@ from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide
 from compiler_opt_perf.pmu.callgrind import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import noted, saved
 from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS
 from compiler_opt_perf.studies.variants import VARIANTS as ALLOCATIONS
 from compiler_opt_perf.studies.workloads import COUNTED
@@ -40,6 +40,11 @@ _FLAGS = ("-O2", *PROFILING_FLAGS.split(), *ANALYSIS_FLAGS.split(), "-march=x86-
 _TIMEOUT_S = 1800.0
 _SAME_CALLS = 0.01
 _WINDOW = 4
+
+
+class _Built(msgspec.Struct, frozen=True):
+    options: list[str]
+    binary: str
 
 
 @dataclass(frozen=True)
@@ -158,10 +163,9 @@ class Study:
         options = [*_FLAGS, *(REPLAY_FLAGS if variant.replays else ()), *variant.flags]
         folder = self._folder(variant)
         stamp = folder / "built.json"
-        if stamp.is_file():
-            found = json.loads(stamp.read_text())
-            if found["options"] == options and Path(found["binary"]).is_file():
-                return Path(found["binary"])
+        built = noted(stamp, _Built)
+        if built and built.options == options and Path(built.binary).is_file():
+            return Path(built.binary)
         folder.mkdir(parents=True, exist_ok=True)
         binary = self.workload.build(folder, options).binary
         write_json(stamp, {"options": options, "binary": str(binary)})
@@ -173,7 +177,7 @@ class Study:
         arguments = list(self.workload.arguments)
         recorded: dict[str, Any] = {"binary": sha256(base), "arguments": arguments}
         recorded["entries"] = list(self.entries)
-        if not (stamp.is_file() and json.loads(stamp.read_text()) == recorded):
+        if noted(stamp, dict[str, Any]) != recorded:
             collect(base, arguments, self.folder / "run.pmu.json")
             for entry in self.entries:
                 profile = self.folder / f"{entry}.pmu.json"
@@ -197,8 +201,8 @@ class Study:
         arguments = list(self.workload.arguments)
         key = hashlib.sha256(repr((sha256(binary), arguments, entry)).encode()).hexdigest()
         stamp = self.folder / "counts" / f"{key[:16]}.json"
-        if stamp.is_file():
-            return dict(json.loads(stamp.read_text()))
+        if counted := noted(stamp, dict[str, int | float]):
+            return counted
         # The same path for all variants: what a program does may depend on it.
         copy = self.folder / "copy" / self.name
         copy.parent.mkdir(exist_ok=True)

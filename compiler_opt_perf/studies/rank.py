@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from absl import logging
 
@@ -47,7 +48,7 @@ from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.policies.interactive import InteractiveHost
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.report.ranking import Ranked, write
-from compiler_opt_perf.studies.common import StudyError, run_all
+from compiler_opt_perf.studies.common import StudyError, noted, read_noted, run_all
 from compiler_opt_perf.studies.variants import (
     DEFAULT,
     TOO_FEW_REGISTERS,
@@ -157,6 +158,49 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     return policies
 
 
+class _Key(msgspec.Struct, frozen=True):
+    """What the files beside it were made of."""
+
+    key: str
+
+
+class _Linked(msgspec.Struct, frozen=True):
+    """What a variant computes.
+
+    Attributes:
+      run: as of Study._run.
+      computed: the checksum.
+    """
+
+    run: str
+    computed: str
+
+
+class _Rounds(msgspec.Struct):
+    """What was measured.
+
+    Attributes:
+      key: of the binaries and of how they are timed.
+      variants: names.
+      moments: that each run tells the time of.
+      boundaries: of the parts of a run, among the moments.
+      seconds: [rounds, variants, parts].
+    """
+
+    key: str
+    variants: list[str]
+    moments: int = 0
+    boundaries: list[int] = []
+    seconds: list[list[list[float]]] = []
+
+
+class _Predictions(msgspec.Struct, frozen=True):
+    """Costs of the variants, by way to predict."""
+
+    variants: list[str]
+    costs: dict[str, list[float]]
+
+
 @dataclass(frozen=True)
 class _Codegen:
     """One module of one variant."""
@@ -206,7 +250,7 @@ class Study:
             policy = policies[variant.training] if variant.training else None
             key = self._key(bitcode, variant, policy)
             stamp = folder / "wanted.json"
-            if not (stamp.is_file() and json.loads(stamp.read_text())["key"] == key):
+            if noted(stamp, _Key) != _Key(key):
                 shutil.rmtree(folder, ignore_errors=True)
                 write_json(stamp, {"key": key})
             for source, target in zip(bitcode, self._objects(variant), strict=True):
@@ -230,13 +274,13 @@ class Study:
             if variant in impossible:
                 continue
             stamp = self._variant(variant) / "linked.json"
-            linked = json.loads(stamp.read_text()) if stamp.is_file() else None
+            linked = noted(stamp, _Linked)
             if linked is None:
                 self._link(variant)
-            if linked is None or linked["run"] != self._run():
-                linked = {"run": self._run(), "computed": self._computed(self.binary(variant))}
-                write_json(stamp, linked)
-            computed[variant.name] = linked["computed"]
+            if linked is None or linked.run != self._run():
+                linked = _Linked(self._run(), self._computed(self.binary(variant)))
+                write_json(stamp, msgspec.to_builtins(linked))
+            computed[variant.name] = linked.computed
         wrong = [name for name in computed if computed[name] != computed[DEFAULT.name]]
         if wrong:
             raise StudyError(f"{self.name}: {', '.join(wrong)}: compute something else")
@@ -258,7 +302,7 @@ class Study:
         key = hashlib.sha256(repr((words, self._clang())).encode()).hexdigest()
         stamp = self.folder / "ir" / "built.json"
         targets = [Path(command["arguments"][-1]) for command in commands]
-        if not (stamp.is_file() and json.loads(stamp.read_text())["key"] == key):
+        if noted(stamp, _Key) != _Key(key):
             for target in targets:
                 target.parent.mkdir(parents=True, exist_ok=True)
             run_all(
@@ -338,7 +382,7 @@ class Study:
         binary = self.binary(DEFAULT)
         key = hashlib.sha256(f"{sha256(binary)} {self._run()}".encode()).hexdigest()
         path = self.folder / "recorded.json"
-        recorded = json.loads(path.read_text()) if path.is_file() else {}
+        recorded = noted(path, dict[str, Any]) or {}
         if recorded.get("traced") != key:
             trace = record(binary, self.case.arguments, self.folder / "run.bbtrace")
             write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
@@ -363,29 +407,26 @@ class Study:
         how = (self._run(), SEGMENTS.read_bytes(), _SHORTEST_PART_S)
         key = hashlib.sha256(f"{checksums} {how}".encode()).hexdigest()
         path = self.folder / "rounds.json"
-        measured: dict[str, Any] = {"key": key, "variants": [v.name for v in variants]}
-        measured |= {"moments": 0, "boundaries": [], "seconds": []}
-        if path.is_file():
-            earlier = json.loads(path.read_text())
-            if earlier["key"] == key:
-                measured = earlier
+        measured = noted(path, _Rounds)
+        if measured is None or measured.key != key:
+            measured = _Rounds(key, [v.name for v in variants])
         with Stopwatch() as stopwatch:
-            for number in range(len(measured["seconds"]), rounds):
+            for number in range(len(measured.seconds), rounds):
                 order = list(range(len(variants)))
                 random.Random(number).shuffle(order)
                 runs: list[list[float]] = [[] for _ in variants]
                 for i in order:
                     argv = [str(binaries[i][_layout(number)]), *self.case.arguments]
                     times = stopwatch.times(argv, processor)
-                    if not measured["boundaries"]:
-                        measured["boundaries"] = boundaries(times, _SHORTEST_PART_S).tolist()
-                        measured["moments"] = len(times)
-                    if len(times) != measured["moments"]:
+                    if not measured.boundaries:
+                        measured.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
+                        measured.moments = len(times)
+                    if len(times) != measured.moments:
                         raise StudyError(f"{argv[0]}: does something else than in other runs")
-                    parts = np.diff(times[measured["boundaries"]])
+                    parts = np.diff(times[measured.boundaries])
                     runs[i] = np.round(parts, 7).tolist()
-                measured["seconds"].append(runs)
-                write_text(path, json.dumps(measured))
+                measured.seconds.append(runs)
+                write_text(path, json.dumps(msgspec.to_builtins(measured)))
                 middle = statistics.median(map(sum, runs))
                 logging.info("%s: round %d, median %.3f s", self.name, number, middle)
 
@@ -464,17 +505,17 @@ class Study:
 
     def result(self) -> Ranked:
         """What the earlier steps found. Raises OSError where one is missing."""
-        rounds = json.loads((self.folder / "rounds.json").read_text())
-        predictions = json.loads((self.folder / "predictions.json").read_text())
-        if predictions["variants"] != rounds["variants"]:
+        rounds = read_noted(self.folder / "rounds.json", _Rounds)
+        predictions = read_noted(self.folder / "predictions.json", _Predictions)
+        if predictions.variants != rounds.variants:
             raise StudyError(f"{self.folder}: measured and predicted variants differ; do both anew")
-        evaluation = json.loads((self.folder / "evaluation_seconds.json").read_text())
+        evaluation = read_noted(self.folder / "evaluation_seconds.json", dict[str, float])
         return Ranked(
             name=self.name,
-            variants=tuple(rounds["variants"]),
-            seconds=np.array(rounds["seconds"]),
-            layouts=tuple(map(_layout, range(len(rounds["seconds"])))),
-            predictions={name: np.array(costs) for name, costs in predictions["costs"].items()},
+            variants=tuple(rounds.variants),
+            seconds=np.array(rounds.seconds),
+            layouts=tuple(map(_layout, range(len(rounds.seconds)))),
+            predictions={name: np.array(costs) for name, costs in predictions.costs.items()},
             evaluation_s=evaluation,
             run_s=evaluation["run"],
         )

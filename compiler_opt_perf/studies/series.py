@@ -10,7 +10,6 @@ again, until the folder is removed.
 
 import hashlib
 import itertools
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from absl import logging
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
+from compiler_opt_perf.studies.common import noted
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay, run_unit_tests
@@ -106,7 +106,7 @@ def study(output: Path) -> str:
     tree = PatchedTree(series, llvm_source(), build / f"llvm-{LLVM_VERSION}")
     tree.apply()
     passed = build / "passed.json"
-    results: dict[str, str] = json.loads(passed.read_text()) if passed.is_file() else {}
+    results = noted(passed, dict[str, str]) or {}
     rows = ""
     parts = split(tree.commits())
     tests_of = group_by_patch(parts[-1].subjects) if parts else {}

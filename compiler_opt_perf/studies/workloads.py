@@ -5,13 +5,13 @@ A program has up to two runs: one to count or to simulate, which takes a second 
 tool slows it down, and one to time, which repeats short parts that work on little memory.
 """
 
-import json
 import random
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from compiler_opt_perf.corpus.programs import (
     PROGRAMS,
@@ -22,6 +22,7 @@ from compiler_opt_perf.corpus.programs import (
 )
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.studies.common import run_all
@@ -364,9 +365,9 @@ def patched_clang(output: Path) -> Built:
     stock = run_command([stock_tool("llvm-config"), "--link-static", "--system-libs"]).stdout
     parts = ("common.dir/", "main_clang.dir/", "models_dev.dir/")
     theirs = [
-        overlay / entry["output"]
+        overlay / entry.output
         for file, entry in of_overlay.items()
-        if any(part in entry["output"] for part in parts) and file not in files.values()
+        if any(part in entry.output for part in parts) and file not in files.values()
     ]
     archives = sorted(
         file
@@ -397,14 +398,21 @@ def overlay_compiler() -> tuple[list[str], list[str]]:
     words = next(
         words
         for entry in _overlay_compilations().values()
-        if "-MD" in (words := shlex.split(entry["command"]))
+        if "-MD" in (words := shlex.split(entry.command))
     )
     first = next(index for index, word in enumerate(words) if word.startswith("-"))
     # The dependency file and the output come after these.
     return words[:first], words[first : words.index("-MD")]
 
 
-def _overlay_compilations() -> dict[str, dict[str, Any]]:
+class _Compilation(msgspec.Struct, frozen=True):
+    file: str
+    command: str
+    output: str
+
+
+def _overlay_compilations() -> dict[str, _Compilation]:
     """Ninja's entries of the overlay's compilations, by source file."""
-    database = json.loads(run_command(["ninja", "-C", BUILD / "overlay", "-t", "compdb"]).stdout)
-    return {entry["file"]: entry for entry in database if "-c" in entry["command"].split()}
+    listed = run_command(["ninja", "-C", BUILD / "overlay", "-t", "compdb"]).stdout
+    database = decode(listed, tuple[_Compilation, ...], "ninja -t compdb")
+    return {entry.file: entry for entry in database if "-c" in entry.command.split()}
