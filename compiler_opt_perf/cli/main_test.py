@@ -151,7 +151,10 @@ def test_wrong_usage_is_explained(
         ("trace stats missing.bbtrace", "missing.bbtrace: cannot be read"),
         ("collect --trace --binary=a --output=b.pmu.json", "must end with .bbtrace"),
         ("collect --trace --binary=/dev/null --output=b.bbtrace", "no regular file"),
-        ("report missing.json --output=page.html", "missing.json: No such file or directory; write it with"),
+        (
+            "report missing.json --output=page.html",
+            "missing.json: No such file or directory; write it with",
+        ),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
         ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),
         ("study inference missing", "missing"),

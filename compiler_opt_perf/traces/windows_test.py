@@ -112,5 +112,5 @@ def test_bad_use(trace: Trace, tmp_path: Path) -> None:
         Windows.load(trace.path)
     output = tmp_path / "t.bbwindows"
     write_windows(trace, 4, output)
-    with pytest.raises(TraceError, match="of format compiler-opt-perf/block-windows, expected"):
+    with pytest.raises(TraceError, match='found "compiler-opt-perf/block-windows"'):
         Trace.load(output)
