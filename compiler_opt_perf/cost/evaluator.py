@@ -457,6 +457,7 @@ def describe(evaluator: Evaluator, cost: Cost, top: int) -> str:
         for what, text in (
             ("foreign", "of functions that the code does not have"),
             ("unmapped", "of blocks that its functions do not have, charged the mean"),
+            ("added", "of blocks that the traced functions do not have"),
             ("changed", "of functions with other block ids than the traced ones"),
             ("unsupported", "of instructions that the CPU's model does not know"),
         ):

@@ -37,9 +37,9 @@ def test_a_program_is_studied(
         assert scan["within"]["instructions"] == pytest.approx(true, rel=bound)
         assert scan["whole"]["instructions"] == pytest.approx(true, rel=0.03)
     # Where inlining changed, it has no use for block ids.
+    # With 8 registers, scan has a block on an edge that the trace knows without one.
     true = rows["8 registers"]["counted"] - base["counted"]
-    # With clang 22, spilling adds a block to scan that the trace lacks: a jump each time.
-    within = 0.04 * base["counted"]
+    within = 0.005 * base["counted"]
     assert rows["8 registers"]["count"] - base["count"] == pytest.approx(true, abs=within)
     assert rows["-fno-inline"]["count"] is None
     assert rows["branch folding, tail duplication"]["count"] is None
