@@ -14,7 +14,8 @@ from compiler_opt_perf.cost.profile_count import OTHER_CODE, profiled_program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, Dump, read_dumps, simulate
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dumps
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.traces.errors import TraceError

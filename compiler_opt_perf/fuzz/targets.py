@@ -18,7 +18,7 @@ from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
-from compiler_opt_perf.pmu.callgrind import read_dump
+from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.report.page import print_comparison, read_comparison
 from compiler_opt_perf.toolchain.installation import Toolchain

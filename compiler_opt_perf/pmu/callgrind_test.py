@@ -8,17 +8,8 @@ import pytest
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.pmu import callgrind
 from compiler_opt_perf.pmu.binary import hide_debug_info
-from compiler_opt_perf.pmu.callgrind import (
-    Cache,
-    CacheGeometry,
-    Dump,
-    event_counts,
-    options,
-    read_dump,
-    read_dumps,
-    simulate,
-    version,
-)
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, options, simulate, version
+from compiler_opt_perf.pmu.callgrind_dump import Dump, event_counts, read_dump, read_dumps
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.symbolize import symbolize
 
@@ -278,6 +269,13 @@ def test_positions_names_calls_and_jumps(tmp_path: Path) -> None:
     assert dump.calls == {(0x104, 0x200): 3, (0x210, 0x100): 2}
 
 
+@pytest.mark.parametrize("line", ["cmd: ./p --x=1 fn=(9)", "fn=(1) N::main", "fi=(7) a=b.h"])
+def test_signs_in_names_and_commands(tmp_path: Path, line: str) -> None:
+    text = SMALL.replace("fn=(1) main", line)
+    dump = read_dump(write(tmp_path / "dump", text), Path("/bin/p"))
+    assert dump.calls == {(0x104, 0x200): 3, (0x210, 0x100): 2}
+
+
 def test_parts_add_up(tmp_path: Path) -> None:
     second = SMALL.split("creator", 1)[1].replace("ob=(1) /bin/p", "ob=(1)")
     dump = read_dump(write(tmp_path / "dump", SMALL + "\ncreator" + second), Path("/bin/p"))
@@ -299,6 +297,7 @@ def test_parts_add_up(tmp_path: Path) -> None:
         ("cob=(1)\n", "cob=(7)\n", r"dump:31: not a line of a callgrind dump: 'cob=\(7\)'"),
         ("calls=3 0x200 0\n", "calls=3\n", "dump:17: not a line"),
         ("totals: 34 6\n", "totals: 34 6 1\n", "dump:38: not a line"),
+        ("totals: 34 6\n", "jcnd", "dump:38: not a line of a callgrind dump: 'jcnd'"),
     ],
 )
 def test_damaged_dump(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -25,6 +25,7 @@ from compiler_opt_perf.pmu.binary import (
     soname,
 )
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
+from compiler_opt_perf.pmu.callgrind_dump import Dump, event_counts, read_dumps
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import disassemble, split_by_execution
 from compiler_opt_perf.pmu.errors import PmuError
@@ -139,11 +140,11 @@ def collect(
             )
             size = sum(path.stat().st_size for path in dumps)
             with _stage(f"reading {size / 1e6:.1f} MB of counts"):
-                dump = callgrind.read_dumps(dumps, copy, within)
+                dump = read_dumps(dumps, copy, within)
             if within is not None:
                 dump.limit_calls(entries)
             _log_other_code(binary, dump)
-            counts = callgrind.event_counts(dump)
+            counts = event_counts(dump)
         else:
             collector = Collector(
                 backend="perf",
@@ -360,7 +361,7 @@ def _write(
     )
 
 
-def _log_other_code(binary: Path, dump: callgrind.Dump) -> None:
+def _log_other_code(binary: Path, dump: Dump) -> None:
     """Says where time goes that the profile does not cover."""
     everything = sum(dump.objects.values()) + sum(counts[0] for counts in dump.counts.values())
     largest = sorted(dump.objects.items(), key=lambda item: -item[1])[:3]

@@ -477,7 +477,7 @@ def test_an_event_is_one_row_and_so_is_a_rate(
     """Both are then in the profile and in all reports; their cost counts."""
     event = Event("l1-store-misses", "sum", "misses", callgrind="D1mw", penalty_cycles=7)
     row = RateRow("store-miss-rate", "l1-store-misses", "stores", 16.0, "misses per store")
-    for module in ("callgrind", "profile"):
+    for module in ("callgrind_dump", "profile"):
         monkeypatch.setattr(f"compiler_opt_perf.pmu.{module}.EVENTS", (*EVENTS, event))
     monkeypatch.setattr("compiler_opt_perf.pmu.store.RATES", (*RATES, row))
     manifest = collect(workload, ["measure"], tmp_path / "w.pmu.json", timeout_s=60)

@@ -12,7 +12,8 @@ import pytest
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
-from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, Dump, read_dump, simulate
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
 

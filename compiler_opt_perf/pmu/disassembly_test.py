@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.pmu.callgrind import Dump
+from compiler_opt_perf.pmu.callgrind_dump import Dump
 from compiler_opt_perf.pmu.disassembly import Disassembly, Kind, disassemble, kind_of
 from compiler_opt_perf.pmu.errors import PmuError
 

@@ -11,7 +11,8 @@ import pytest
 
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.pmu.binary import hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dump, simulate
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import event_named

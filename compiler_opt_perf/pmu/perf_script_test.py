@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.pmu import callgrind
 from compiler_opt_perf.pmu.binary import hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dump, simulate
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import event_counts, read_dump
 from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import Disassembly, Kind, disassemble
@@ -500,7 +500,7 @@ def test_executions_agree_with_the_simulator(
     stripped = tmp_path / "workload"
     hide_debug_info(fixed, stripped)
     (dump,) = simulate(stripped, ["repeat", "10"], tmp_path, CacheGeometry(), timeout_s=120)
-    simulated = by_event(callgrind.event_counts(read_dump(dump, stripped)))
+    simulated = by_event(event_counts(read_dump(dump, stripped)))
     for event in ("executions", "conditional-branches", "indirect-branches"):
         addresses = sampled[event].keys() | simulated[event].keys()
         # Stacks overlap by one branch, so that everything is seen once.

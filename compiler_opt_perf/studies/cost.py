@@ -24,7 +24,7 @@ from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
-from compiler_opt_perf.pmu.callgrind import read_dump
+from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.studies.common import noted, saved

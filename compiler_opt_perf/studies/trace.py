@@ -18,7 +18,8 @@ import numpy as np
 from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.pmu.binary import hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dumps, simulate
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import read_dumps
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.workloads import COUNTED, Built
 from compiler_opt_perf.traces.counts import block_counts

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.pmu.binary import hide_debug_info
-from compiler_opt_perf.pmu.callgrind import CacheGeometry, read_dumps, simulate
+from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import read_dumps
 from compiler_opt_perf.traces.conftest import Build
 from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.errors import TraceError
