@@ -370,9 +370,10 @@ class ProfileCount:
         Raises FitError, too: the solver failed.
         """
         # Its solvers are of SciPy, which the workers of a training must not take time to load.
-        from compiler_opt_perf.cost.profile_count import (
+        from compiler_opt_perf.cost.profile_count.estimate import (
             OTHER_CODE,
             base_estimate,
+            estimate,
             profiled_program,
         )
 
@@ -389,7 +390,7 @@ class ProfileCount:
                 "it again with a run that calls the function"
             )
         base = base_estimate(program, context.entries)
-        candidate = program.estimate(program.read(objects[0]), context.entries)
+        candidate = estimate(program, program.read(objects[0]), context.entries)
         for binary, found, expected in (
             (context.base, base.total, program.measured),
             (objects[0], candidate.total, base.total),

@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError, describe
-from compiler_opt_perf.cost.profile_count import OTHER_CODE, profiled_program
+from compiler_opt_perf.cost.profile_count.estimate import OTHER_CODE, profiled_program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
@@ -21,7 +21,7 @@ from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 
-SOURCE = Path(__file__).parent / "testdata" / "requests.c"
+SOURCE = Path(__file__).parents[1] / "testdata" / "requests.c"
 ARGUMENTS = ["4000"]
 HANDLERS = ("get", "put", "scan")
 EVALUATOR = EVALUATORS["profile-count"]
