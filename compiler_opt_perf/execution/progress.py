@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Progress of long work: a live bar on a terminal, a line every so often in a log."""
 
+import contextlib
+import resource
 import sys
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +21,25 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextlib.contextmanager
+def stage(what: str) -> Iterator[None]:
+    """Logs how long a part of the work took, once it has ended well."""
+    start, processor_start = time.monotonic(), _processor_seconds()
+    yield
+    logging.info(
+        "%s: %.1f s (%.1f s of processor time)",
+        what,
+        time.monotonic() - start,
+        _processor_seconds() - processor_start,
+    )
+
+
+def _processor_seconds() -> float:
+    """User and system time so far, of this process and of all that it ran."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
 class Progress:

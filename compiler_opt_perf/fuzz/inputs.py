@@ -18,6 +18,7 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu import callgrind
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
 from compiler_opt_perf.pmu.collect import collect
@@ -134,7 +135,9 @@ def recordings(folder: Path, toolchain: Toolchain) -> None:
     (folder / "script.txt").write_text(mapped + 9 * "".join(samples))
     hidden = folder / "hidden"
     hide_debug_info(binary, hidden)
-    (dump,) = callgrind.simulate(hidden, ["50"], folder, callgrind.CacheGeometry(), timeout_s=60)
+    (dump,) = callgrind.simulate(
+        Run(hidden, ["50"], timeout_s=60), folder, callgrind.CacheGeometry()
+    )
     dump.rename(folder / "callgrind.out")
 
 

@@ -3,16 +3,15 @@
 
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 from absl import logging
 
 from compiler_opt_perf.execution.command import run_command, signal_name
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.workload import run_workload
+from compiler_opt_perf.pmu.workload import run_under
 
 _STDERR_BYTES_SHOWN = 2000
 
@@ -139,37 +138,19 @@ def version() -> str:
 
 
 def simulate(
-    program: Path,
-    arguments: Sequence[str],
-    directory: Path,
-    geometry: CacheGeometry,
-    *,
-    within: str | None = None,
-    stdin: Path | None = None,
-    stdout: Path | None = None,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
-    expected_status: int = 0,
+    run: Run, directory: Path, geometry: CacheGeometry, within: str | None = None
 ) -> list[Path]:
-    """Runs `program` under callgrind; returns its dump, and one of each process that it forked.
+    """Runs a program under callgrind; returns its dump, and one of each process that it forked.
 
     Threads are counted together. Of forked processes those are counted that end before the
     program does; the rest are killed. Programs that it starts run, but are not counted.
 
     Args:
-      program: executable without debug info; valgrind 3.19 gives up on DWARF 5.
-      arguments: of the program.
+      run: of an executable without debug info; valgrind 3.19 gives up on DWARF 5.
       directory: where dump, valgrind's messages and the program's diagnostics are written.
       geometry: caches to simulate.
       within: count only what calls of this function execute; its linkage name. Caches and branch
         predictor see the rest, too.
-      stdin: the program's standard input; empty when None.
-      stdout: where its standard output goes; discarded when None.
-      cwd: the working directory it runs in.
-      env: variables added to its environment.
-      timeout_s: wall-clock limit in seconds.
-      expected_status: the exit status of a run as it should be.
 
     Raises:
       PmuError: valgrind is missing, or the run failed, crashed, hung or left no dump.
@@ -179,59 +160,39 @@ def simulate(
     directory = directory.resolve()
     messages = directory / "valgrind.log"
     diagnostics = directory / "stderr"
-    command = [str(program.resolve()), *arguments]
     argv = [
         "valgrind",
         *options(geometry, within),
         f"--callgrind-out-file={directory}/callgrind.out.%p",
         f"--log-file={messages}",
-        *command,
+        *run.command,
     ]
-    name = program.name
-    finished = run_workload(
-        argv,
-        name,
-        "under callgrind",
-        diagnostics=diagnostics,
-        stdin=stdin,
-        stdout=stdout,
-        cwd=cwd,
-        env=env,
-        timeout_s=timeout_s,
-    )
-    status = finished.status
+    finished = run_under("callgrind", run, argv, diagnostics)
     dump = directory / f"callgrind.out.{finished.pid}"
-    if status != expected_status or not dump.exists():
-        _fail(name, command, status, expected_status, messages, diagnostics)
+    if finished.status != run.expected_status or not dump.exists():
+        raise _failure(run, finished.status, messages, diagnostics)
     logging.info(
         "%s: simulated in %.1f s (%.1f s of processor time), with %.0f MiB of memory",
-        name,
+        run.name,
         finished.seconds,
         finished.processor_seconds,
         finished.peak_mib,
     )
     forked = sorted(path for path in directory.glob("callgrind.out.*") if path != dump)
     if forked:
-        logging.info("%s: forked %d processes, which are counted, too", name, len(forked))
+        logging.info("%s: forked %d processes, which are counted, too", run.name, len(forked))
     return [dump, *forked]
 
 
-def _fail(
-    name: str,
-    command: Sequence[str],
-    status: int,
-    expected_status: int,
-    messages: Path,
-    diagnostics: Path,
-) -> NoReturn:
-    """Raises a PmuError that says why the run gave no profile."""
+def _failure(run: Run, status: int, messages: Path, diagnostics: Path) -> PmuError:
+    """Says why the run gave no profile."""
     log = messages.read_text(errors="replace") if messages.exists() else ""
     printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
     reasons = [remedy for message, remedy in _KNOWN_FAILURES.items() if message in log]
     if status < 0:
         what = f"ended by {signal_name(-status)} under callgrind"
-    elif status != expected_status:
-        what = f"exit status {status} under callgrind, expected {expected_status}"
+    elif status != run.expected_status:
+        what = f"exit status {status} under callgrind, expected {run.expected_status}"
         if not reasons:
             reasons = ["does the same command work without the profiler?"]
     else:
@@ -239,4 +200,5 @@ def _fail(
         reasons = reasons or [log.strip()[-_STDERR_BYTES_SHOWN:]]
     details = "".join(f"; {reason}" for reason in reasons)
     shown = "".join(f"\n  {line}" for line in printed.splitlines())
-    raise PmuError(f"{name}: {what}{details}{shown}\n  the command: {shlex.join(command)}")
+    command = shlex.join(run.command)
+    return PmuError(f"{run.name}: {what}{details}{shown}\n  the command: {command}")

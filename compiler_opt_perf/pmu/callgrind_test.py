@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu import callgrind
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, options, simulate, version
@@ -28,7 +29,7 @@ def dump_file(
 ) -> Path:
     """A small real dump."""
     folder = tmp_path_factory.mktemp("dump")
-    return simulate(program, ["threads"], folder, geometry, timeout_s=60)[0]
+    return simulate(Run(program, ["threads"], timeout_s=60), folder, geometry)[0]
 
 
 def stores_in_outer(dump: Dump, workload: Path) -> int:
@@ -82,14 +83,16 @@ def test_stdin_stdout_folder_and_name_reach_the_program(
     scratch.mkdir()
     printed = tmp_path / "out"
     simulate(
-        program, ["copy"], scratch, geometry, stdin=given, stdout=printed, cwd=folder, timeout_s=60
+        Run(program, ["copy"], stdin=given, stdout=printed, cwd=folder, timeout_s=60),
+        scratch,
+        geometry,
     )
     assert printed.read_text() == f"some input\n{folder}\n/workload\n"
 
 
 def test_failing_program(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError) as caught:
-        simulate(program, ["fail", "two words"], tmp_path, geometry, timeout_s=60)
+        simulate(Run(program, ["fail", "two words"], timeout_s=60), tmp_path, geometry)
     message = str(caught.value)
     assert "exit status 3 under callgrind, expected 0" in message
     assert "no such level: two words" in message
@@ -97,25 +100,27 @@ def test_failing_program(program: Path, geometry: CacheGeometry, tmp_path: Path)
 
 
 def test_expected_status(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
-    (dump,) = simulate(program, ["fail", "x"], tmp_path, geometry, timeout_s=60, expected_status=3)
+    (dump,) = simulate(
+        Run(program, ["fail", "x"], timeout_s=60, expected_status=3), tmp_path, geometry
+    )
     assert read_dump(dump, program).counts
 
 
 def test_crashing_program(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="workload: ended by SIGABRT under callgrind"):
-        simulate(program, ["crash"], tmp_path, geometry, timeout_s=60)
+        simulate(Run(program, ["crash"], timeout_s=60), tmp_path, geometry)
 
 
 def test_hanging_program(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="killed after its limit of 1 s under callgrind"):
-        simulate(program, ["hang"], tmp_path, geometry, timeout_s=1)
+        simulate(Run(program, ["hang"], timeout_s=1), tmp_path, geometry)
 
 
 def test_missing_input_or_folder(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="nothing: cannot be opened: No such file"):
-        simulate(program, [], tmp_path, geometry, stdin=tmp_path / "nothing")
+        simulate(Run(program, [], stdin=tmp_path / "nothing"), tmp_path, geometry)
     with pytest.raises(PmuError, match="nowhere: cannot be opened: No such file"):
-        simulate(program, [], tmp_path, geometry, cwd=tmp_path / "nowhere")
+        simulate(Run(program, [], cwd=tmp_path / "nowhere"), tmp_path, geometry)
 
 
 def test_valgrind_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_known_failures_come_with_a_remedy(
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
     with pytest.raises(PmuError, match=r"ended by SIGILL.*x86-64-v3 at most"):
-        simulate(program, [], tmp_path, geometry, timeout_s=60)
+        simulate(Run(program, [], timeout_s=60), tmp_path, geometry)
 
 
 def test_threads_are_counted_together(dump_file: Path, program: Path, workload: Path) -> None:
@@ -150,7 +155,7 @@ def test_threads_are_counted_together(dump_file: Path, program: Path, workload: 
 def test_forked_processes_are_counted(
     program: Path, workload: Path, geometry: CacheGeometry, tmp_path: Path
 ) -> None:
-    dumps = simulate(program, ["fork"], tmp_path, geometry, timeout_s=60)
+    dumps = simulate(Run(program, ["fork"], timeout_s=60), tmp_path, geometry)
     assert len(dumps) == 2
     assert stores_in_outer(read_dump(dumps[0], program), workload) == 100
     # Not what the parent had counted before the fork.
@@ -175,7 +180,9 @@ def test_addresses_are_link_time_addresses(
     binary = build(*flags)
     stripped = tmp_path / "workload"
     hide_debug_info(binary, stripped)
-    dump = read_dumps(simulate(stripped, ["threads"], tmp_path, geometry, timeout_s=60), stripped)
+    dump = read_dumps(
+        simulate(Run(stripped, ["threads"], timeout_s=60), tmp_path, geometry), stripped
+    )
     assert stores_in_outer(dump, binary) == 2 * 500
 
 

@@ -4,45 +4,35 @@
 import contextlib
 import errno
 import os
-import resource
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from absl import logging
 
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.pmu import callgrind, perf_record
+from compiler_opt_perf.execution.progress import stage
+from compiler_opt_perf.execution.workload import Run
+from compiler_opt_perf.pmu.backends import BackendName, choose, read_counts
 from compiler_opt_perf.pmu.binary import (
     PROFILING_FLAGS,
     build_id,
-    function_entries,
-    hide_debug_info,
     require_debug_info,
     require_split_debug_info,
-    soname,
 )
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
-from compiler_opt_perf.pmu.callgrind_dump import Dump, event_counts, read_dumps
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import disassemble, split_by_execution
+from compiler_opt_perf.pmu.disassembly import split_by_execution
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.function_table import FunctionTable, control_flow_checksums
 from compiler_opt_perf.pmu.hot_code import add_hot_code
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
-from compiler_opt_perf.pmu.perf_script import count
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary
 from compiler_opt_perf.pmu.store import save_profile
 from compiler_opt_perf.pmu.symbolize import Symbols, located_functions, symbolize
 
-Backend = Literal["callgrind", "perf", "auto"]
-
 # Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
 _LOW_SHARE = 0.5
-# A share of other code that is worth a word.
-_MUCH = 0.02
 
 
 def collect(
@@ -51,7 +41,7 @@ def collect(
     output_manifest: Path,
     *,
     program: Path | None = None,
-    backend: Backend = "callgrind",
+    backend: BackendName = "callgrind",
     geometry: CacheGeometry | None = None,
     within: str | None = None,
     stdin: Path | None = None,
@@ -90,83 +80,14 @@ def collect(
       FileWriteError: disk full, or the output folder cannot be written.
     """
     profiled = _require_fit(binary, output_manifest)
-    program = program or binary
-    if not os.access(program, os.X_OK):
-        raise PmuError(f"{program}: cannot be executed; make it executable (chmod +x)")
-    if within is not None:
-        entries = function_entries(binary, within)
-        recipe = None
-        _require_simulator(backend)
-    else:
-        entries, recipe = [], _choose(backend)
+    run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)
+    if not os.access(run.program, os.X_OK):
+        raise PmuError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
+    chosen = choose(backend, binary, geometry or CacheGeometry(), within)
     with _scratch() as directory:
-        if recipe is None:
-            geometry = geometry or CacheGeometry()
-            collector = Collector(
-                backend="callgrind",
-                tool=callgrind.version(),
-                command=(program.name, *arguments),
-                options=callgrind.options(geometry, within),
-                cache_geometry=geometry.as_dict(),
-                within=within or "",
-            )
-            # Programs look at the name that they are called by.
-            copies = directory / "program"
-            copies.mkdir()
-            copy = copies / binary.name
-            hide_debug_info(binary, copy)
-            env = {}
-            if program != binary:
-                hide_debug_info(program, copies / program.name)
-                # The program shall find the copy of the library, under the name that it knows.
-                known = soname(binary)
-                if known is not None and known != binary.name:
-                    (copies / known).symlink_to(copy)
-                path = os.environ.get("LD_LIBRARY_PATH")
-                env["LD_LIBRARY_PATH"] = f"{copies}:{path}" if path else str(copies)
-            logging.info("%s: running under %s", program.name, collector.tool)
-            dumps = callgrind.simulate(
-                copies / program.name,
-                arguments,
-                directory,
-                geometry,
-                within=within,
-                stdin=stdin,
-                stdout=stdout,
-                cwd=cwd,
-                env=env,
-                timeout_s=timeout_s,
-                expected_status=expected_status,
-            )
-            size = sum(path.stat().st_size for path in dumps)
-            with _stage(f"reading {size / 1e6:.1f} MB of counts"):
-                dump = read_dumps(dumps, copy, within)
-            if within is not None:
-                dump.limit_calls(entries)
-            _log_other_code(binary, dump)
-            counts = event_counts(dump)
-        else:
-            collector = Collector(
-                backend="perf",
-                tool=perf_record.version(),
-                command=(program.name, *arguments),
-                options=recipe.events,
-                cache_geometry={},
-            )
-            logging.info("%s: running under %s", program.name, collector.tool)
-            with _stage("recording"):
-                recording = perf_record.record(
-                    recipe,
-                    program,
-                    arguments,
-                    directory,
-                    stdin=stdin,
-                    stdout=stdout,
-                    cwd=cwd,
-                    timeout_s=timeout_s,
-                    expected_status=expected_status,
-                )
-            counts = _read(recording, binary)
+        collector = chosen.collector(run)
+        logging.info("%s: running under %s", run.name, collector.tool)
+        counts = chosen.count(run, binary, directory)
         return _finish(output_manifest, profiled, collector, binary, counts, text, directory)
 
 
@@ -184,7 +105,7 @@ def import_recording(
     """
     program = _require_fit(binary, output_manifest)
     with _scratch() as directory:
-        counts = _read(recording, binary)
+        counts = read_counts(recording, binary)
         collector = Collector(
             backend="perf",
             tool="perf",
@@ -208,63 +129,6 @@ def _require_fit(binary: Path, output_manifest: Path) -> Program:
     return program
 
 
-def _require_simulator(backend: Backend) -> None:
-    """Checks the back-end of counts within one function. Raises PmuError when it is perf."""
-    if backend == "perf":
-        raise PmuError("perf cannot count the calls of one function alone; use --backend=callgrind")
-    if backend == "auto":
-        logging.info("back-end callgrind, for perf cannot count the calls of one function alone")
-
-
-def _choose(backend: Backend) -> perf_record.Recipe | None:
-    """What perf shall record; None for the simulator. Raises PmuError when there is no perf."""
-    if backend == "callgrind":
-        return None
-    try:
-        recipe = perf_record.host_recipe()
-    except PmuError as error:
-        if backend == "perf":
-            raise
-        logging.info("back-end callgrind, for perf is not to be had: %s", error)
-        return None
-    lacking = [name for name in perf_record.NEEDED if name in recipe.missing]
-    if backend == "auto" and lacking:
-        logging.info(
-            "back-end callgrind, for this machine cannot count %s (processor: %s)",
-            ", ".join(lacking),
-            recipe.vendor,
-        )
-        return None
-    if not recipe.events:
-        raise PmuError(
-            "perf: this machine has no hardware counters, or they are not for this user (a virtual "
-            "machine? see sysctl kernel.perf_event_paranoid); use --backend=callgrind"
-        )
-    logging.info("back-end perf, events for processor %s", recipe.vendor)
-    if recipe.missing:
-        logging.warning("not counted on this machine: %s", ", ".join(recipe.missing))
-    return recipe
-
-
-def _read(recording: Path, binary: Path) -> Counts:
-    """The counts of a recording."""
-    with _stage(f"reading {recording}"):
-        script = perf_record.read_recording(recording, binary)
-    if script.lost:
-        logging.warning("%s: perf lost %d samples; use longer periods", recording, script.lost)
-    for event, outside in sorted(script.outside.items()):
-        everything = outside + sum(script.samples[event].values())
-        logging.info(
-            "%s: %.1f%% of its %d counts are in other code (libraries, the kernel)",
-            event,
-            100 * outside / everything,
-            everything,
-        )
-    with _stage(f"disassembling {binary.name}"):
-        code = disassemble(binary)
-    return count(script, code)
-
-
 def _finish(
     output_manifest: Path,
     program: Program,
@@ -285,10 +149,10 @@ def _finish(
             f"{binary}: none of its instructions was seen to run; is it what was run? (A program "
             "with an RPATH loads a library from there.)"
         )
-    with _stage("looking at the executed functions"):
+    with stage("looking at the executed functions"):
         functions, others = split_by_execution(binary, counts.at.keys())
         add_hot_code(counts, {a: size for sizes in functions for a, size in sizes.items()})
-    with _stage(f"symbolising {len(counts.at)} instructions"):
+    with stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
         # The rest of each function, where it has debug info.
         rest = [
@@ -303,11 +167,11 @@ def _finish(
             symbolize(binary, rest, symbols)
         else:
             others.extend(rest)
-    with _stage(f"looking for functions that did not run, in {len(others)} instructions"):
+    with stage(f"looking for functions that did not run, in {len(others)} instructions"):
         # What ran may be all without a line: such a function must not seem not to have run.
         named = symbols.sources.keys() | (located_functions(binary, others) - unlocated)
         table = FunctionTable.of(named, control_flow_checksums(binary))
-    with _stage(f"writing {len(counts.events)} sample profiles"):
+    with stage(f"writing {len(counts.events)} sample profiles"):
         manifest = _write(
             output_manifest, program, collector, counts, symbols, table, text, directory
         )
@@ -359,28 +223,6 @@ def _write(
     return save_profile(
         path, program, collector, entries, symbols.sources, functions, write, indexed=not text
     )
-
-
-def _log_other_code(binary: Path, dump: Dump) -> None:
-    """Says where time goes that the profile does not cover."""
-    everything = sum(dump.objects.values()) + sum(counts[0] for counts in dump.counts.values())
-    largest = sorted(dump.objects.items(), key=lambda item: -item[1])[:3]
-    for name, instructions in largest:
-        if name != "???" and instructions > _MUCH * everything:
-            logging.info(
-                "%s: %.1f%% of the instructions were executed in %s, which is not profiled",
-                binary.name,
-                100 * instructions / everything,
-                name,
-            )
-    generated = dump.objects.get("???", 0)
-    if generated > _MUCH * everything:
-        logging.warning(
-            "%s: %.1f%% of the instructions were executed in code that no file holds (generated or "
-            "modified while the program ran); it has no source and is left out of the profile",
-            binary.name,
-            100 * generated / everything,
-        )
 
 
 def _log_figures(manifest: Manifest, undescribed: int) -> None:
@@ -446,21 +288,3 @@ def _scratch() -> Iterator[Path]:
             f"{tempfile.gettempdir()}: no space left on the device; free some, or let TMPDIR name "
             "a folder on another one"
         ) from error
-
-
-@contextlib.contextmanager
-def _stage(what: str) -> Iterator[None]:
-    start, processor_start = time.monotonic(), _processor_seconds()
-    yield
-    logging.info(
-        "%s: %.1f s (%.1f s of processor time)",
-        what,
-        time.monotonic() - start,
-        _processor_seconds() - processor_start,
-    )
-
-
-def _processor_seconds() -> float:
-    """User and system time so far, of this process and of all that it ran."""
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)

@@ -395,7 +395,7 @@ def test_disk_full_at_the_temporary_folder(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("compiler_opt_perf.pmu.collect.hide_debug_info", full)
+    monkeypatch.setattr("compiler_opt_perf.pmu.backends.hide_debug_info", full)
     with pytest.raises(PmuError, match=r"no space left on the device.*TMPDIR"):
         collect(workload, ["threads"], tmp_path / "w.pmu.json", timeout_s=60)
 

@@ -11,6 +11,7 @@ import pytest
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dump
@@ -106,5 +107,5 @@ def real_dump(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Dump:
     folder = tmp_path_factory.mktemp("dump")
     program = folder / "workload"
     hide_debug_info(workload, program)
-    (path,) = simulate(program, ["repeat", "2"], folder, CacheGeometry(), timeout_s=120)
+    (path,) = simulate(Run(program, ["repeat", "2"], timeout_s=120), folder, CacheGeometry())
     return read_dump(path, program)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
@@ -59,7 +60,7 @@ def texts(
 
     program = folder / "workload"
     hide_debug_info(workload, program)
-    (dump,) = simulate(program, ["threads"], folder, CacheGeometry(), timeout_s=60)
+    (dump,) = simulate(Run(program, ["threads"], timeout_s=60), folder, CacheGeometry())
     result["callgrind"] = dump, lambda path: read_dump(path, program)
 
     manifest = collect(workload, ["threads"], folder / "w.pmu.json", text=True, timeout_s=60)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import input_lines, open_input
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
 from compiler_opt_perf.pmu.perf_script import FIELDS, Hop, Script, read_script
-from compiler_opt_perf.pmu.workload import run_workload
+from compiler_opt_perf.pmu.workload import run_under
 
 # Without these a profile says too little to be worth more than a simulated one.
 NEEDED = ("executions", "loads", "llc-load-misses", "conditional-branch-mispredicts")
@@ -163,19 +164,8 @@ def host_recipe() -> Recipe:
     return find_recipe(cpu_vendor(), opens, "cpu_core" if hybrid else "cpu")
 
 
-def record(
-    recipe: Recipe,
-    binary: Path,
-    arguments: Sequence[str],
-    directory: Path,
-    *,
-    stdin: Path | None = None,
-    stdout: Path | None = None,
-    cwd: Path | None = None,
-    timeout_s: float | None = None,
-    expected_status: int = 0,
-) -> Path:
-    """Runs `binary` under `perf record`; returns the path of perf.data, in `directory`.
+def record(recipe: Recipe, run: Run, directory: Path) -> Path:
+    """Runs a program under `perf record`; returns the path of perf.data, in `directory`.
 
     Threads and forked processes are recorded, too.
 
@@ -184,30 +174,16 @@ def record(
     """
     recording = directory.resolve() / "perf.data"
     diagnostics = directory / "stderr"
-    program = [str(binary.resolve()), *arguments]
-    finished = run_workload(
-        [*recipe.command(recording), *program],
-        binary.name,
-        "under perf",
-        diagnostics=diagnostics,
-        stdin=stdin,
-        stdout=stdout,
-        cwd=cwd,
-        timeout_s=timeout_s,
-    )
-    if finished.status != expected_status or not recording.exists():
+    finished = run_under("perf", run, [*recipe.command(recording), *run.command], diagnostics)
+    if finished.status != run.expected_status or not recording.exists():
         printed = diagnostics.read_bytes()[-_SHOWN:].decode(errors="replace").strip()
         hint = ""
-        if (
-            "perf_event_paranoid" in printed
-            or "Permission" in printed
-            or "No permission" in printed
-        ):
+        if any(word in printed for word in ("perf_event_paranoid", "Permission", "No permission")):
             hint = "; allow it with: sysctl kernel.perf_event_paranoid=1"
         shown = "".join(f"\n  {line}" for line in printed.splitlines())
         raise PmuError(
-            f"{binary.name}: exit status {finished.status} under perf, expected "
-            f"{expected_status}{hint}{shown}\n  the command: {shlex.join(program)}"
+            f"{run.name}: exit status {finished.status} under perf, expected "
+            f"{run.expected_status}{hint}{shown}\n  the command: {shlex.join(run.command)}"
         )
     return recording
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu import perf_record
 from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.errors import PmuError
@@ -30,7 +31,7 @@ CLOCK = Recipe("generic", ("cpu-clock/period=1000000/u",), (), ())
 def recording(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real perf.data of the test program."""
     folder = tmp_path_factory.mktemp("recording")
-    return perf_record.record(CLOCK, workload, ["repeat", "100000"], folder, timeout_s=60)
+    return perf_record.record(CLOCK, Run(workload, ["repeat", "100000"], timeout_s=60), folder)
 
 
 # Which events, by processor
@@ -196,11 +197,11 @@ def test_missing_recording(workload: Path, tmp_path: Path) -> None:
 
 def test_failing_program_under_perf(workload: Path, tmp_path: Path) -> None:
     with pytest.raises(PmuError) as caught:
-        perf_record.record(CLOCK, workload, ["fail", "x"], tmp_path, timeout_s=60)
+        perf_record.record(CLOCK, Run(workload, ["fail", "x"], timeout_s=60), tmp_path)
     assert "exit status 3 under perf, expected 0" in str(caught.value)
     assert "no such level: x" in str(caught.value)
     with pytest.raises(PmuError, match="killed after its limit of 1 s under perf"):
-        perf_record.record(CLOCK, workload, ["hang"], tmp_path, timeout_s=1)
+        perf_record.record(CLOCK, Run(workload, ["hang"], timeout_s=1), tmp_path)
 
 
 # Choosing
@@ -231,7 +232,7 @@ def test_auto_without_perf(
     with caplog.at_level("INFO", logger="absl"):
         manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="auto")
     assert manifest.collector.backend == "callgrind"
-    assert "perf is not to be had: perf: not found on PATH; install it" in caplog.text
+    assert "perf cannot be used: perf: not found on PATH; install it" in caplog.text
     with pytest.raises(PmuError, match="perf: not found on PATH"):
         collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="perf")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import event_counts, read_dump
@@ -499,7 +500,7 @@ def test_executions_agree_with_the_simulator(
         sampled = by_event(count(read_script(lines, fixed, "script"), code))
     stripped = tmp_path / "workload"
     hide_debug_info(fixed, stripped)
-    (dump,) = simulate(stripped, ["repeat", "10"], tmp_path, CacheGeometry(), timeout_s=120)
+    (dump,) = simulate(Run(stripped, ["repeat", "10"], timeout_s=120), tmp_path, CacheGeometry())
     simulated = by_event(event_counts(read_dump(dump, stripped)))
     for event in ("executions", "conditional-branches", "indirect-branches"):
         addresses = sampled[event].keys() | simulated[event].keys()

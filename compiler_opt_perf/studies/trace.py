@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dumps
@@ -95,7 +96,7 @@ def deviation(case: Built, trace: Trace, counts: Any, folder: Path) -> dict[str,
     """How the counts of the trace differ from callgrind's at the blocks' first instructions."""
     with tempfile.TemporaryDirectory() as scratch:
         copy, *arguments = _stripped(case, folder)
-        dumps = simulate(Path(copy), list(map(str, arguments)), Path(scratch), CacheGeometry())
+        dumps = simulate(Run(Path(copy), list(map(str, arguments))), Path(scratch), CacheGeometry())
         simulated = read_dumps(dumps, Path(copy)).counts
     table = trace.table
     expected = np.array([simulated.get(a, [0])[0] for a in table.address.tolist()], np.int64)

@@ -6,9 +6,7 @@ import os
 import shutil
 import signal
 import struct
-import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command, signal_name
 from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.execution.workload import Run, WorkloadError, run_workload
 from compiler_opt_perf.pmu.binary import build_id, open_elf
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
@@ -32,7 +31,6 @@ _QEMU = "qemu-x86_64"
 # All that QEMU knows (AVX2, no AVX-512), without fast strings: where the processor has them, libc
 # copies with repeated string instructions, which QEMU runs byte by byte.
 _CPU = "max,-erms,-fsrm"
-_SECONDS_BETWEEN_REPORTS = 10.0
 _STDERR_BYTES_SHOWN = 2000
 
 
@@ -110,13 +108,13 @@ def record(
       PmuError: the binary has no build-id.
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
+    run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)
     if output.suffix != SUFFIX:
         raise TraceError(f"{output}: the name of a block trace must end with {SUFFIX}")
     table = read_block_table(binary)
-    program = program or binary
-    if not os.access(program, os.X_OK):
-        raise TraceError(f"{program}: cannot be executed; make it executable (chmod +x)")
-    description = Description(binary.name, build_id(binary), (program.name, *arguments), version())
+    if not os.access(run.program, os.X_OK):
+        raise TraceError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
+    description = Description(binary.name, build_id(binary), (run.name, *arguments), version())
     plugin = native.library("qemu_plugin")
     with (
         tempfile.TemporaryDirectory(prefix="block-trace-") as scratch,
@@ -140,21 +138,12 @@ def record(
             *_without_randomisation(),
             *(_QEMU, "-seed", "1", "-cpu", _CPU, "-plugin", written),
             # Programs look at the name that they are called by.
-            *("-0", str(program), str(program.resolve()), *arguments),
+            *("-0", str(run.program), *run.command),
         ]
-        logging.info("%s: running under %s", program.name, description.tool)
-        status = _run(
-            argv,
-            program.name,
-            unfinished,
-            folder / "stderr",
-            stdin=stdin,
-            stdout=stdout,
-            cwd=cwd,
-            timeout_s=timeout_s,
-        )
+        logging.info("%s: running under %s", run.name, description.tool)
+        status = _run(run, argv, unfinished, folder / "stderr")
         messages = (folder / "messages").read_text(errors="replace").splitlines()
-        _judge(program, status, expected_status, messages, folder / "stderr")
+        _judge(run, status, messages, folder / "stderr")
         write_end(unfinished)
         trace = Trace.load(unfinished)
         if not trace.streams:
@@ -170,48 +159,17 @@ def record(
     return Trace.load(output, quiet=True)
 
 
-def _run(
-    argv: Sequence[str],
-    name: str,
-    trace: Path,
-    diagnostics: Path,
-    *,
-    stdin: Path | None,
-    stdout: Path | None,
-    cwd: Path | None,
-    timeout_s: float | None,
-) -> int:
+def _run(run: Run, argv: Sequence[str], trace: Path, diagnostics: Path) -> int:
     """Runs `argv` and says now and then how far it is. Returns its status; negative: a signal."""
-    with contextlib.ExitStack() as files:
-        try:
-            process = subprocess.Popen(
-                # The run ends with us, even if we are killed.
-                ["setpriv", "--pdeathsig", "KILL", *argv],
-                stdin=files.enter_context(open(stdin or os.devnull, "rb")),
-                stdout=files.enter_context(open(stdout or os.devnull, "wb")),
-                stderr=files.enter_context(diagnostics.open("wb")),
-                cwd=cwd,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise TraceError(f"{error.filename}: cannot be opened: {error.strerror}") from error
-        start = time.monotonic()
-        try:
-            while True:
-                elapsed = time.monotonic() - start
-                left = timeout_s - elapsed if timeout_s is not None else _SECONDS_BETWEEN_REPORTS
-                if left <= 0:
-                    logging.warning("%s: killed after its limit of %g s", name, timeout_s)
-                    return -signal.SIGKILL
-                try:
-                    return process.wait(min(left, _SECONDS_BETWEEN_REPORTS))
-                except subprocess.TimeoutExpired:
-                    _report(name, trace, time.monotonic() - start)
-        finally:
-            # Forked processes may still run, and write; their time is over, too.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    try:
+        finished = run_workload(
+            run, argv, diagnostics, lambda seconds: _report(run.name, trace, seconds)
+        )
+    except WorkloadError as error:
+        raise TraceError(str(error)) from error
+    if finished.timed_out:
+        logging.warning("%s: killed after its limit of %g s", run.name, run.timeout_s)
+    return finished.status
 
 
 def _report(name: str, trace: Path, seconds: float) -> None:
@@ -227,20 +185,18 @@ def _report(name: str, trace: Path, seconds: float) -> None:
         )
 
 
-def _judge(
-    program: Path, status: int, expected: int, messages: Sequence[str], diagnostics: Path
-) -> None:
+def _judge(run: Run, status: int, messages: Sequence[str], diagnostics: Path) -> None:
     """Raises a TraceError when the run gave no trace to keep; logs what the user should know."""
     printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
     shown = f"\n  {printed}".replace("\n", "\n  ") if printed else ""
     errors = [line.removeprefix("error: ") for line in messages if line.startswith("error: ")]
     if errors:
-        raise TraceError(f"{program}: the trace could not be written: {errors[0]}")
+        raise TraceError(f"{run.program}: the trace could not be written: {errors[0]}")
     started = messages.count("execve")
     if started:
         logging.warning(
             "%s: tried %d times to start another program; such programs run, but are not traced",
-            program.name,
+            run.name,
             started,
         )
     if status < 0:
@@ -248,13 +204,13 @@ def _judge(
         hint = " (AVX-512 is unknown to QEMU 7.2)" if status == -signal.SIGILL else ""
         logging.warning(
             "%s: ended by %s%s; the trace is kept%s",
-            program.name,
+            run.name,
             signal_name(-status),
             hint,
             shown,
         )
-    elif status != expected:
+    elif status != run.expected_status:
         raise TraceError(
-            f"{program}: exit status {status} under QEMU, expected {expected}; does the same "
-            f"command work without it?{shown}"
+            f"{run.program}: exit status {status} under QEMU, expected {run.expected_status}; "
+            f"does the same command work without it?{shown}"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dumps
@@ -30,7 +31,7 @@ def simulated(binary: Path, arguments: Sequence[str], trace: Trace, folder: Path
     """How often callgrind counts the first instruction of each block."""
     copy = folder / binary.name
     hide_debug_info(binary, copy)
-    dumps = simulate(copy, arguments, folder, CacheGeometry(), timeout_s=120)
+    dumps = simulate(Run(copy, arguments, timeout_s=120), folder, CacheGeometry())
     counts = read_dumps(dumps, copy).counts
     return np.array([counts.get(address, [0])[0] for address in trace.table.address.tolist()])
 

@@ -13,6 +13,7 @@ from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, 
 from compiler_opt_perf.cost.profile_count.estimate import OTHER_CODE, profiled_program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dumps
@@ -67,7 +68,7 @@ def _dump(
     hide_debug_info(binary, copy)
     for old in folder.glob("callgrind.out.*"):
         old.unlink()
-    return read_dumps(simulate(copy, arguments, folder, CacheGeometry(), within=within), copy)
+    return read_dumps(simulate(Run(copy, arguments), folder, CacheGeometry(), within=within), copy)
 
 
 @pytest.mark.parametrize("name", [*EVICTION, *INLINING])
