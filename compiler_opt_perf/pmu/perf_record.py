@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,55 @@ from compiler_opt_perf.pmu.workload import run_under
 # Without these a profile says too little to be worth more than a simulated one.
 NEEDED = ("executions", "loads", "llc-load-misses", "conditional-branch-mispredicts")
 
-_TAKEN_BRANCH_PERIOD = 100_003
-# IBS counts in steps of 16 ops.
-_IBS_PERIOD = 100_000
 _SHOWN = 2000
 # How a perf.data begins, of either byte order.
 PERF_DATA = (b"PERFILE", b"ELIFREP")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A way to record what `Event.perf` calls a source.
+
+    Attributes:
+      name: key of `Event.perf`.
+      vendor: of the processors that have it; None for all.
+      spec: perf's event specification, of the core's PMU, and the name and period of one event.
+    """
+
+    name: str
+    vendor: str | None
+    spec: str
+
+    def fits(self, name: str, vendor: str) -> bool:
+        """Whether this is a way to record that source on a vendor's processors."""
+        return self.name == name and self.vendor in (vendor, None)
+
+
+# Of each source, the rows are tried from top to bottom, and the first that opens is recorded.
+# Recorded once, for all events that name the source.
+_SHARED_SOURCES = (
+    _Source(
+        "branches",
+        "Intel",
+        "{pmu}/br_inst_retired.near_taken,period=100003,branch_type=any/ppu",
+    ),
+    _Source("branches", "AMD", "{pmu}/ex_ret_brn_tkn,period=100003,branch_type=any/u"),
+    # Counts branches that are not taken, too; the reader makes up for it.
+    _Source("branches", None, "branches/period=100003,branch_type=any/u"),
+    # Counts in steps of 16 ops. Of all privilege levels: IBS cannot leave out the kernel, whose
+    # samples are then outside of the binary.
+    _Source("ibs", "AMD", "ibs_op/cnt_ctl=1,period=100000/"),
+)
+# Recorded for one event.
+_SOURCES = (
+    _Source("intel", "Intel", "{pmu}/{event},period={period}/ppu"),
+    _Source("latency", "Intel", "{pmu}/{event},period={period}/ppu"),
+    _Source("timed", "Intel", "{pmu}/{event},period={period}/ppu"),
+    # They are events of branches: those taken before a sample tell which one it is of.
+    _Source("amd", "AMD", "{pmu}/{event},period={period},branch_type=any/u"),
+    _Source("amd", "AMD", "{pmu}/{event},period={period}/u"),
+    _Source("generic", None, "{event}/period={period}/u"),
+)
 
 
 @dataclass(frozen=True)
@@ -101,44 +144,28 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
       pmu: perf's name of the cores' counters; "cpu_core" on processors with two kinds of cores.
     """
     chosen: list[str] = []
-    have: set[str] = set()
 
-    def add(candidates: Sequence[str], *events: Event) -> None:
-        for candidate in candidates:
-            # One perf event may be the source of several of ours.
-            if candidate in chosen or opens(candidate):
-                if candidate not in chosen:
-                    chosen.append(candidate)
-                have.update(event.name for event in events)
-                return
+    def record_first(specs: Iterable[str]) -> bool:
+        """Chooses the first that opens. One perf event may be the source of several of ours."""
+        for spec in specs:
+            if spec in chosen:
+                return True
+            if opens(spec):
+                chosen.append(spec)
+                return True
+        return False
 
-    period = f"period={_TAKEN_BRANCH_PERIOD},branch_type=any"
-    branch = {
-        "Intel": [f"{pmu}/br_inst_retired.near_taken,{period}/ppu"],
-        "AMD": [f"{pmu}/ex_ret_brn_tkn,{period}/u"],
-    }.get(vendor, [])
-    # A generic event counts branches that are not taken, too; the reader makes up for it.
-    add([*branch, f"branches/{period}/u"], *(e for e in EVENTS if "branches" in e.perf))
-    if vendor == "AMD":
-        # Of all privilege levels: IBS cannot leave out the kernel. Its samples are outside.
-        ibs = f"ibs_op/cnt_ctl=1,period={_IBS_PERIOD}/"
-        add([ibs], *(event for event in EVENTS if "ibs" in event.perf))
+    shared = {
+        name
+        for name in dict.fromkeys(row.name for row in _SHARED_SOURCES)
+        if record_first(
+            row.spec.format(pmu=pmu) for row in _SHARED_SOURCES if row.fits(name, vendor)
+        )
+    }
+    have = {event.name for event in EVENTS if not shared.isdisjoint(event.perf)}
     for event in EVENTS:
-        candidates = []
-        for source, what in event.perf.items():
-            if source in ("branches", "ibs") and event.name in have:
-                break  # What comes after is worse than what there is.
-            names = what.split("|")
-            if vendor == "Intel" and source in ("intel", "latency", "timed"):
-                candidates += [f"{pmu}/{name},period={event.period}/ppu" for name in names]
-            elif vendor == "AMD" and source == "amd":
-                # They are of branches; those taken before a sample tell which one it is of.
-                for stacks in (",branch_type=any", ""):
-                    terms = f"period={event.period}{stacks}"
-                    candidates += [f"{pmu}/{name},{terms}/u" for name in names]
-            elif source == "generic":
-                candidates.append(f"{what}/period={event.period}/u")
-        add(candidates, event)
+        if record_first(_specs(event, vendor, pmu, shared)):
+            have.add(event.name)
     if "instructions" in have:
         have.add("executions")
     missing = tuple(
@@ -155,6 +182,22 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
     elif "load-latency" in have:
         options = ("--weight",)
     return Recipe(vendor, tuple(chosen), options, missing)
+
+
+def _specs(event: Event, vendor: str, pmu: str, shared: Collection[str]) -> Iterator[str]:
+    """What may be recorded for one event, the best first.
+
+    Args:
+      vendor, pmu: as of `find_recipe`.
+      shared: sources that are recorded. What comes after one of them is worse than what there is.
+    """
+    for source, names in event.perf.items():
+        if source in shared:
+            return
+        for row in _SOURCES:
+            if row.fits(source, vendor):
+                for name in names.split("|"):
+                    yield row.spec.format(pmu=pmu, event=name, period=event.period)
 
 
 def host_recipe() -> Recipe:
