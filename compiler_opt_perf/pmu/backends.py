@@ -20,7 +20,7 @@ from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Collector
-from compiler_opt_perf.pmu.perf_script import count
+from compiler_opt_perf.pmu.perf_attribution import count
 
 BackendName = Literal["callgrind", "perf", "auto"]
 

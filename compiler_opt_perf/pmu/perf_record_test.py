@@ -155,7 +155,7 @@ def test_a_perf_event_is_one_row(
 ) -> None:
     """Page faults, which any machine can count: recorded for real."""
     row = Event("page-faults", "sum", "faults", perf={"generic": "page-faults"}, period=1)
-    for module in ("perf_record", "perf_script"):
+    for module in ("perf_record", "perf_attribution"):
         monkeypatch.setattr(f"compiler_opt_perf.pmu.{module}.EVENTS", (*EVENTS, row))
     recipe = find_recipe("generic", lambda event: event.startswith("page-faults"))
     assert recipe.events == ("page-faults/period=1/u",)

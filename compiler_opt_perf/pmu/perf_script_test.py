@@ -19,7 +19,8 @@ from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.disassembly import Disassembly, Kind, disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.perf_script import base_name, count, read_script
+from compiler_opt_perf.pmu.perf_attribution import count
+from compiler_opt_perf.pmu.perf_script import base_name, read_script
 from compiler_opt_perf.pmu.symbolize import symbolize
 
 Show = Callable[[Path], dict[str, Any]]
