@@ -14,7 +14,7 @@ FLAGS = (
     "-foptimization-record-passes=^regalloc-score$",
 )
 SUFFIX = ".opt.yaml"
-# Added to both scores, a hundredth of an instruction per call: those without any have a ratio, too.
+# Added to both scores of a ratio: a hundredth of an instruction per call.
 _SMALL_SCORE = 0.01
 
 # A remark, as MachineOptimizationRemarkAnalysis of MLRegAllocEvictAdvisor.cpp is written.
@@ -62,6 +62,18 @@ def regalloc_scores(object_file: Path) -> Mapping[str, float]:
     return scores
 
 
+def log_ratio(default: float, policy: float) -> float:
+    """Logarithm of how a function's score compares to the default's; 0 if they are equal.
+
+      log((policy + 0.01) / (default + 0.01))
+
+    so that functions whose score is 0 have a ratio, too: without them a mean would not know of the
+    first spill in a function, nor of the last that is avoided. What is small beside a hundredth of
+    an instruction per call counts for little.
+    """
+    return math.log((policy + _SMALL_SCORE) / (default + _SMALL_SCORE))
+
+
 def score_ratio(
     default: Mapping[str, float], policy: Mapping[str, float], calls: Mapping[str, float]
 ) -> float:
@@ -70,7 +82,7 @@ def score_ratio(
     A score is per call of its function, so that sums over functions mean nothing: the one with the
     hottest loop would be all of it. This is the geometric mean of the functions' ratios
 
-      exp(sum_f w_f * log(policy_f / default_f) / sum_f w_f)
+      exp(sum_f w_f * log_ratio(default_f, policy_f) / sum_f w_f)
 
     weighted by how often each function was called, where any of them was.
 
@@ -93,7 +105,6 @@ def score_ratio(
     if not any(weights.values()):
         weights = dict.fromkeys(default, 1.0)
     logarithms = (
-        weights[name] * math.log((policy[name] + _SMALL_SCORE) / (default[name] + _SMALL_SCORE))
-        for name in sorted(default)
+        weights[name] * log_ratio(default[name], policy[name]) for name in sorted(default)
     )
     return math.exp(math.fsum(logarithms) / math.fsum(weights.values()))

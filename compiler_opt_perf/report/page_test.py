@@ -44,7 +44,7 @@ EVICT = Comparison(
             "z",
             10,
             10,
-            (FunctionScores("f", None, 80.0, 60.0), FunctionScores("[g]", None, 0.0, 1.0)),
+            (FunctionScores("f", None, 80.0, 60.0), FunctionScores("[g]", None, None, 1.0)),
             4,
             2,
             1,

@@ -3,7 +3,8 @@
 
 A cost is policy / default - 1: negative is better, for text size, RegAllocScore and compile time
 alike. Costs of several modules are combined as geometric means of the ratios: of a program's
-modules, then of the programs, so that no program counts for having more or larger modules.
+modules, then of the programs, so that no program counts for having more or larger modules. Scores
+are compared function by function, by the ratio that trainings are rewarded by.
 
 Intervals come from the bootstrap. Those of sizes and scores hold 95% of what other modules of these
 programs would give: each program's modules are drawn. Those of compile times hold 95% of what other
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from compiler_opt_perf.cost.ranking import Floats, widening
+from compiler_opt_perf.cost.regalloc_score import log_ratio
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 
@@ -240,9 +242,9 @@ def _text_log(module: ModuleComparison) -> float | None:
 
 
 def _score_log(function: FunctionScores) -> float | None:
-    if not (function.default and function.policy):
+    if function.default is None or function.policy is None:
         return None
-    return math.log(function.policy / function.default)
+    return log_ratio(function.default, function.policy)
 
 
 def _time_logs(module: ModuleComparison) -> Floats:
@@ -277,10 +279,6 @@ def _why_left_out(function: FunctionScores, weighted: bool) -> str | None:
         return "functions without an eviction under the default policy, of the score"
     if function.policy is None:
         return "functions without an eviction under the policy, of the score"
-    if not function.default:
-        return "functions whose score is 0 under the default policy, of the score"
-    if not function.policy:
-        return "functions whose score is 0 under the policy, of the score"
     if weighted and not function.calls:
         return "functions that the profiled run did not call, of the score"
     return None

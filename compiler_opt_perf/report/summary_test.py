@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler_opt_perf.cost.regalloc_score import score_ratio
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 from compiler_opt_perf.report.summary import CostChange, summarise, to_json
 
@@ -55,9 +56,9 @@ def test_means_are_geometric_over_modules_and_then_over_programs() -> None:
 def test_scores_are_ratios_of_functions_not_of_sums() -> None:
     # One function has the hottest loop; two are made half as costly.
     functions = (
-        FunctionScores("hot", None, 1e6, 1.001e6),
-        FunctionScores("b", None, 4.0, 2.0),
-        FunctionScores("c", None, 4.0, 2.0),
+        FunctionScores("hot", None, 1e12, 1.001e12),
+        FunctionScores("b", None, 4e6, 2e6),
+        FunctionScores("c", None, 4e6, 2e6),
     )
     summary = summarise(_comparison(_module("p/1", functions=functions)))
     assert _value(summary.total.score) == pytest.approx((1.001 * 0.25) ** (1 / 3) - 1)
@@ -70,12 +71,30 @@ def test_scores_are_ratios_of_functions_not_of_sums() -> None:
     assert [one.names for one in summary.left_out] == [("p/1: c",)]
 
 
+@pytest.mark.parametrize("calls", [(None, None, None, None), (3, 1, 0, 2)])
+def test_scores_compare_as_in_training(calls: tuple[int | None, ...]) -> None:
+    """Those of functions that are without cost before or after count, too."""
+    names = ("f", "spills", "free", "spills no more")
+    pairs = ((4.0, 2.0), (0.0, 3.0), (0.0, 0.0), (3.0, 0.0))
+    functions = tuple(
+        FunctionScores(name, called, *pair)
+        for name, called, pair in zip(names, calls, pairs, strict=True)
+    )
+    summary = summarise(_comparison(_module("p/1", functions=functions)))
+    ratio = score_ratio(
+        {name: default for name, (default, _) in zip(names, pairs, strict=True)},
+        {name: policy for name, (_, policy) in zip(names, pairs, strict=True)},
+        {name: called for name, called in zip(names, calls, strict=True) if called is not None},
+    )
+    assert _value(summary.total.score) == pytest.approx(ratio - 1)
+    if calls[0] is None:
+        assert ratio == pytest.approx((2.01 / 4.01) ** 0.25)
+        assert summary.left_out == ()
+
+
 def test_what_has_no_ratio_is_named() -> None:
     functions = (
-        FunctionScores("kept", None, 4.0, 2.0),
-        FunctionScores("zero", None, 0.0, 3.0),
-        FunctionScores("both", None, 0.0, 0.0),
-        FunctionScores("gone", None, 3.0, 0.0),
+        FunctionScores("kept", None, 4e7, 2e7),
         FunctionScores("old", None, 3.0, None),
         FunctionScores("new", None, None, 3.0),
     )
@@ -84,16 +103,17 @@ def test_what_has_no_ratio_is_named() -> None:
     )
     assert _value(summary.total.score) == pytest.approx(-0.5)
     assert summary.programs[1].score is None
-    names = {one.reason: one.names for one in summary.left_out}
-    default = "functions whose score is 0 under the default policy, of the score"
-    assert names[default] == ("p/1: zero", "p/1: both", "q/1: zero", "q/1: both")
-    assert {place for places in names.values() for place in places} == {
-        f"{module}: {one.name}" for module in ("p/1", "q/1") for one in functions[1:]
+    assert {one.reason: one.names for one in summary.left_out} == {
+        "functions without an eviction under the policy, of the score": ("p/1: old", "q/1: old"),
+        "functions without an eviction under the default policy, of the score": (
+            "p/1: new",
+            "q/1: new",
+        ),
     }
 
 
 def test_json_holds_costs_and_no_summed_scores() -> None:
-    functions = (FunctionScores("f", 3, 4.0, 2.0), FunctionScores("g", None, 0.0, 1.0))
+    functions = (FunctionScores("f", 3, 4e7, 2e7), FunctionScores("g", None, 0.0, 1.0))
     times = ((2.0, 2.0, 2.0), (2.02, 2.04, 2.02))
     modules = [_module(f"p/{i}", functions=functions, times=times) for i in range(3)]
     value = json.loads(json.dumps(to_json(_comparison(*modules, seed=7))))
@@ -106,7 +126,7 @@ def test_json_holds_costs_and_no_summed_scores() -> None:
     assert not any("score_" in field for field in total)
     assert value["summary"]["weighted_by_calls"] == ["p"]
     assert value["summary"]["left_out"] == {
-        "functions whose score is 0 under the default policy, of the score": [
+        "functions that the profiled run did not call, of the score": [
             f"p/{i}: g" for i in range(3)
         ]
     }
