@@ -12,8 +12,8 @@ from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.training import train as training
 from compiler_opt_perf.training.result import TrainingResult
 

@@ -136,7 +136,7 @@ def _define_program_build(values: flags.FlagValues) -> None:
 def _program_build(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, find_program
     from compiler_opt_perf.execution.llvm import stock_tool
-    from compiler_opt_perf.toolchain.source import debian_source
+    from compiler_opt_perf.toolchain.debian import debian_source
 
     if len(arguments) != 1:
         raise UsageError(f"expected one program: {', '.join(sorted(PROGRAMS))}")

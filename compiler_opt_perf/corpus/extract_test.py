@@ -14,7 +14,7 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
-from compiler_opt_perf.toolchain.source import debian_source
+from compiler_opt_perf.toolchain.debian import debian_source
 
 CLANG = Path("/usr/bin/clang-22")
 MODULES = ("lstring", "ltable", "lvm", "lgc")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.corpus.programs import PROGRAMS
-from compiler_opt_perf.toolchain.source import debian_source
+from compiler_opt_perf.toolchain.debian import debian_source
 
 
 def lua_compile_commands(folder: Path, names: Sequence[str], flags: Sequence[str] = ()) -> Path:

@@ -28,8 +28,8 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.windows import write_windows
 

@@ -24,9 +24,9 @@ from compiler_opt_perf.policies.testing import random_network
 from compiler_opt_perf.report.modes import Modes, ModesError
 from compiler_opt_perf.report.remarks import count_pmu
 from compiler_opt_perf.toolchain.build import build
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
-from compiler_opt_perf.toolchain.source import debian_source
 
 pytestmark = pytest.mark.timeout(1800)
 

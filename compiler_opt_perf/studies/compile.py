@@ -33,8 +33,8 @@ from compiler_opt_perf.pmu.sample_profile import convert_to_binary, convert_to_t
 from compiler_opt_perf.pmu.store import save_profile
 from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.workloads import overlay_compiler
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD
-from compiler_opt_perf.toolchain.source import debian_source
 
 _PROFILE_BYTES = 10_000_000
 _TIMEOUT_S = 3600.0

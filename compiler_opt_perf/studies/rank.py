@@ -57,8 +57,8 @@ from compiler_opt_perf.studies.variants import (
     Variant,
 )
 from compiler_opt_perf.studies.workloads import TIMED
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.source import debian_source
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, synthesise
 from compiler_opt_perf.traces.windows import write_windows

@@ -26,8 +26,8 @@ from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.studies.common import run_all
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD
-from compiler_opt_perf.toolchain.source import debian_source
 
 _SEED = 1
 

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
+from compiler_opt_perf.toolchain.debian import (
+    _choose_sources,
+    _deb_entries,
+    _sources,
+    debian_source,
+    llvm_tarball,
+)
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.source import (
     LLVM_PARTS,
-    _choose_sources,
-    _deb_entries,
-    _llvm_tarball,
-    _sources,
     check_headers,
-    debian_source,
     llvm_source,
     llvm_version,
 )
@@ -227,14 +229,14 @@ def test_llvms_source_comes_from_any_archive_that_has_it(
 ) -> None:
     installed = "1:22.1.8-1~deb12u1"
     log = _fake_apt(tmp_path, monkeypatch, _entry("1:22.1.8-1~deb13u4") + _entry(installed), served)
-    tarball = _llvm_tarball(installed, tmp_path / "build")
+    tarball = llvm_tarball(installed, tmp_path / "build")
     assert tarball.read_text() == "source\n"
     sources = (tmp_path / "build" / "apt-llvm" / "sources.list").read_text()
     assert " trixie main\n" in sources
     calls = log.read_text()
     assert f"Dir::State::Lists={tmp_path}/build/apt-llvm" in calls
     assert "--tar-only" in calls
-    assert _llvm_tarball(installed, tmp_path / "build") == tarball
+    assert llvm_tarball(installed, tmp_path / "build") == tarball
     assert log.read_text() == calls, "it is downloaded once"
 
 
@@ -251,6 +253,6 @@ def test_a_tarball_that_is_not_the_one_wanted_is_refused(
     installed = "1:22.1.8-1~deb12u1"
     _fake_apt(tmp_path, monkeypatch, _entry(installed, sha256), served)
     with pytest.raises(ToolchainError) as caught:
-        _llvm_tarball(installed, tmp_path / "build")
+        llvm_tarball(installed, tmp_path / "build")
     assert re.search(message, str(caught.value), re.DOTALL)
     assert not list((tmp_path / "build" / "sources" / "archive").iterdir())
