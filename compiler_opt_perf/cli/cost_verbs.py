@@ -69,7 +69,8 @@ def _define_predict(values: flags.FlagValues) -> None:
 
 
 def _predict(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay, describe
+    from compiler_opt_perf.cost.description import describe
+    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if not arguments:

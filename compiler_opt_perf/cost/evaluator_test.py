@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cost.batch import costs
+from compiler_opt_perf.cost.description import describe
 from compiler_opt_perf.cost.evaluator import (
     EVALUATORS,
     REPLAY_FLAGS,
     Context,
     Cost,
     CostError,
-    describe,
     difference_error,
 )
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
