@@ -181,7 +181,8 @@ def _inference(values: Any, arguments: list[str]) -> None:
 
 
 def _define_rank(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.studies.rank import LAYOUTS, PROGRAMS, ROUNDS, STEPS
+    from compiler_opt_perf.studies.rank import PROGRAMS, ROUNDS, STEPS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values, "bench-rank")
     _define_only(values, PROGRAMS, "programs to study")

@@ -11,7 +11,7 @@ import pytest
 from compiler_opt_perf.corpus.programs import Program
 from compiler_opt_perf.report.ranking import Ranked, write
 from compiler_opt_perf.studies import rank as bench
-from compiler_opt_perf.studies import variants
+from compiler_opt_perf.studies import variant_builds, variants
 from compiler_opt_perf.studies.workloads import TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -26,7 +26,7 @@ def test_a_program_is_studied(
     program = Program(name="pressure", source_package="none", sources=("pressure.c",))
     names = {"default", "8 registers", "random 1 (1)"}
     chosen = tuple(v for v in variants.VARIANTS if v.name in names)
-    monkeypatch.setattr(bench, "VARIANTS", chosen)
+    monkeypatch.setattr(variant_builds, "VARIANTS", chosen)
     monkeypatch.setattr(bench, "_PARTS", ("stack-slots",))
     monkeypatch.setattr(bench, "_DRAWN_BLOCKS", 5000)
     monkeypatch.setitem(TIMED, "pressure", lambda _: Workload(program, tree, ("40",)))

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The variants of one program: compiled by several register allocations, linked and compared."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from absl import logging
+
+from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.programs import compile_commands, find_program
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
+from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.policies.interactive import InteractiveHost
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.studies.common import StudyError, noted, run_all
+from compiler_opt_perf.studies.variants import (
+    DEFAULT,
+    TOO_FEW_REGISTERS,
+    TRAININGS,
+    VARIANTS,
+    Variant,
+)
+from compiler_opt_perf.studies.workloads import Workload
+from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
+from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.train import train
+
+_PROBLEM = PROBLEMS["regalloc-evict"]
+_IR_FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-march=x86-64-v2", "-emit-llvm")
+_CODEGEN = (
+    *("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", "-ffunction-sections"),
+    *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *REPLAY_FLAGS),
+)
+# A function's time depends on where it lies, by chance. Each variant is linked several times, with
+# its functions in other orders: their number tells how well the mean over layouts is known. Working
+# sets are small, for the caches beyond the core's own are shared with who knows whom.
+LAYOUTS = 5
+_TIMEOUT_S = 900.0
+_TRAINING_PROGRAMS = ("zstd", "lua")
+# Beginnings of the names of modules that the runs hardly enter (of Lua, its compiler, and libraries
+# of which the script calls nothing): all variants have them from the default one.
+_KEPT: dict[str, tuple[str, ...]] = {
+    "zstd": (
+        *("programs/", "lib/d"),
+        *(f"lib/compress/zstd{x}" for x in ("mt", "_opt", "_fast", "_d")),
+    ),
+    "lua": (
+        *("src/lcode", "src/ldblib", "src/ldump", "src/liolib", "src/llex", "src/loadlib"),
+        *("src/loslib", "src/lparser", "src/lua.", "src/lundump", "src/lutf8lib"),
+        *("src/lcorolib", "src/lmathlib"),
+    ),
+}
+
+
+def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
+    """The policies of the variants that want one, by training; those trained before are kept."""
+    wanted = sorted({variant.training for variant in VARIANTS if variant.training})
+    if not wanted:
+        return {}
+    corpus = output / "corpus"
+    if not (corpus / "train" / "corpus_description.json").exists():
+        commands = {}
+        for name in _TRAINING_PROGRAMS:
+            program = find_program(name)
+            tree = debian_source(program.source_package)
+            options = (_PROBLEM.optimization_level, *PROFILING_FLAGS.split())
+            folder = output / "training-programs" / name
+            found = compile_commands(
+                program, tree, folder, clang=stock_tool("clang"), flags=options
+            )
+            commands[name] = folder / "compile_commands.json"
+            write_json(commands[name], found)
+        extract_corpus(
+            commands,
+            corpus,
+            clang=stock_tool("clang"),
+            opt_level=_PROBLEM.optimization_level,
+            stage=_PROBLEM.corpus_stage,
+            held_out_share=0.3,
+            seed=1,
+        )
+    modules = Corpus.load(corpus / "train")
+    policies = {}
+    for name in wanted:
+        config = Config().changed({"warm_starts": 1, **TRAININGS[name]})
+        folder = output / "training" / name.replace(" ", "-")
+        policies[name] = train(_PROBLEM, modules, toolchain, None, folder, config).policy
+    return policies
+
+
+class _Key(msgspec.Struct, frozen=True):
+    """What the files beside it were made of."""
+
+    key: str
+
+
+class _Linked(msgspec.Struct, frozen=True):
+    """What a variant computes.
+
+    Attributes:
+      run: as of Builds.run_key.
+      computed: the checksum.
+    """
+
+    run: str
+    computed: str
+
+
+@dataclass(frozen=True)
+class _Codegen:
+    """One module of one variant."""
+
+    toolchain: Toolchain
+    variant: Variant
+    policy: Path | None
+    bitcode: Path
+    target: Path
+
+
+def _generate(job: _Codegen) -> None:
+    """Bitcode to an object file. In a pool's worker."""
+    argv: list[str | Path] = [job.toolchain.clang, *_CODEGEN, "-c", job.bitcode]
+    argv += ["-o", job.target, *for_clang(job.variant.options)]
+    if job.policy:
+        argv += for_clang(_PROBLEM.development_options(model=job.policy))
+    if job.variant.rule is None:
+        environment = {"LLVM_LITERT_LIBRARY": str(job.toolchain.litert_library)}
+        run_command(argv, timeout_s=_TIMEOUT_S, env=environment)
+        return
+    with InteractiveHost(_PROBLEM, job.variant.decide(job.bitcode.name)) as host:
+        options = for_clang(_PROBLEM.interactive_options(host.channel))
+        host.run([*argv, *options], timeout_s=_TIMEOUT_S)
+
+
+class Builds:
+    """What the variants of one program are compiled to, in a folder of its own."""
+
+    def __init__(self, name: str, folder: Path, workload: Workload, toolchain: Toolchain):
+        self._name = name
+        self._folder = folder
+        self._workload = workload
+        self._toolchain = toolchain
+        self._kept = _KEPT.get(name, ())
+
+    def build(self, policies: Mapping[str, Path]) -> None:
+        """Compiles and links all variants, and compares what they compute."""
+        impossible = self._compile(policies)
+        for variant in impossible:
+            logging.warning("%s: %s is left out: %s", self._name, variant.name, TOO_FEW_REGISTERS)
+        computed = {v.name: self._linked(v) for v in VARIANTS if v not in impossible}
+        wrong = [name for name in computed if computed[name] != computed[DEFAULT.name]]
+        if wrong:
+            raise StudyError(f"{self._name}: {', '.join(wrong)}: compute something else")
+
+    def _compile(self, policies: Mapping[str, Path]) -> set[Variant]:
+        """Makes the object files that are missing; returns variants that cannot be compiled."""
+        bitcode = self._bitcode()
+        jobs = []
+        for variant in VARIANTS:
+            folder = self._variant(variant)
+            policy = policies[variant.training] if variant.training else None
+            key = self._key(bitcode, variant, policy)
+            stamp = folder / "wanted.json"
+            if noted(stamp, _Key) != _Key(key):
+                shutil.rmtree(folder, ignore_errors=True)
+                write_json(stamp, {"key": key})
+            for source, target in zip(bitcode, self.objects(variant), strict=True):
+                if target.is_relative_to(folder) and not target.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    jobs.append(_Codegen(self._toolchain, variant, policy, source, target))
+        impossible = set()
+        with Pool() as pool:
+            outcomes = pool.map(_generate, jobs, label=f"compiling {self._name}")
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                try:
+                    outcome.get()
+                except CommandError as error:
+                    if TOO_FEW_REGISTERS not in str(error):
+                        raise
+                    impossible.add(job.variant)
+        return impossible
+
+    def _linked(self, variant: Variant) -> str:
+        """Links a variant and runs it, if need be; returns a checksum of what it computes."""
+        stamp = self._variant(variant) / "linked.json"
+        linked = noted(stamp, _Linked)
+        if linked is None:
+            self._link(variant)
+        if linked is None or linked.run != self.run_key():
+            linked = _Linked(self.run_key(), self._computed(self.binary(variant)))
+            write_json(stamp, msgspec.to_builtins(linked))
+        return linked.computed
+
+    def _optimisations(self) -> list[dict[str, Any]]:
+        """How the optimised IR of each module is made."""
+        return compile_commands(
+            self._workload.program,
+            self._workload.tree,
+            self._folder / "ir",
+            clang=self._toolchain.clang,
+            flags=(*_IR_FLAGS, *self._workload.flags),
+        )
+
+    def _bitcode(self) -> list[Path]:
+        """The optimised IR of all modules."""
+        commands = self._optimisations()
+        words = [command["arguments"][1:] for command in commands]
+        key = hashlib.sha256(repr((words, self._clang())).encode()).hexdigest()
+        stamp = self._folder / "ir" / "built.json"
+        targets = [Path(command["arguments"][-1]) for command in commands]
+        if noted(stamp, _Key) != _Key(key):
+            for target in targets:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            run_all(
+                [command["arguments"] for command in commands],
+                self._workload.tree,
+                label=f"optimising {self._name}",
+            )
+            write_json(stamp, {"key": key})
+        return targets
+
+    def _link(self, variant: Variant) -> None:
+        for layout in range(LAYOUTS):
+            argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
+            # Only the first is looked at; the others only run.
+            argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
+            argv += [*self.objects(variant), *self._workload.program.libraries]
+            run_command([*argv, "-o", self.binary(variant, layout)], timeout_s=_TIMEOUT_S)
+
+    def objects(self, variant: Variant) -> list[Path]:
+        """The object files that a variant is linked from."""
+        root = self._folder / "ir" / "objects"
+        modules = [Path(c["arguments"][-1]).relative_to(root) for c in self._optimisations()]
+        return [
+            self._variant(DEFAULT if str(module).startswith(self._kept) else variant) / module
+            for module in modules
+        ]
+
+    def _computed(self, binary: Path) -> str:
+        """A checksum of what a run prints and writes."""
+        argv = [str(binary), *self._workload.arguments]
+        done = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=True)
+        # SQLite's benchmark tells times.
+        printed = re.sub(rb"\d+\.\d+s", b"", done.stdout)
+        written = sha256(self._workload.output) if self._workload.output else ""
+        return hashlib.sha256(printed + written.encode()).hexdigest()
+
+    def _key(self, bitcode: Sequence[Path], variant: Variant, policy: Path | None) -> str:
+        parts = [repr(variant), repr(_CODEGEN), repr(self._kept), self._clang()]
+        # It holds the checksums of the others.
+        parts += [sha256(policy / "model.json")] if policy else []
+        parts += [str(LAYOUTS), *(sha256(path) for path in bitcode)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def run_key(self) -> str:
+        """What the run depends on besides the binary."""
+        return repr((self._workload.arguments, [sha256(path) for path in self._workload.inputs]))
+
+    def _clang(self) -> str:
+        return sha256(self._toolchain.clang.resolve())
+
+    def _variant(self, variant: Variant) -> Path:
+        return self._folder / "variants" / re.sub(r"[^a-z0-9.]+", "-", variant.name).strip("-")
+
+    def binary(self, variant: Variant, layout: int = 0) -> Path:
+        """One of the variant's linked programs."""
+        return self._variant(variant) / f"layout{layout}"
+
+    def variants(self) -> list[Variant]:
+        """Those that were built, each code once."""
+        found: dict[str, Variant] = {}
+        for variant in VARIANTS:
+            code = self._variant(variant) / "code"
+            if not self.binary(variant).exists():
+                continue
+            if not code.exists():
+                run_command(
+                    ["objcopy", "-O", "binary", "-j", ".text", self.binary(variant), code],
+                    timeout_s=60,
+                )
+            found.setdefault(sha256(code), variant)
+        return list(found.values())
