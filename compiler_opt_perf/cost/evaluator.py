@@ -50,7 +50,7 @@ UNMAPPED = "(unmapped blocks)"
 
 
 class CostError(Exception):
-    """A cost that cannot be had; the message says what is missing or wrong."""
+    """A cost that cannot be computed; the message says what is missing or wrong."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class Context:
       tool: llvm-trace-cost (Toolchain.trace_cost).
       trace: block trace or window histogram of the run.
       traced: the binary that was traced; with it, blocks are compared by what their instructions
-        compute, and local functions of one name are told apart.
+        compute, which distinguishes local functions of one name, too.
       cpu: CPU file; the models of cycles need it.
       profile: PMU profile manifest of the run, for `mca-pmu` and `profile-count`.
       base: the profiled binary, for `profile-count`.
-      entries: functions, such as a server's request handlers, of which `profile-count` tells what a
-        call takes.
-      without: parts of `mca-pmu` to leave out (docs/cost.md), to tell what each is for.
+      entries: functions, such as a server's request handlers, for which `profile-count` estimates
+        the instructions of a call.
+      without: parts of `mca-pmu` to leave out (docs/cost.md), to measure what each contributes.
       threads: of the simulation; 0 for one a core.
       cache: folder for results, which are found again by content; None to keep none.
     """
@@ -92,8 +92,8 @@ class Cost:
       total: in the evaluator's unit.
       parts: by part of the code, so that two candidates can be compared part by part: "text" for
         the size, else functions (those of one name together).
-      report: all that llvm-trace-cost says (docs/formats.md), or what `profile-count` says besides;
-        else empty.
+      report: all that llvm-trace-cost says (docs/formats.md), or the further results of
+        `profile-count`; else empty.
       residuals: of an evaluator that simulates samples of the run, how much dearer than estimated
         each sample is, scaled to the run.
       standard_error: of the total, from sampling the run; None where it is not known.
@@ -172,7 +172,7 @@ class _Report(_Charged, frozen=True, kw_only=True):
 
 
 class Evaluator(Protocol):
-    """One way to tell what code costs."""
+    """One measure of what code costs."""
 
     @property
     def name(self) -> str:

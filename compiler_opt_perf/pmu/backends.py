@@ -123,7 +123,7 @@ def _copy_without_debug_info(run: Run, binary: Path, folder: Path) -> tuple[Run,
         return dataclasses.replace(run, program=copy), copy
     program = folder / run.name
     hide_debug_info(run.program, program)
-    # The program shall find the copy of the library, under the name that it knows.
+    # For the loader to find the copy of the library, under the name that the program asks for.
     known = soname(binary)
     if known is not None and known != binary.name:
         (folder / known).symlink_to(copy)
@@ -201,7 +201,7 @@ def read_counts(recording: Path, binary: Path) -> Counts:
 
 
 def _recipe(name: BackendName) -> perf_record.Recipe | None:
-    """What perf shall record; None for the simulator. Raises PmuError when there is no perf."""
+    """What to record with perf; None for the simulator. Raises PmuError when there is no perf."""
     if name == "callgrind":
         return None
     try:

@@ -52,8 +52,8 @@ class Dump:
         have no instruction here, at most those are kept that the callee's executions ask for.
 
         Args:
-          entries: addresses of the function to whose calls counting was limited; `read_dump` with
-            its name tells the outermost ones, which were all counted.
+          entries: addresses of the function to whose calls counting was limited. Its outermost
+            calls, which were all counted, have no caller if `read_dump` was given its name.
         """
 
         def ran(address: int) -> int:
@@ -82,8 +82,7 @@ class Dump:
         """For each column, the counts of the program itself."""
         totals = [0] * len(self.columns)
         for costs in self.counts.values():
-            for column, cost in enumerate(costs):
-                totals[column] += cost
+            _add(totals, costs)
         return totals
 
 

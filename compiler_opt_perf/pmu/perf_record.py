@@ -67,7 +67,7 @@ _SOURCES = (
     _Source("intel", "Intel", "{pmu}/{event},period={period}/ppu"),
     _Source("latency", "Intel", "{pmu}/{event},period={period}/ppu"),
     _Source("timed", "Intel", "{pmu}/{event},period={period}/ppu"),
-    # They are events of branches: those taken before a sample tell which one it is of.
+    # They are events of branches, and are reported late (skid): the stack says which branch it was.
     _Source("amd", "AMD", "{pmu}/{event},period={period},branch_type=any/u"),
     _Source("amd", "AMD", "{pmu}/{event},period={period}/u"),
     _Source("generic", None, "{event}/period={period}/u"),
@@ -309,7 +309,7 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:
 
 
 def _verify_build_id(recording: Path, binary: Path) -> None:
-    """Checks that the recorded binary is this one, where the recording tells. Raises PmuError."""
+    """Checks the build-id of the recorded binary, if the recording has it. Raises PmuError."""
     try:
         listed = run_command(["perf", "buildid-list", "-i", recording], timeout_s=600).stdout
     except CommandError as error:

@@ -194,7 +194,7 @@ class Study:
             threads=1,
             cache=self.folder / "costs",
         )
-        # Of the same inlining profile-count tells nothing that count does not, and takes a minute.
+        # With the same inlining profile-count predicts what count does, and takes a minute.
         ways = {name: (name, context) for name in EVALUATORS if name != "profile-count"}
         for part in _PARTS:
             ways[f"mca-pmu without {part}"] = ("mca-pmu", replace(context, without=(part,)))

@@ -47,8 +47,7 @@ _CODEGEN = (
     *(*ANALYSIS_FLAGS.split(), *SCORE_FLAGS, *REPLAY_FLAGS),
 )
 # A function's time depends on where it lies, by chance. Each variant is linked several times, with
-# its functions in other orders: their number tells how well the mean over layouts is known. Working
-# sets are small, for the caches beyond the core's own are shared with who knows whom.
+# its functions in other orders: the more layouts, the better their mean is known.
 LAYOUTS = 5
 _TIMEOUT_S = 900.0
 _TRAINING_PROGRAMS = ("zstd", "lua")
@@ -255,7 +254,7 @@ class Builds:
         """A checksum of what a run prints and writes."""
         argv = [str(binary), *self._workload.arguments]
         done = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=True)
-        # SQLite's benchmark tells times.
+        # SQLite's benchmark prints times.
         printed = re.sub(rb"\d+\.\d+s", b"", done.stdout)
         written = sha256(self._workload.output) if self._workload.output else ""
         return hashlib.sha256(printed + written.encode()).hexdigest()

@@ -2,7 +2,8 @@
 """The real programs that studies measure: how each is built, and what it is run on.
 
 A program has up to two runs: one to count or to simulate, which takes a second at most where no
-tool slows it down, and one to time, which repeats short parts that work on little memory.
+tool slows it down, and one to time, which repeats short parts that work on little memory: caches
+beyond the core's own are shared with others.
 """
 
 import random
@@ -78,7 +79,7 @@ class Workload:
       program, tree: its sources.
       arguments: of the run.
       inputs: files that the run reads and that are there before the program is built.
-      output: the file that tells what the run did; None if what it prints does.
+      output: the file with the result of the run; None if the result is what it prints.
       flags: compiler flags beside the program's own.
     """
 

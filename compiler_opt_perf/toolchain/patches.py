@@ -7,6 +7,9 @@ a patch. Work on the patches happens there, with plain git; `refresh` writes the
 
 The series has parts that build on one another and could be sent upstream one after the other; each
 has a folder. The last line of a commit's message says which it belongs to: `Part: profile`.
+
+One file of more than 400 lines, for it is one class: what applies, writes, verifies and exports the
+series has to agree on the refs and the stamp that say which series the repository holds.
 """
 
 import hashlib

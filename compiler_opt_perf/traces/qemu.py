@@ -64,7 +64,7 @@ def _without_randomisation() -> list[str]:
 
 
 def _plan(binary: Path, table: BlockTable) -> bytes:
-    """What tells the plugin which addresses to look for: struct plan of qemu_plugin.c."""
+    """The addresses that the plugin looks for, as struct plan of qemu_plugin.c."""
     with open_elf(binary) as file:
         segments = [
             struct.pack("<QQQ", s["p_offset"], s["p_filesz"], s["p_vaddr"])
