@@ -40,9 +40,6 @@ REPLAY_FLAGS = (
     *("-mllvm", "-enable-shrink-wrap=0"),
 )
 
-# No candidate retires so small a share of what the profiled binary does.
-_LEAST_FOUND = 0.1
-
 FORMAT = "compiler-opt-perf/trace-cost"
 VERSION = 2
 #: Name of the part of blocks of the trace that the candidate lacks, each at the mean cost.
@@ -370,12 +367,7 @@ class ProfileCount:
         Raises FitError, too: the solver failed.
         """
         # Its solvers are of SciPy, which the workers of a training must not take time to load.
-        from compiler_opt_perf.cost.profile_count.estimate import (
-            OTHER_CODE,
-            base_estimate,
-            estimate,
-            profiled_program,
-        )
+        from compiler_opt_perf.cost.profile_count.comparison import compared_with_profile
 
         if context.profile is None or context.base is None:
             raise CostError(
@@ -383,44 +375,7 @@ class ProfileCount:
             )
         if len(objects) != 1:
             raise CostError(f"the evaluator {self.name} needs one linked binary as candidate")
-        program = profiled_program(context.profile, context.base)
-        if program.within and not program.entries[program.within]:
-            raise CostError(
-                f"{context.profile}: is of the calls of {program.within}, but counts none; collect "
-                "it again with a run that calls the function"
-            )
-        base = base_estimate(program, context.entries)
-        candidate = estimate(program, program.read(objects[0]), context.entries)
-        for binary, found, expected in (
-            (context.base, base.total, program.measured),
-            (objects[0], candidate.total, base.total),
-        ):
-            if found < _LEAST_FOUND * expected:
-                raise CostError(
-                    f"{binary}: the profile's lines are found for {found:,.0f} of {expected:,.0f} "
-                    "instructions; is it another program?"
-                )
-        change = candidate.total - base.total
-        total = program.measured + change
-        parts = dict(candidate.instructions)
-        parts[OTHER_CODE] = total - candidate.total
-        entries = {
-            name: {
-                "calls": handler.calls,
-                "instructions": handler.instructions,
-                "base_instructions": base.handlers[name].instructions,
-            }
-            for name, handler in candidate.handlers.items()
-        }
-        if program.within:
-            calls = float(program.entries[program.within])
-            entries[program.within] = {
-                "calls": calls,
-                "instructions": total / calls,
-                "base_instructions": program.measured / calls,
-            }
-        report = {"measured": program.measured, "change": change, "entries": entries}
-        return Cost(total, parts, report)
+        return compared_with_profile(context.profile, context.base, objects[0], context.entries)
 
 
 EVALUATORS: dict[str, Evaluator] = {

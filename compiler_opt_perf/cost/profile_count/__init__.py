@@ -10,4 +10,5 @@ itself, or inlined by a chain of call sites.
 3. `expectation`: how often the candidate's instructions are expected to run, from those of the
    same source lines in the profiled binary.
 4. `estimate`: counts of the candidate's blocks that fit these expectations, and their sums.
+5. `comparison`: the candidate's cost, from the estimates of both binaries and the measured run.
 """
