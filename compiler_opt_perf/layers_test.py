@@ -6,19 +6,20 @@ from pathlib import Path
 
 FLOORS = {
     "execution": 0,
-    "pmu": 1,
+    "binary": 1,
     "toolchain": 1,
-    # Reads recordings of perf with pmu's parser.
-    "traces": 1.5,
     "corpus": 2,
-    "cost": 2,
+    "pmu": 2,
+    # Reads recordings of perf with pmu's parser.
+    "traces": 3,
     "policies": 3,
-    "training": 4,
-    "report": 5,
-    "studies": 6,
-    "cli": 7,
+    "cost": 4,
+    "training": 5,
+    "report": 6,
+    "studies": 7,
+    "cli": 8,
     # Damaged inputs for every reader.
-    "fuzz": 8,
+    "fuzz": 9,
 }
 PACKAGE = Path(__file__).parent
 

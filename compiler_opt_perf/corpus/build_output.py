@@ -14,8 +14,8 @@ from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.binary.elf import BinaryError, open_elf
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, CorpusError, is_module_name
-from compiler_opt_perf.execution.elf import ElfFileError, open_elf
 from compiler_opt_perf.execution.files import read_input
 
 # lld's names.
@@ -51,7 +51,7 @@ class BuiltModule:
         """The module. Raises CorpusError when it is no bitcode any more."""
         try:
             data = _section(self.path, _BITCODE_SECTION) if self.command else read_input(self.path)
-        except (ElfFileError, OSError) as error:
+        except (BinaryError, OSError) as error:
             raise CorpusError(f"{self.path}: no bitcode to read: {error}") from error
         if data is None or not data.startswith(BITCODE_MAGIC):
             raise CorpusError(f"{self.path}: holds no LLVM bitcode; build it again")
@@ -106,7 +106,7 @@ def _embedded_module(program: str, folder: Path, path: Path) -> BuiltModule | No
     try:
         section = _section(path, _COMMAND_SECTION)
         bitcode = _section(path, _BITCODE_SECTION)
-    except ElfFileError:
+    except BinaryError:
         # Objects for link-time optimisation are bitcode themselves, for example.
         return None
     if section is None or bitcode is None:

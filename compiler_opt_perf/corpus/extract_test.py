@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
 from compiler_opt_perf.corpus.programs import PROGRAMS, program_sources
@@ -13,7 +14,6 @@ from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.toolchain.debian import debian_source
 
 CLANG = Path("/usr/bin/clang-22")

@@ -14,11 +14,11 @@ from typing import Any
 
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 
 _TIMEOUT_S = 600.0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.description import describe
 from compiler_opt_perf.cost.evaluator import (
@@ -25,7 +26,6 @@ from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.toolchain.debian import debian_source

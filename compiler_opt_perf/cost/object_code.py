@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS, MappedFunction, read_address_map
+from compiler_opt_perf.binary.disassembly import Kind, kind_of
+from compiler_opt_perf.binary.elf import BinaryError, require_debug_info
+from compiler_opt_perf.binary.symbolize import Location, canonical_name, symbolize
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import require_debug_info
-from compiler_opt_perf.pmu.disassembly import Kind, kind_of
-from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.symbolize import Location, canonical_name, symbolize
-from compiler_opt_perf.traces.block_table import MappedFunction, read_address_map
-from compiler_opt_perf.traces.errors import TraceError
-from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 
 _INSTRUCTION = re.compile(r" *([0-9a-f]+):\s+(.*)")
 _LEAVES = ("jmp", "ret")
@@ -101,7 +98,7 @@ class _Function:
     def add_blocks(self, binary: Path, part: MappedFunction) -> Iterator[_Place]:
         """Adds its blocks; returns where they lie."""
         if part.successors is None:
-            raise TraceError(
+            raise BinaryError(
                 f"{binary}: its address map does not say which blocks follow each other; "
                 f"compile it with {ANALYSIS_FLAGS}"
             )
@@ -193,8 +190,8 @@ class ObjectCode:
         """Reads those functions of a linked program whose names are wanted.
 
         Raises:
-          TraceError: it cannot be read, or has no address map with the blocks' successors.
-          PmuError: it has no debug info, or one of LLVM's tools refused it.
+          BinaryError: it cannot be read, or has no address map with the blocks' successors.
+          BinaryError: it has no debug info, or one of LLVM's tools refused it.
         """
         mapped = read_address_map(binary)
         require_debug_info(binary)
@@ -208,7 +205,7 @@ class ObjectCode:
                 functions.setdefault(name, []).append(function)
                 places += function.add_blocks(binary, part)
         if not places:
-            raise PmuError(
+            raise BinaryError(
                 f"{binary}: has none of the functions that the profile has; is it the profiled "
                 "program?"
             )
@@ -280,4 +277,4 @@ def _lines(binary: Path, places: Sequence[tuple[int, int]]) -> Iterator[tuple[in
             if index >= 0 and address < places[index][1]:
                 yield address, match[2], index
     if process.returncode:
-        raise PmuError(f"{binary}: llvm-objdump failed with status {process.returncode}")
+        raise BinaryError(f"{binary}: llvm-objdump failed with status {process.returncode}")

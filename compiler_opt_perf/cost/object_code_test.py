@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
+from compiler_opt_perf.binary.disassembly import Kind
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError
 from compiler_opt_perf.cost.object_code import FunctionCode, ObjectCode
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
-from compiler_opt_perf.pmu.disassembly import Kind
-from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.traces.errors import TraceError
-from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 
 SOURCE = """
 #define KEEP __attribute__((noinline))
@@ -139,9 +137,9 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     source, binary = tmp_path / "program.c", tmp_path / "program"
     source.write_text(SOURCE)
     run_command([stock_tool("clang"), "-g", "-fbasic-block-address-map", source, "-o", binary])
-    with pytest.raises(TraceError, match="does not say which blocks follow.*pgo-analysis-map"):
+    with pytest.raises(BinaryError, match="does not say which blocks follow.*pgo-analysis-map"):
         ObjectCode.read(binary, "leaf".__eq__)
-    with pytest.raises(PmuError, match="has none of the functions"):
+    with pytest.raises(BinaryError, match="has none of the functions"):
         ObjectCode.read(binary, "other".__eq__)
-    with pytest.raises(TraceError, match="cannot be read"):
+    with pytest.raises(BinaryError, match="cannot be read"):
         ObjectCode.read(tmp_path / "none", "leaf".__eq__)

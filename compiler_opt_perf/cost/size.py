@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elftools.elf.constants import SH_FLAGS
 
-from compiler_opt_perf.execution.elf import ElfFileError, open_elf
+from compiler_opt_perf.binary.elf import BinaryError, open_elf
 
 
 class ObjectFileError(Exception):
@@ -22,5 +22,5 @@ def text_bytes(object_file: Path) -> int:
         with open_elf(object_file) as file:
             sections = file.iter_sections()
             return sum(s["sh_size"] for s in sections if s["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
-    except ElfFileError as error:
+    except BinaryError as error:
         raise ObjectFileError(str(error)) from error

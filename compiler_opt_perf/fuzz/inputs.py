@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, hide_debug_info
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import run_command
@@ -20,7 +21,6 @@ from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu import callgrind
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import FileRecord
 from compiler_opt_perf.pmu.merge import merge

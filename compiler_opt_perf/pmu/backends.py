@@ -10,14 +10,14 @@ from typing import Literal, Protocol
 
 from absl import logging
 
+from compiler_opt_perf.binary.disassembly import disassemble
+from compiler_opt_perf.binary.elf import function_entries, hide_debug_info, soname
 from compiler_opt_perf.execution.progress import stage
 from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu import callgrind, perf_record
-from compiler_opt_perf.pmu.binary import function_entries, hide_debug_info, soname
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.callgrind_dump import Dump, event_counts, read_dumps
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Collector
 from compiler_opt_perf.pmu.perf_attribution import count

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import hide_debug_info
+from compiler_opt_perf.binary.symbolize import symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu import callgrind
-from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, options, simulate, version
 from compiler_opt_perf.pmu.callgrind_dump import Dump, event_counts, read_dump, read_dumps
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.symbolize import symbolize
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from compiler_opt_perf.binary.symbolize import Line
 from compiler_opt_perf.pmu.changes import Change, changed_rates, discoveries, p_values
 from compiler_opt_perf.pmu.events import EVENTS, RATES
 from compiler_opt_perf.pmu.manifest import Collector, EventFile, Manifest, Program
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples, SampleProfile
-from compiler_opt_perf.pmu.symbolize import Line
 
 # Those whose numerator has a cost.
 PAIRS = (

@@ -10,26 +10,26 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.execution.progress import stage
-from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.backends import BackendName, choose, read_counts
-from compiler_opt_perf.pmu.binary import (
+from compiler_opt_perf.binary.disassembly import split_by_execution
+from compiler_opt_perf.binary.elf import (
     PROFILING_FLAGS,
     build_id,
     require_debug_info,
     require_split_debug_info,
 )
+from compiler_opt_perf.binary.symbolize import Symbols, located_functions, symbolize
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.execution.progress import stage
+from compiler_opt_perf.execution.workload import Run
+from compiler_opt_perf.pmu.backends import BackendName, choose, read_counts
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import split_by_execution
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.function_table import FunctionTable, control_flow_checksums
 from compiler_opt_perf.pmu.hot_code import add_hot_code
 from compiler_opt_perf.pmu.manifest import SUFFIX, Collector, EventFile, Manifest, Program
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary
 from compiler_opt_perf.pmu.store import save_profile
-from compiler_opt_perf.pmu.symbolize import Symbols, located_functions, symbolize
 
 # Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
 _LOW_SHARE = 0.5

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import coverage
@@ -228,7 +228,9 @@ def test_within_a_function_that_is_not_there(workload: Path, tmp_path: Path) -> 
         path = tmp_path / "x.pmu.json"
         return collect(workload, ["repeat", "1"], path, within=function, timeout_s=60, **options)
 
-    with pytest.raises(PmuError, match="workload: has no function chose; check its linkage name"):
+    with pytest.raises(
+        BinaryError, match="workload: has no function chose; check its linkage name"
+    ):
         within("chose")
     with pytest.raises(PmuError, match="workload: compare was not called in this run"):
         within("compare")
@@ -406,13 +408,13 @@ def test_unfit_input(
     path = tmp_path / "w.pmu.json"
     with pytest.raises(PmuError, match=r"must end with \.pmu\.json"):
         collect(workload, [], tmp_path / "w.json")
-    with pytest.raises(PmuError, match="has no build-id"):
+    with pytest.raises(BinaryError, match="has no build-id"):
         collect(build("-Wl,--build-id=none"), [], path)
-    with pytest.raises(PmuError, match="has no debug info"):
+    with pytest.raises(BinaryError, match="has no debug info"):
         collect(build(debug=""), [], path)
-    with pytest.raises(PmuError, match=r"none of its \d+ instructions"):
+    with pytest.raises(BinaryError, match=r"none of its \d+ instructions"):
         collect(build(debug="-gline-tables-only"), ["threads"], path)
-    with pytest.raises(PmuError, match="not an ELF file"):
+    with pytest.raises(BinaryError, match="not an ELF file"):
         collect(profile.path, [], path)
     unexecutable = tmp_path / "workload"
     shutil.copyfile(workload, unexecutable)
@@ -524,7 +526,7 @@ def test_split_debug_info(
     (folder / "workload.dwo").rename(tmp_path / "workload.dwo")
     assert collected("packed") == split
     (folder / "workload.dwp").unlink()
-    with pytest.raises(PmuError, match=r"1 files of its split debug info are missing.*\.dwo; put"):
+    with pytest.raises(BinaryError, match=r"1 files of its split debug info .*\.dwo; put"):
         collect(binary, ["repeat", "3"], tmp_path / "none.pmu.json", timeout_s=60)
 
 

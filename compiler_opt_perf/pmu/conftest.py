@@ -1,63 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program of known behaviour, built and profiled once for all tests of this package."""
+"""A program of known behaviour, profiled once for all tests of this package."""
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compiler_opt_perf.binary.conftest import Build, build, line_of, source, workload
+from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, hide_debug_info
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
 
-SOURCE = Path(__file__).parent / "testdata" / "workload.c"
+__all__ = ("Build", "build", "line_of", "source", "workload")
 
-Build = Callable[..., Path]
 Show = Callable[[Path], dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def source() -> Path:
-    """The program's source."""
-    return SOURCE
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Compiles the program with other flags: build("-no-pie", debug="-g1")."""
-
-    def compile_it(*flags: str, debug: str = PROFILING_FLAGS, name: str = "workload") -> Path:
-        binary = tmp_path_factory.mktemp("build") / name
-        run_command(
-            [
-                stock_tool("clang"),
-                "-O2",
-                "-Wl,--build-id",
-                *shlex.split(debug),
-                *flags,
-                SOURCE,
-                "-o",
-                binary,
-            ],
-            timeout_s=120,
-        )
-        return binary
-
-    return compile_it
-
-
-@pytest.fixture(scope="session")
-def workload(build: Build) -> Path:
-    """The program, built as docs/collect.md says."""
-    return build()
 
 
 @pytest.fixture(scope="session")
@@ -88,17 +51,6 @@ def show() -> Show:
         return {record["name"]: record for record in records}
 
     return read
-
-
-@pytest.fixture(scope="session")
-def line_of() -> Callable[[str], int]:
-    """The number of the source line with a mark."""
-
-    def find(mark: str) -> int:
-        lines = SOURCE.read_text(encoding="utf-8").splitlines()
-        return next(i for i, line in enumerate(lines, 1) if line.endswith(f"// mark: {mark}"))
-
-    return find
 
 
 @pytest.fixture(scope="session")

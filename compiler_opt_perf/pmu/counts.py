@@ -4,9 +4,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from compiler_opt_perf.binary.symbolize import Symbols
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.sample_profile import SampleProfile
-from compiler_opt_perf.pmu.symbolize import Symbols
 
 
 @dataclass

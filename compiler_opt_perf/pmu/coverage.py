@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.binary.disassembly import disassemble
+from compiler_opt_perf.binary.elf import BinaryError
+from compiler_opt_perf.binary.symbolize import CallSite, Line, Location, symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.disassembly import disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.function_table import UNKNOWN, control_flow_checksums, guid
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples
-from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location, symbolize
 
 Stack = tuple[str, tuple[CallSite, ...]]
 
@@ -198,7 +199,7 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
     try:
         locations = symbolize(linked, addresses).locations
         return addresses, locations, control_flow_checksums(linked)
-    except PmuError as error:
+    except (BinaryError, PmuError) as error:
         raise PmuError(f"{code}: {str(error).partition(': ')[2]}") from error
 
 

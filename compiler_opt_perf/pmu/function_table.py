@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compiler_opt_perf.binary.elf import open_elf
+from compiler_opt_perf.binary.symbolize import canonical_name
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.leb128 import read_leb128
-from compiler_opt_perf.pmu.binary import open_elf
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.symbolize import canonical_name
 
 _MAGIC = b"COPFUNCS"
 _VERSION = 1

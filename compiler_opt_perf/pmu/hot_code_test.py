@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.binary.disassembly import split_by_execution
+from compiler_opt_perf.binary.symbolize import symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import split_by_execution
 from compiler_opt_perf.pmu.events import event_named
 from compiler_opt_perf.pmu.hot_code import add_hot_code, hot_instructions
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.symbolize import symbolize
 
 Show = Callable[[Path], dict[str, Any]]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.binary.symbolize import Line, Source
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.events import Rate
 from compiler_opt_perf.pmu.profile import CountList, Profile
 from compiler_opt_perf.pmu.rates import Estimate
-from compiler_opt_perf.pmu.symbolize import Line, Source
 
 # No source that people wrote is larger.
 _LARGEST_SOURCE = 16 << 20

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import xxhash
 
+from compiler_opt_perf.binary.symbolize import canonical_name
 from compiler_opt_perf.execution.leb128 import read_leb128
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.symbolize import canonical_name
 
 _MAGIC = b"COPINDEX"
 _VERSION = 1

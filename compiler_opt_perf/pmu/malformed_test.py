@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.pmu.collect import collect

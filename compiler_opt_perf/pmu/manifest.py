@@ -12,6 +12,7 @@ from typing import Annotated, cast
 import msgspec
 import xxhash
 
+from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.files import read_input, write_text
 from compiler_opt_perf.execution.json_text import (
     Count,
@@ -21,7 +22,6 @@ from compiler_opt_perf.execution.json_text import (
     decode,
     shown,
 )
-from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import KINDS, Kind, Rate
 from compiler_opt_perf.pmu.function_table import FunctionTable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compiler_opt_perf.pmu.binary import build_id
+from compiler_opt_perf.binary.elf import BinaryError, build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import RATES
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -46,7 +46,7 @@ def test_binary_is_the_profiled_one(
         profile.verify_binary(changed)
     assert build_id(changed) in str(caught.value)
     assert build_id(workload) in str(caught.value)
-    with pytest.raises(PmuError, match="has no build-id"):
+    with pytest.raises(BinaryError, match="has no build-id"):
         profile.verify_binary(build("-Wl,--build-id=none"))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.binary.symbolize import Source
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.function_table import FunctionTable
@@ -20,7 +21,6 @@ from compiler_opt_perf.pmu.sample_profile import (
     merge_profiles,
 )
 from compiler_opt_perf.pmu.store import save_profile
-from compiler_opt_perf.pmu.symbolize import Source
 
 
 def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False) -> Manifest:

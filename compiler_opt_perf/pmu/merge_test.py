@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from absl import logging
 
+from compiler_opt_perf.binary.disassembly import Disassembly, Kind
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import Disassembly, Kind
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Cause, Event, event_named
 from compiler_opt_perf.pmu.perf_script import Script, Stacks

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import input_lines, open_input
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
 from compiler_opt_perf.pmu.perf_script import FIELDS, Hop, Script, read_script

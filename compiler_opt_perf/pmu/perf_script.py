@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler_opt_perf.pmu.binary import open_elf
+from compiler_opt_perf.binary.elf import open_elf
 from compiler_opt_perf.pmu.errors import PmuError
 
 # What the reader needs; data source, weight (a load's latency) and branch stack where they were

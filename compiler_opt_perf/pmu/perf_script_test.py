@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.binary.disassembly import Disassembly, Kind, disassemble
+from compiler_opt_perf.binary.elf import hide_debug_info
+from compiler_opt_perf.binary.symbolize import symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import event_counts, read_dump
 from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.counts import Counts
-from compiler_opt_perf.pmu.disassembly import Disassembly, Kind, disassemble
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.perf_attribution import count
 from compiler_opt_perf.pmu.perf_script import base_name, read_script
-from compiler_opt_perf.pmu.symbolize import symbolize
 
 Show = Callable[[Path], dict[str, Any]]
 

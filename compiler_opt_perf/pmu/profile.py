@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from compiler_opt_perf.binary.symbolize import Line, Source
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import Count, CText, JsonError, decode
 from compiler_opt_perf.pmu.errors import PmuError
@@ -13,7 +14,6 @@ from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.manifest import EventFile, Manifest
 from compiler_opt_perf.pmu.rates import Estimate, shrink, trial_size, wilson
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples, SampleProfile, convert_to_text
-from compiler_opt_perf.pmu.symbolize import Line, Source
 
 _COLLECT_AGAIN = "collect the profile again"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.symbolize import Line, Source
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
@@ -22,7 +23,6 @@ from compiler_opt_perf.pmu.manifest import FileRecord, Manifest
 from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile, read_sources
 from compiler_opt_perf.pmu.report import diff, show, summarize
-from compiler_opt_perf.pmu.symbolize import Line, Source
 
 LineOf = Callable[[str], int]
 

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compiler_opt_perf.binary.symbolize import CallSite, Line, Location
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import input_lines
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event, Kind
-from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
 # A call target of a line, after a space. Names may hold spaces and colons.
 _TARGET = re.compile(r" (.+?):(\d+)(?= |$)")

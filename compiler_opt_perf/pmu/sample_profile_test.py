@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.binary.symbolize import CallSite, Line, Location
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
@@ -17,7 +18,6 @@ from compiler_opt_perf.pmu.sample_profile import (
     convert_to_text,
     flatten_profile,
 )
-from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
 EXECUTIONS = Event("executions", "max", "executions", scaled_by_duplication=True)
 LOADS = Event("loads", "sum", "loads")

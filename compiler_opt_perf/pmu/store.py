@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from compiler_opt_perf.binary.symbolize import Source
 from compiler_opt_perf.execution.files import FileWriteError, atomic_write
 from compiler_opt_perf.pmu.events import RATES, Rate
 from compiler_opt_perf.pmu.function_table import FunctionTable
@@ -23,7 +24,6 @@ from compiler_opt_perf.pmu.manifest import (
 )
 from compiler_opt_perf.pmu.rates import trial_size
 from compiler_opt_perf.pmu.sample_profile import flatten_profile
-from compiler_opt_perf.pmu.symbolize import Source
 
 # Rates of less than this share of the program are drawn to those around them, whatever was counted.
 _LEAST_PRIOR_SHARE = 16e-6

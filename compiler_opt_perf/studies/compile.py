@@ -22,12 +22,12 @@ from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import PROGRAMS, Program
 from compiler_opt_perf.cost.timing import find_meter, processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.execution.llvm import LLVM_VERSION, stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.manifest import SUFFIX, Manifest
 from compiler_opt_perf.pmu.sample_profile import convert_to_binary, convert_to_text
 from compiler_opt_perf.pmu.store import save_profile

@@ -19,11 +19,12 @@ from typing import Any
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
@@ -33,7 +34,6 @@ from compiler_opt_perf.studies.variants import VARIANTS as ALLOCATIONS
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 from compiler_opt_perf.traces.windows import write_windows
 
 _FLAGS = ("-O2", *PROFILING_FLAGS.split(), *ANALYSIS_FLAGS.split(), "-march=x86-64-v2")

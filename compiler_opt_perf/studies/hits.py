@@ -15,10 +15,10 @@ from typing import Any
 
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import Lookups, coverage
 from compiler_opt_perf.pmu.manifest import Manifest

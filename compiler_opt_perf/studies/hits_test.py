@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.studies.hits import (

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dumps
 from compiler_opt_perf.studies.common import saved

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.programs import compile_commands, find_program
@@ -22,7 +24,6 @@ from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.policies.interactive import InteractiveHost
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies.common import StudyError, noted, run_all
@@ -36,7 +37,6 @@ from compiler_opt_perf.studies.variants import (
 from compiler_opt_perf.studies.workloads import Workload
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 from compiler_opt_perf.training.config import Config
 from compiler_opt_perf.training.train import train
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import (
     PROGRAMS,
     Program,
@@ -25,7 +26,6 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
 from compiler_opt_perf.studies.common import run_all
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler_opt_perf.binary.elf import BinaryError
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
@@ -106,19 +107,19 @@ def test_split_functions_and_frequencies(build: Build) -> None:
 
 
 def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no basic-block address map.*-fbasic-block-address-map"):
+    with pytest.raises(BinaryError, match="no basic-block address map.*-fbasic-block-address-map"):
         read_block_table(build(map_flag=""))
-    with pytest.raises(TraceError, match="without their blocks; compile it without"):
+    with pytest.raises(BinaryError, match="without their blocks; compile it without"):
         read_block_table(build("-mllvm", "-basic-block-address-map-skip-bb-entries"))
-    with pytest.raises(TraceError, match="cannot be read: No such file"):
+    with pytest.raises(BinaryError, match="cannot be read: No such file"):
         read_block_table(tmp_path / "absent")
     (tmp_path / "text").write_text("text")
-    with pytest.raises(TraceError, match="not an ELF file"):
+    with pytest.raises(BinaryError, match="not an ELF file"):
         read_block_table(tmp_path / "text")
     source = tmp_path / "unit.c"
     source.write_text("int f(void) { return 1; }")
     subprocess.run([str(stock_tool("clang")), "-c", source, "-o", tmp_path / "unit.o"], check=True)
-    with pytest.raises(TraceError, match="not a linked x86-64 program"):
+    with pytest.raises(BinaryError, match="not a linked x86-64 program"):
         read_block_table(tmp_path / "unit.o")
 
 
@@ -143,7 +144,7 @@ def test_damaged_map(program: Path, tmp_path: Path) -> None:
         damaged = tmp_path / "damaged"
         update = f"--update-section=.llvm_bb_addr_map={section}"
         run_command([objcopy, update, program, damaged], timeout_s=60)
-        with pytest.raises(TraceError, match=message):
+        with pytest.raises(BinaryError, match=message):
             read_block_table(damaged)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.files import atomic_write, input_lines, open_input
-from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.perf_record import PERF_DATA, read_recording
 from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.binary.elf import build_id, open_elf
 from compiler_opt_perf.execution.command import CommandError, run_command, signal_name
 from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.execution.workload import Run, WorkloadError, run_workload
-from compiler_opt_perf.pmu.binary import build_id, open_elf
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler_opt_perf.binary.elf import BinaryError, hide_debug_info
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dumps
 from compiler_opt_perf.traces.conftest import Build
@@ -158,7 +158,7 @@ def test_a_folder_with_a_comma(program: Path, tmp_path: Path) -> None:
 
 def test_without_address_map(build: Build, tmp_path: Path) -> None:
     binary = build(map_flag="")
-    with pytest.raises(TraceError, match=r"address map.*-fbasic-block-address-map"):
+    with pytest.raises(BinaryError, match=r"address map.*-fbasic-block-address-map"):
         record(binary, ["turn"], tmp_path / "t.bbtrace")
 
 

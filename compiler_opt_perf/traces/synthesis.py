@@ -23,14 +23,15 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS, read_address_map
+from compiler_opt_perf.binary.elf import build_id
+from compiler_opt_perf.binary.symbolize import CallSite, Line, canonical_name, symbolize
 from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.progress import Progress
-from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.coverage import walk
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.pmu.symbolize import CallSite, Line, canonical_name, symbolize
-from compiler_opt_perf.traces.block_table import BlockTable, read_address_map, read_block_table
+from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
 from compiler_opt_perf.traces.trace_file import (
@@ -42,8 +43,6 @@ from compiler_opt_perf.traces.trace_file import (
     write_start,
 )
 from compiler_opt_perf.traces.windows import Windows
-
-ANALYSIS_FLAGS = "-fbasic-block-address-map -mllvm -pgo-analysis-map=br-prob"
 
 # Blocks in one fragment: many windows of an evaluator, few enough for many fragments.
 _FRAGMENT = 1000

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError
 from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.traces.conftest import Build
 from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS, Flow, overlap, synthesise
+from compiler_opt_perf.traces.synthesis import Flow, overlap, synthesise
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import Windows
 
@@ -102,7 +102,7 @@ def test_without_what_it_needs(
     output = tmp_path / "t.bbtrace"
     with pytest.raises(TraceError, match=r"does not say which blocks follow .* compile it with"):
         synthesise(program, profile, output, blocks=10, seed=1)
-    with pytest.raises(PmuError, match="none of its .* has a source location"):
+    with pytest.raises(BinaryError, match="none of its .* has a source location"):
         synthesise(build(*shlex.split(ANALYSIS_FLAGS)), profile, output, blocks=10, seed=1)
     with pytest.raises(TraceError, match="must end with .bbtrace"):
         synthesise(program, profile, tmp_path / "t", blocks=10, seed=1)

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
-from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.traces import native
 from compiler_opt_perf.traces.block_table import BlockTable
 from compiler_opt_perf.traces.errors import TraceError

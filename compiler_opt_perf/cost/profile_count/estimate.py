@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import coo_array
 
+from compiler_opt_perf.binary.symbolize import Line
 from compiler_opt_perf.cost.block_counts import Fitted, Observation, fit
 from compiler_opt_perf.cost.object_code import FunctionCode, ObjectCode
 from compiler_opt_perf.cost.profile_count.expectation import (
@@ -23,7 +24,6 @@ from compiler_opt_perf.cost.profile_count.program import ProfiledProgram
 from compiler_opt_perf.pmu.coverage import Stack as Instance
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.pmu.symbolize import Line
 
 # Recursion alters the calls that counts are computed from; it settles quickly.
 _ROUNDS = 3

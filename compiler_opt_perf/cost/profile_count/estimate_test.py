@@ -9,19 +9,23 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
+from compiler_opt_perf.binary.elf import (
+    PROFILING_FLAGS,
+    BinaryError,
+    function_entries,
+    hide_debug_info,
+)
 from compiler_opt_perf.cost.description import describe
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError
 from compiler_opt_perf.cost.profile_count.estimate import OTHER_CODE, profiled_program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dumps
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.traces.errors import TraceError
-from compiler_opt_perf.traces.synthesis import ANALYSIS_FLAGS
 
 SOURCE = Path(__file__).parents[1] / "testdata" / "requests.c"
 ARGUMENTS = ["4000"]
@@ -369,11 +373,11 @@ def test_what_is_missing_or_wrong_is_named(context: Context, tmp_path: Path) -> 
     with pytest.raises(PmuError, match="entry hande: not a function of the candidate"):
         EVALUATOR.cost([candidate], replace(context, entries=("hande",)))
     bare = _build(tmp_path / "bare", debug="-g0")
-    with pytest.raises(PmuError, match=r"bare: has no debug info"):
+    with pytest.raises(BinaryError, match=r"bare: has no debug info"):
         EVALUATOR.cost([bare], context)
     plain = tmp_path / "plain"
     run_command([stock_tool("clang"), "-O2", *shlex.split(PROFILING_FLAGS), SOURCE, "-o", plain])
-    with pytest.raises(TraceError, match=r"plain: has no basic-block address map"):
+    with pytest.raises(BinaryError, match=r"plain: has no basic-block address map"):
         EVALUATOR.cost([plain], context)
     other = tmp_path / "other.c"
     other.write_text("int main(void) { return 0; }\n")

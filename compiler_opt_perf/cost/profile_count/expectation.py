@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from compiler_opt_perf.binary.disassembly import Kind
+from compiler_opt_perf.binary.symbolize import Line
 from compiler_opt_perf.cost.block_counts import Observation
 from compiler_opt_perf.cost.object_code import FunctionCode, Instruction
 from compiler_opt_perf.pmu.coverage import Stack as Instance
-from compiler_opt_perf.pmu.disassembly import Kind
-from compiler_opt_perf.pmu.symbolize import Line
 
 # Weights of observations: what one execution outside of the bounds costs in the fit. Where
 # observations contradict each other, those that weigh less are given up.

@@ -5,6 +5,8 @@ import math
 
 import pytest
 
+from compiler_opt_perf.binary.disassembly import Kind
+from compiler_opt_perf.binary.symbolize import Line, Location
 from compiler_opt_perf.cost.block_counts import Observation
 from compiler_opt_perf.cost.object_code import FunctionCode, Instruction
 from compiler_opt_perf.cost.profile_count import expectation as rules
@@ -19,8 +21,6 @@ from compiler_opt_perf.cost.profile_count.expectation import (
     of_candidate,
     of_profiled,
 )
-from compiler_opt_perf.pmu.disassembly import Kind
-from compiler_opt_perf.pmu.symbolize import Line, Location
 
 LINE = Line(3, 0)
 

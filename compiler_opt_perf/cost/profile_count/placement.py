@@ -21,10 +21,10 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, identity
 from scipy.sparse.linalg import spsolve
 
+from compiler_opt_perf.binary.symbolize import CallSite, Line
 from compiler_opt_perf.cost.object_code import ObjectCode
 from compiler_opt_perf.cost.profile_count.program import ProfiledProgram
 from compiler_opt_perf.pmu.coverage import Stack as Instance
-from compiler_opt_perf.pmu.symbolize import CallSite, Line
 
 # A closed cycle of calls, which sampled counts can have, would leave no solution.
 _DAMPING = 1 - 1e-9

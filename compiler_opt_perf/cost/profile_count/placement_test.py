@@ -4,10 +4,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from compiler_opt_perf.binary.disassembly import Kind
+from compiler_opt_perf.binary.symbolize import CallSite, Line, Location
 from compiler_opt_perf.cost.object_code import Call, FunctionCode, Instruction, ObjectCode
 from compiler_opt_perf.cost.profile_count.placement import Candidate, Pair, solve_shares
-from compiler_opt_perf.pmu.disassembly import Kind
-from compiler_opt_perf.pmu.symbolize import CallSite, Line, Location
 
 CALL = Line(1, 0)
 

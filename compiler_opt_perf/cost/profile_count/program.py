@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compiler_opt_perf.binary.elf import build_id
+from compiler_opt_perf.binary.symbolize import Line
 from compiler_opt_perf.cost.block_counts import Fitted, Observation, fit
 from compiler_opt_perf.cost.object_code import FunctionCode, ObjectCode
 from compiler_opt_perf.cost.profile_count.expectation import (
@@ -19,12 +21,10 @@ from compiler_opt_perf.cost.profile_count.expectation import (
     duplication,
     of_profiled,
 )
-from compiler_opt_perf.pmu.binary import build_id
 from compiler_opt_perf.pmu.coverage import Stack as Instance
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples, entered
-from compiler_opt_perf.pmu.symbolize import Line
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.pmu.callgrind_dump import Dump
-from compiler_opt_perf.pmu.disassembly import Disassembly, Kind, disassemble, kind_of
-from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.binary.disassembly import Kind, disassemble, kind_of
+from compiler_opt_perf.binary.elf import BinaryError
 
 LOAD, STORE, BRANCH = Kind.LOAD, Kind.STORE, Kind.BRANCH
 
@@ -44,7 +43,7 @@ def test_kinds(text: str, kind: Kind) -> None:
 
 def test_not_an_x86_binary(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
-    with pytest.raises(PmuError, match="llvm-objdump found no instructions"):
+    with pytest.raises(BinaryError, match="llvm-objdump found no instructions"):
         disassemble(tmp_path / "text")
 
 
@@ -61,19 +60,3 @@ def test_small_blocks(workload: Path) -> None:
     assert code.index(code.addresses[5] + 10**9) is None
     assert code.containing(code.addresses[5]) == 5
     assert code.containing(0) is None
-
-
-def test_kinds_agree_with_the_simulator(workload: Path, real_dump: Dump) -> None:
-    """What the simulator saw load, store or branch is of that kind."""
-    code: Disassembly = disassemble(workload)
-    columns = {name: number for number, name in enumerate(real_dump.columns)}
-    wanted = {"Dr": LOAD, "Dw": STORE, "Bc": Kind.CONDITIONAL, "Bi": Kind.INDIRECT}
-    seen = dict.fromkeys(wanted, 0)
-    for address, counts in real_dump.counts.items():
-        index = code.index(address)
-        assert index is not None
-        for name, kind in wanted.items():
-            if len(counts) > columns[name] and counts[columns[name]]:
-                assert code.kinds[index] & kind, f"{address:#x}"
-                seen[name] += 1
-    assert all(seen.values())

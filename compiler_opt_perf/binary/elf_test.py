@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,14 @@ import pytest
 from absl import logging
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
+from compiler_opt_perf.binary.elf import (
+    BinaryError,
+    build_id,
+    hide_debug_info,
+    open_elf,
+    require_debug_info,
+)
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.elf import ElfFileError, open_elf
 from compiler_opt_perf.execution.llvm import stock_tool
 
 
@@ -74,7 +81,7 @@ def test_damage_is_one_error(
         path.write_bytes(damage(data, generator))
         try:
             look_everywhere(path)
-        except ElfFileError as error:
+        except BinaryError as error:
             assert str(error).startswith(str(path))
             refused += 1
     # What a bit of a segment's head says is not contradicted by anything.
@@ -97,7 +104,7 @@ def overwrite(data: bytes, generator: random.Random) -> bytes:
 def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "script").write_text("#!/bin/sh\n")
     for name, message in (("script", "not an ELF file"), ("absent", "No such file"), ("", "Is a")):
-        with pytest.raises(ElfFileError, match=message), open_elf(tmp_path / name):
+        with pytest.raises(BinaryError, match=message), open_elf(tmp_path / name):
             pass
 
 
@@ -107,3 +114,48 @@ def test_mistakes_of_ours_are_no_damage(program: Path) -> None:
 
     with pytest.raises(OurError), open_elf(program):
         raise OurError
+
+
+def test_build_id_is_the_one_readelf_shows(workload: Path) -> None:
+    notes = run_command([stock_tool("llvm-readelf"), "--notes", workload]).stdout
+    assert f"Build ID: {build_id(workload)}" in notes
+    assert re.fullmatch("[0-9a-f]{40}", build_id(workload))
+
+
+def test_build_id_missing(build: Callable[..., Path]) -> None:
+    with pytest.raises(BinaryError, match=r"has no build-id.*-Wl,--build-id"):
+        build_id(build("-Wl,--build-id=none"))
+
+
+def test_build_id_of_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/sh\n")
+    with pytest.raises(BinaryError, match=r"run\.sh: not an ELF file"):
+        build_id(script)
+
+
+def test_build_id_of_a_truncated_binary(workload: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    half.write_bytes(workload.read_bytes()[:3000])
+    with pytest.raises(BinaryError, match="half: not an ELF file"):
+        build_id(half)
+
+
+def test_build_id_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BinaryError, match="nothing: cannot be read: No such file"):
+        build_id(tmp_path / "nothing")
+
+
+def test_hidden_debug_info_changes_section_names_only(workload: Path, tmp_path: Path) -> None:
+    require_debug_info(workload)
+    copy = tmp_path / "copy"
+    hide_debug_info(workload, copy)
+    with pytest.raises(BinaryError, match=r"no debug info.*-fdebug-info-for-profiling"):
+        require_debug_info(copy)
+    before, after = workload.read_bytes(), copy.read_bytes()
+    assert len(before) == len(after)
+    changes = {(a, b) for a, b in zip(before, after, strict=True) if a != b}
+    assert changes == {(ord("."), ord("_"))}
+    assert before.count(b"\0.debug_") == after.count(b"\0_debug_") > 0
+    assert build_id(copy) == build_id(workload)
+    run_command([copy, "threads"], timeout_s=10)

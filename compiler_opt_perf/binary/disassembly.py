@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.binary.elf import BinaryError
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.errors import PmuError
 
 
 class Kind(enum.Flag):
@@ -119,7 +119,7 @@ def disassemble(binary: Path) -> Disassembly:
     Blocks begin at functions, after branches, and where direct branches lead.
 
     Raises:
-      PmuError: llvm-objdump failed, or there are no x86-64 instructions.
+      BinaryError: llvm-objdump failed, or there are no x86-64 instructions.
     """
     addresses: list[int] = []
     kinds: list[Kind] = []
@@ -199,13 +199,13 @@ def _functions(binary: Path) -> Iterator[list[str]]:
                         function = []
                 elif "file format" in line and "elf64-x86-64" not in line:
                     process.kill()
-                    raise PmuError(f"{binary}: not an x86-64 binary: {line.strip()}")
+                    raise BinaryError(f"{binary}: not an x86-64 binary: {line.strip()}")
         if function:
             found_any = True
             yield function
         if process.returncode or not found_any:
             messages.seek(0)
-            raise PmuError(
+            raise BinaryError(
                 f"{binary}: llvm-objdump found no instructions: {messages.read().strip()[-300:]}"
             )
 

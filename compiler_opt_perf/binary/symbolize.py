@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compiler_opt_perf.binary.elf import (
+    PROFILING_FLAGS,
+    BinaryError,
+    has_flow_sensitive_discriminators,
+)
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.binary import PROFILING_FLAGS, has_flow_sensitive_discriminators
-from compiler_opt_perf.pmu.errors import PmuError
 
 # Names that LLVM gives to parts and copies of a function; its profiles use the name without. As
 # FunctionSamples::getCanonicalFnName, plus .cold of -fsplit-machine-functions.
@@ -167,7 +170,7 @@ def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator
     """Asks llvm-symbolizer for the inline stacks of all addresses.
 
     Raises:
-      PmuError: it ended before all were answered.
+      BinaryError: it ended before all were answered.
     """
     command = [
         str(stock_tool("llvm-symbolizer")),
@@ -198,7 +201,7 @@ def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator
                 raise
         if answers.answered < len(addresses):
             messages.seek(0)
-            raise PmuError(
+            raise BinaryError(
                 f"{binary}: llvm-symbolizer ended with status {process.returncode} after "
                 f"{answers.answered} of {len(addresses)} addresses: "
                 f"{messages.read().strip()[-500:]}"
@@ -214,7 +217,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
       known: symbols of other addresses, which these are added to; there may be none then.
 
     Raises:
-      PmuError: llvm-symbolizer failed, or none of the addresses has a location.
+      BinaryError: llvm-symbolizer failed, or none of the addresses has a location.
     """
     wanted = sorted(set(addresses))
     flow_sensitive = has_flow_sensitive_discriminators(binary)
@@ -228,7 +231,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
             except json.JSONDecodeError:
                 break  # It died while it wrote.
             if "Error" in document:
-                raise PmuError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
+                raise BinaryError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
             answers.answered += 1
             frames = document["Symbol"]
             holder = frames[-1] if frames else None
@@ -253,7 +256,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
                     file = frame["StartFileName"] or frame["FileName"]
                     symbols.sources[name] = Source(file, frame["StartLine"])
     if wanted and not symbols.locations:
-        raise PmuError(
+        raise BinaryError(
             f"{binary}: none of its {len(wanted)} instructions has a source location "
             f"(stripped, or line tables only); compile it with {PROFILING_FLAGS}"
         )
@@ -268,7 +271,7 @@ def located_functions(binary: Path, addresses: Iterable[int]) -> set[str]:
     program that did not run.
 
     Raises:
-      PmuError: llvm-symbolizer failed.
+      BinaryError: llvm-symbolizer failed.
     """
     wanted = sorted(set(addresses))
     found: set[str] = set()

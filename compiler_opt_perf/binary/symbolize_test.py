@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.errors import PmuError
-from compiler_opt_perf.pmu.symbolize import (
+from compiler_opt_perf.binary.elf import BinaryError
+from compiler_opt_perf.binary.symbolize import (
     CallSite,
     Line,
     Symbols,
@@ -16,6 +14,8 @@ from compiler_opt_perf.pmu.symbolize import (
     decode_discriminator,
     symbolize,
 )
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
 
 
 def instructions(binary: Path, function: str) -> list[int]:
@@ -147,19 +147,20 @@ def test_name_that_a_text_profile_cannot_hold(symbols: Symbols, workload: Path) 
 
 def test_line_tables_alone_are_refused(build: Callable[..., Path]) -> None:
     binary = build(debug="-gline-tables-only")
-    with pytest.raises(PmuError, match=r"none of its \d+ instructions.*-fdebug-info-for-profiling"):
+    message = r"none of its \d+ instructions.*-fdebug-info-for-profiling"
+    with pytest.raises(BinaryError, match=message):
         symbolize(binary, instructions(binary, "outer"))
 
 
 def test_stripped_binary_is_refused(workload: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     run_command([stock_tool("llvm-strip"), workload, "-o", stripped])
-    with pytest.raises(PmuError, match="none of its 3 instructions has a source location"):
+    with pytest.raises(BinaryError, match="none of its 3 instructions has a source location"):
         symbolize(stripped, instructions(workload, "outer")[:3])
 
 
 def test_missing_binary(tmp_path: Path) -> None:
-    with pytest.raises(PmuError, match="nothing: cannot be read: No such file"):
+    with pytest.raises(BinaryError, match="nothing: cannot be read: No such file"):
         symbolize(tmp_path / "nothing", [1, 2])
 
 

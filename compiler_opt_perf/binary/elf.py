@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The profiled binary: its identity, its debug info, and LLVM's tools that read it."""
+"""ELF files, which may be damaged: a binary's identity, its functions and its debug info."""
 
 import contextlib
 import os
@@ -7,34 +7,55 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from elftools.common.exceptions import DWARFError, ELFError
+from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from compiler_opt_perf.execution import elf
+from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR
-from compiler_opt_perf.pmu.errors import PmuError
 
 # What a program must be compiled with for its instructions to be found again in another
 # compilation. The last option undoes a side effect of the second: without it the inliner defers
 # decisions as under PGO, and the profiled code would not be the code of an ordinary build.
 PROFILING_FLAGS = "-g -fdebug-info-for-profiling -mllvm -enable-npm-pgo-inline-deferral=false"
 
+# What pyelftools raises where a file contradicts itself, besides its own exceptions: it follows
+# offsets, sizes and numbers of sections as they are in the file.
+_DAMAGE = (
+    *(ELFError, DWARFError, ConstructError, ValueError, LookupError, TypeError, AttributeError),
+    *(ArithmeticError, AssertionError, MemoryError, NotImplementedError),
+)
+
+
+class BinaryError(Exception):
+    """A binary that cannot be read, or lacks what is needed of it.
+
+    The message names the file, what is wrong and what to do about it.
+    """
+
 
 @contextlib.contextmanager
-def open_elf(binary: Path) -> Iterator[ELFFile]:
-    """The file, open while it is looked at. Raises PmuError: no such file, or not an ELF file."""
+def open_elf(path: Path) -> Iterator[ELFFile]:
+    """The ELF file at `path`, open while it is looked at: nothing of it may be read later.
+
+    Raises:
+      BinaryError: it cannot be read, is no ELF file, or what the body reads of it is damaged.
+    """
     try:
-        with elf.open_elf(binary) as opened:
-            yield opened
-    except elf.ElfFileError as error:
-        raise PmuError(str(error)) from error
+        with open_input(path) as stream:
+            yield ELFFile(stream)
+    except OSError as error:
+        raise BinaryError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except _DAMAGE as error:
+        raise BinaryError(f"{path}: not an ELF file, or damaged ({error})") from error
 
 
 def build_id(binary: Path) -> str:
     """The build-id that the linker gave to `binary`, as lower-case hexadecimal digits.
 
     Raises:
-      PmuError: no such file, not an ELF file, or one without a build-id.
+      BinaryError: no such file, not an ELF file, or one without a build-id.
     """
     with open_elf(binary) as file:
         for section in file.iter_sections():
@@ -42,7 +63,7 @@ def build_id(binary: Path) -> str:
                 for note in section.iter_notes():
                     if note["n_type"] == "NT_GNU_BUILD_ID":
                         return str(note["n_desc"])
-    raise PmuError(
+    raise BinaryError(
         f"{binary}: has no build-id, which ties a profile to the binary it was made of; "
         "link it with -Wl,--build-id"
     )
@@ -52,13 +73,13 @@ def require_debug_info(binary: Path) -> None:
     """Checks that `binary` carries debug info, so that a long run is not made for nothing.
 
     Raises:
-      PmuError: it is stripped or was compiled without debug info.
+      BinaryError: it is stripped or was compiled without debug info.
     """
     with open_elf(binary) as file:
         names = {section.name for section in file.iter_sections()}
     # Sections compressed in the old way are called .zdebug_*.
     if not names & {".debug_line", ".zdebug_line"}:
-        raise PmuError(
+        raise BinaryError(
             f"{binary}: has no debug info (stripped, or compiled without); "
             f"compile it with {PROFILING_FLAGS} and do not strip it"
         )
@@ -71,7 +92,7 @@ def has_flow_sensitive_discriminators(binary: Path) -> bool:
     be told.
 
     Raises:
-      PmuError: no such file, or not an ELF file.
+      BinaryError: no such file, or not an ELF file.
     """
     with open_elf(binary) as file:
         table = file.get_section_by_name(".symtab")
@@ -84,14 +105,14 @@ def function_entries(binary: Path, function: str) -> list[int]:
     """Link-time addresses of the functions of that linkage name; static ones may share one.
 
     Raises:
-      PmuError: no such file, not an ELF file, or one without such a function.
+      BinaryError: no such file, not an ELF file, or one without such a function.
     """
     with open_elf(binary) as file:
         table = file.get_section_by_name(".symtab")
         found = table.get_symbol_by_name(function) if table is not None else None
         entries = [one["st_value"] for one in found or () if one["st_info"]["type"] == "STT_FUNC"]
     if not entries:
-        raise PmuError(
+        raise BinaryError(
             f"{binary}: has no function {function}; check its linkage name (nm), or declare it "
             "noinline if it is inlined everywhere"
         )
@@ -102,7 +123,7 @@ def require_split_debug_info(binary: Path) -> None:
     """Checks that the files of split debug info (-gsplit-dwarf) are where the binary says.
 
     Raises:
-      PmuError: .dwo files are missing, and there is no .dwp beside the binary.
+      BinaryError: .dwo files are missing, and there is no .dwp beside the binary.
     """
     if binary.with_name(binary.name + ".dwp").exists():
         return
@@ -119,7 +140,7 @@ def require_split_debug_info(binary: Path) -> None:
                 if not part.exists():
                     missing.append(part)
     if missing:
-        raise PmuError(
+        raise BinaryError(
             f"{binary}: {len(missing)} files of its split debug info are missing, the first is "
             f"{missing[0]}; put them there, or make {binary.name}.dwp beside the binary "
             f"(llvm-dwp-{LLVM_MAJOR} -e)"
@@ -143,7 +164,7 @@ def hide_debug_info(binary: Path, output: Path) -> None:
     --strip-debug would do as well, but refuses statically linked executables.)
 
     Raises:
-      PmuError: no such file, or not an ELF file.
+      BinaryError: no such file, or not an ELF file.
     """
     with open_elf(binary) as file:
         names = file.get_section(file["e_shstrndx"])["sh_offset"]
