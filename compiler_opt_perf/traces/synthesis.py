@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,19 +54,29 @@ _ADDRESS = re.compile(r" *([0-9a-f]+):\s")
 _INSTRUCTION = re.compile(r" *([0-9a-f]+):\s+(call|jmp)q?\s+(\*|0x([0-9a-f]+))")
 
 
-class _Draw:
+_Thing = TypeVar("_Thing")
+
+
+class _Draw(Generic[_Thing]):
     """Draws one of some things by their weights."""
 
-    def __init__(self, things: Sequence[int], weights: Sequence[float]):
+    def __init__(self, things: Sequence[_Thing], weights: Sequence[float]):
         self._things = things
         self._sums = list(itertools.accumulate(weights))
 
     def __bool__(self) -> bool:
         return bool(self._sums) and self._sums[-1] > 0
 
-    def __call__(self, generator: random.Random) -> int:
+    def __call__(self, generator: random.Random) -> _Thing:
         place = bisect.bisect_right(self._sums, generator.random() * self._sums[-1])
         return self._things[min(place, len(self._things) - 1)]
+
+
+class _Site(NamedTuple):
+    """A direct call: its block, and which of the block's calls it is."""
+
+    block: int
+    place: int
 
 
 @dataclass(frozen=True)
@@ -80,18 +90,17 @@ class Flow:
       calls: for each block, the entry blocks of the functions that it calls, in order; None for an
         indirect call.
       tail: for each block that ends by jumping to another function, that function's entry.
-      callers: for each function, the calls of it: the caller's block and the place of the call in
-        it, as block * 4096 + place.
+      callers: for each function, the calls of it.
       indirect: entry blocks of functions that are called more often than direct calls explain.
     """
 
     table: BlockTable
     counts: list[float]
-    next: list[_Draw]
+    next: list[_Draw[int]]
     calls: list[list[int | None]]
     tail: dict[int, int]
-    callers: dict[int, _Draw]
-    indirect: _Draw
+    callers: dict[int, _Draw[_Site]]
+    indirect: _Draw[int]
 
     @classmethod
     def read(cls, binary: Path, profile: Profile) -> Self:
@@ -143,18 +152,18 @@ class Flow:
                 if target is not None:
                     known[number] = np.fmin(known[number], known[target])
         counts, draws = _fit(known, successors, set(entries.values()))
-        sites: dict[int, list[int]] = defaultdict(list)
+        sites: dict[int, list[_Site]] = defaultdict(list)
         inflow: dict[int, float] = defaultdict(float)
         for number, targets in enumerate(calls):
             for place, target in enumerate(targets):
                 if target is not None:
-                    sites[int(table.function[target])].append(number * 4096 + place)
+                    sites[int(table.function[target])].append(_Site(number, place))
                     inflow[target] += counts[number]
         for number, target in tail.items():
             inflow[target] += counts[number]
         callers = {
-            function: _Draw(places, [counts[place >> 12] for place in places])
-            for function, places in sites.items()
+            function: _Draw(calling, [counts[site.block] for site in calling])
+            for function, calling in sites.items()
         }
         unexplained = {
             entry: counts[entry] - inflow[entry]
@@ -197,7 +206,7 @@ class Flow:
                 if not callers or returns > _DEEPEST:
                     break
                 site = callers(generator)
-                block, place = site >> 12, (site & 4095) + 1
+                block, place = site.block, site.place + 1
         return path
 
 
@@ -302,7 +311,7 @@ def _fit(
     known: npt.NDArray[np.float64],
     successors: Sequence[Sequence[tuple[int, float]]],
     entries: set[int],
-) -> tuple[list[float], list[_Draw]]:
+) -> tuple[list[float], list[_Draw[int]]]:
     """Fits edges to the blocks' counts: what leaves a block, and what enters it, is its count.
 
     Iterative proportional fitting from the compiler's probabilities on; a block without a count

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import random
 import shlex
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.traces.conftest import Build
@@ -94,6 +97,29 @@ def test_overlap_of_known_windows(trace: Trace, real: Trace) -> None:
         overlap(first, windows(([gap, 1], 5)))
     with pytest.raises(TraceError, match="of different lengths"):
         overlap(first, same)
+
+
+def test_a_block_of_thousands_of_calls(tmp_path: Path) -> None:
+    """More than 4096 of them: the path comes back to the block that called, wherever in it."""
+    source, binary = tmp_path / "calls.c", tmp_path / "calls"
+    calls = 5000 * "  leaf();\n"
+    source.write_text(
+        '__attribute__((noinline)) void leaf(void) { __asm__ volatile(""); }\n'
+        f"__attribute__((noinline)) void many(void) {{\n{calls}}}\n"
+        "int main(void) { many(); return 0; }\n"
+    )
+    flags = [*shlex.split(PROFILING_FLAGS), *shlex.split(ANALYSIS_FLAGS)]
+    run_command([stock_tool("clang"), "-O2", "-Wl,--build-id", *flags, source, "-o", binary])
+    collect(binary, [], tmp_path / "calls.pmu.json")
+    flow = Flow.read(binary, Profile.load(tmp_path / "calls.pmu.json"))
+    numbers = {flow.table.describe(number): number for number in range(len(flow.table))}
+    leaf = numbers["leaf.0"]
+    # The last one is a jump.
+    assert flow.calls[numbers["many.0"]] == 4999 * [leaf]
+    generator = random.Random(1)
+    after = [flow.fragment(generator, leaf, 2)[1] for _ in range(500)]
+    # All but the last two calls are followed by another one.
+    assert after.count(leaf) > 490
 
 
 def test_without_what_it_needs(
