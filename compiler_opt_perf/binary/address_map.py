@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elftools.elf.sections import SymbolTableSection
-
-from compiler_opt_perf.binary.elf import BinaryError, open_elf
+from compiler_opt_perf.binary.elf import STT_FUNC, BinaryError, is_x86_64, open_elf, read_symbols
 from compiler_opt_perf.execution.leb128 import read_leb128
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR
 
@@ -70,6 +68,20 @@ class MappedFunction:
     successors: list[list[tuple[int, float]]] | None
 
 
+def successors_of(function: MappedFunction, binary: Path) -> list[list[tuple[int, float]]]:
+    """Id and probability of the successors of each block of a function.
+
+    Raises:
+      BinaryError: the map of `binary` does not name them.
+    """
+    if function.successors is None:
+        raise BinaryError(
+            f"{binary}: its address map does not say which blocks follow each other; "
+            f"compile it with {ANALYSIS_FLAGS}"
+        )
+    return function.successors
+
+
 def read_address_map(binary: Path) -> list[MappedFunction]:
     """The functions of a linked binary's address map; those that the linker dropped are left out.
 
@@ -78,7 +90,7 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
         that is known here.
     """
     with open_elf(binary) as elf:
-        if elf["e_machine"] != "EM_X86_64" or elf["e_type"] not in ("ET_EXEC", "ET_DYN"):
+        if not is_x86_64(elf) or elf["e_type"] not in ("ET_EXEC", "ET_DYN"):
             raise BinaryError(f"{binary}: not a linked x86-64 program or shared library")
         maps = [
             section.data()
@@ -86,15 +98,14 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
             if section["sh_type"] == _SECTION_TYPE or section.name == ".llvm_bb_addr_map"
         ]
         names: dict[int, str] = {}
-        for section in elf.iter_sections():
-            if isinstance(section, SymbolTableSection):
-                for symbol in section.iter_symbols():
-                    if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_value"]:
-                        # Of several names a global one is the function's own.
-                        if symbol["st_info"]["bind"] != "STB_LOCAL":
-                            names[symbol["st_value"]] = symbol.name
-                        else:
-                            names.setdefault(symbol["st_value"], symbol.name)
+        for table in (".symtab", ".dynsym"):
+            for symbol in read_symbols(elf, table):
+                if symbol.kind == STT_FUNC and symbol.address:
+                    # Of several names a global one is the function's own.
+                    if not symbol.is_local:
+                        names[symbol.address] = symbol.name
+                    else:
+                        names.setdefault(symbol.address, symbol.name)
     if not any(maps):
         raise BinaryError(
             f"{binary}: has no basic-block address map, which names the blocks of its code; "

@@ -4,13 +4,15 @@
 import contextlib
 import os
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
+from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR
@@ -35,6 +37,14 @@ class BinaryError(Exception):
     """
 
 
+# Elf64_Sym, and numbers in it, of the ELF specification.
+_SYMBOL = struct.Struct("<IBBHQQ")
+_STB_LOCAL = 0
+STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE, STT_TLS = 1, 2, 3, 4, 6
+# Section numbers from here on are no sections.
+SHN_LORESERVE = 0xFF00
+
+
 @contextlib.contextmanager
 def open_elf(path: Path) -> Iterator[ELFFile]:
     """The ELF file at `path`, open while it is looked at: nothing of it may be read later.
@@ -49,6 +59,11 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
         raise BinaryError(f"{path}: cannot be read: {error.strerror or error}") from error
     except _DAMAGE as error:
         raise BinaryError(f"{path}: not an ELF file, or damaged ({error})") from error
+
+
+def is_x86_64(file: ELFFile) -> bool:
+    """Whether it is of that machine, with addresses of 64 bits."""
+    return bool(file["e_machine"] == "EM_X86_64" and file.elfclass == 64)
 
 
 def build_id(binary: Path) -> str:
@@ -67,6 +82,40 @@ def build_id(binary: Path) -> str:
         f"{binary}: has no build-id, which ties a profile to the binary it was made of; "
         "link it with -Wl,--build-id"
     )
+
+
+class Symbol(NamedTuple):
+    """A symbol of a binary.
+
+    Attributes:
+      name: linkage name.
+      kind: STT_FUNC or another number of that kind.
+      is_local: whether other files cannot see it.
+      section: number of its section; 0 when it is defined elsewhere.
+      address: link-time address.
+    """
+
+    name: str
+    kind: int
+    is_local: bool
+    section: int
+    address: int
+
+
+def read_symbols(file: ELFFile, table: str) -> Iterator[Symbol]:
+    """The symbols of the table of that name, ".symtab" or ".dynsym"; none where there is none.
+
+    (pyelftools takes ten times as long, which for a large program is a minute.)
+    """
+    section = file.get_section_by_name(table)
+    if not isinstance(section, SymbolTableSection):
+        return
+    names = section.stringtable.data()
+    data = section.data()
+    whole = len(data) - len(data) % _SYMBOL.size
+    for name, info, _, index, address, _ in _SYMBOL.iter_unpack(data[:whole]):
+        text = names[name : names.find(b"\0", name)].decode("utf-8", "surrogateescape")
+        yield Symbol(text, info & 0xF, info >> 4 == _STB_LOCAL, index, address)
 
 
 def require_debug_info(binary: Path) -> None:
@@ -95,9 +144,8 @@ def has_flow_sensitive_discriminators(binary: Path) -> bool:
       BinaryError: no such file, or not an ELF file.
     """
     with open_elf(binary) as file:
-        table = file.get_section_by_name(".symtab")
-        return (
-            table is not None and table.get_symbol_by_name("__llvm_fs_discriminator__") is not None
+        return any(
+            symbol.name == "__llvm_fs_discriminator__" for symbol in read_symbols(file, ".symtab")
         )
 
 
@@ -108,9 +156,11 @@ def function_entries(binary: Path, function: str) -> list[int]:
       BinaryError: no such file, not an ELF file, or one without such a function.
     """
     with open_elf(binary) as file:
-        table = file.get_section_by_name(".symtab")
-        found = table.get_symbol_by_name(function) if table is not None else None
-        entries = [one["st_value"] for one in found or () if one["st_info"]["type"] == "STT_FUNC"]
+        entries = [
+            symbol.address
+            for symbol in read_symbols(file, ".symtab")
+            if symbol.name == function and symbol.kind == STT_FUNC
+        ]
     if not entries:
         raise BinaryError(
             f"{binary}: has no function {function}; check its linkage name (nm), or declare it "

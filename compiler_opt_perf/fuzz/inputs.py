@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.binary.elf import PROFILING_FLAGS, hide_debug_info
+from compiler_opt_perf.binary.disassembly import Kind, MachineCode
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import run_command
@@ -143,10 +144,14 @@ def recordings(folder: Path, toolchain: Toolchain) -> None:
 
 def _backward_jump(binary: Path) -> tuple[str, str]:
     """Where the loop of `sum` ends, and where it begins; hexadecimal."""
-    words = ["llvm-objdump-22", "-d", "--no-show-raw-insn", "--disassemble-symbols=sum"]
-    listing = run_command([*words, str(binary)]).stdout
-    jumps = re.findall(r"^ +([0-9a-f]+): +\tj\w+\t0x([0-9a-f]+) <sum", listing, re.MULTILINE)
-    return next((at, to) for at, to in jumps if int(to, 16) < int(at, 16))
+    (entry,) = function_entries(binary, "sum")
+    code = MachineCode.read(binary)
+    (end,) = [end for start, end in code.parts if start == entry]
+    return next(
+        (f"{one.address:x}", f"{one.target:x}")
+        for one in code.instructions(entry, end)
+        if Kind.CONDITIONAL in one.kind and one.target and entry <= one.target < one.address
+    )
 
 
 def corpus(folder: Path, toolchain: Toolchain) -> None:

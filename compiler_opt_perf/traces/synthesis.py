@@ -11,8 +11,6 @@ edges are about as frequent as the profile has it; what a branch did the time be
 import bisect
 import itertools
 import random
-import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS, read_address_map
+from compiler_opt_perf.binary.address_map import read_address_map, successors_of
+from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.binary.symbolize import CallSite, Line, canonical_name, symbolize
 from compiler_opt_perf.execution.files import atomic_write
-from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.progress import Progress
 from compiler_opt_perf.pmu.coverage import walk
 from compiler_opt_perf.pmu.profile import Profile
@@ -50,9 +48,6 @@ _FRAGMENT = 1000
 _DEEPEST = 256
 # Rounds of fitting edges to the blocks' counts.
 _ROUNDS = 50
-_ADDRESS = re.compile(r" *([0-9a-f]+):\s")
-_INSTRUCTION = re.compile(r" *([0-9a-f]+):\s+(call|jmp)q?\s+(\*|0x([0-9a-f]+))")
-
 
 _Thing = TypeVar("_Thing")
 
@@ -110,9 +105,9 @@ class Flow:
           profile: of another build of the program, or of this one.
 
         Raises:
-          TraceError: its address map does not say which blocks follow each other, or the profile
-            has no counts for it.
-          PmuError: it has no debug info.
+          TraceError: the profile has no counts for it.
+          BinaryError: its address map does not say which blocks follow each other, or it has no
+            debug info.
         """
         table = read_block_table(binary)
         number_of = {
@@ -124,12 +119,8 @@ class Flow:
         successors: list[list[tuple[int, float]]] = [[] for _ in range(len(table))]
         entries: dict[int, int] = {}
         for index, function in enumerate(read_address_map(binary)):
-            if function.successors is None:
-                raise TraceError(
-                    f"{binary}: its address map does not say which blocks follow each other; "
-                    f"compile it with {ANALYSIS_FLAGS}"
-                )
-            for (_, _, block_id), follow in zip(function.blocks, function.successors, strict=True):
+            followers = successors_of(function, binary)
+            for (_, _, block_id), follow in zip(function.blocks, followers, strict=True):
                 successors[number_of[index, block_id]] = [
                     (number_of[index, target], probability) for target, probability in follow
                 ]
@@ -220,32 +211,18 @@ def _read_code(
     blocks_of: dict[int, int] = {}
     calls: list[list[int | None]] = [[] for _ in range(len(table))]
     tail: dict[int, int] = {}
+    code = MachineCode.read(binary)
     addresses, numbers = (column.tolist() for column in table.starts())
-    argv = [str(stock_tool("llvm-objdump")), "-d", "--no-show-raw-insn", str(binary)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, errors="replace") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            at = _ADDRESS.match(line)
-            if at is None:
-                continue
-            address = int(at[1], 16)
-            place = bisect.bisect_right(addresses, address) - 1
-            block = numbers[place]
-            if place < 0 or address >= addresses[place] + int(table.size[block]):
-                continue
-            blocks_of[address] = block
-            found = _INSTRUCTION.match(line)
-            if found is None:
-                continue
-            target = entries.get(int(found[4], 16)) if found[4] else None
-            if found[2] == "call":
+    for start, after, block in zip(addresses, [*addresses[1:], 2**64], numbers, strict=True):
+        for one in code.instructions(start, min(after, start + int(table.size[block]))):
+            blocks_of[one.address] = block
+            target = entries.get(one.target) if one.target is not None else None
+            if Kind.CALL in one.kind:
                 # What is called in other files leaves no trace.
-                if found[4] is None or target is not None:
+                if target is not None or Kind.INDIRECT in one.kind:
                     calls[block].append(target)
-            elif target is not None and not successors[block]:
+            elif one.leaves and target is not None and not successors[block]:
                 tail[block] = target
-    if process.returncode:
-        raise TraceError(f"{binary}: llvm-objdump failed with status {process.returncode}")
     return blocks_of, calls, tail
 
 

@@ -126,7 +126,7 @@ def test_without_what_it_needs(
     build: Build, program: Path, profile: Profile, tmp_path: Path
 ) -> None:
     output = tmp_path / "t.bbtrace"
-    with pytest.raises(TraceError, match=r"does not say which blocks follow .* compile it with"):
+    with pytest.raises(BinaryError, match=r"does not say which blocks follow .* compile it with"):
         synthesise(program, profile, output, blocks=10, seed=1)
     with pytest.raises(BinaryError, match="none of its .* has a source location"):
         synthesise(build(*shlex.split(ANALYSIS_FLAGS)), profile, output, blocks=10, seed=1)
