@@ -7,6 +7,7 @@ Decoded by iced-x86, which knows no APX: what it cannot decode is passed over by
 import bisect
 import enum
 import itertools
+import re
 from array import array
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ _WRITES = {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.RE
 # These count as reads of what they name, but load nothing.
 _FLUSHES = {Mnemonic.CLFLUSH, Mnemonic.CLFLUSHOPT, Mnemonic.CLWB}
 # As few zero bytes as are no instructions, but padding; as llvm-objdump has it.
-_PADDING = bytes(8)
+_PADDING = re.compile(rb"\0{8,}")
 _NO_LABELS = {STT_SECTION, STT_FILE, STT_TLS}
 
 
@@ -152,10 +153,9 @@ def _past_padding(code: bytes, place: int, decoded: int) -> int:
     """Where to go on when there is no instruction at `place`; `place` when there is one."""
     if decoded == Code.INVALID:
         return place + 1
-    if decoded == Code.ADD_RM8_R8 and code.startswith(_PADDING, place):
-        zeros = len(code) - place - len(code[place:].lstrip(b"\0"))
+    if decoded == Code.ADD_RM8_R8 and (zeros := _PADDING.match(code, place)):
         # The last ones may be of an instruction.
-        return place + (zeros if place + zeros == len(code) else zeros & ~3)
+        return zeros.end() if zeros.end() == len(code) else zeros.end() - len(zeros[0]) % 4
     return place
 
 
@@ -195,7 +195,6 @@ class MachineCode:
           BinaryError: it cannot be read, is not an x86-64 ELF file, or holds no code.
         """
         sections: list[tuple[int, bytes]] = []
-        starts: set[int] = set()
         with open_elf(binary) as elf:
             if not is_x86_64(elf):
                 raise BinaryError(f"{binary}: not an x86-64 binary")
@@ -207,20 +206,20 @@ class MachineCode:
                     elf.stream.seek(section["sh_offset"])
                     address, content = section["sh_addr"], elf.stream.read(section["sh_size"])
                     sections.append((address, content))
-                    starts.add(address)
             labels, data = _labels(elf)
         sections.sort()
-        starts |= labels
-        ordered = sorted(starts | data)
+        ordered = sorted(labels | data)
         parts: list[tuple[int, int]] = []
         for address, content in sections:
             end = address + len(content)
             first = bisect.bisect_left(ordered, address)
             inside = [*ordered[first : bisect.bisect_left(ordered, end)], end]
+            if inside[0] != address:
+                inside.insert(0, address)
             parts += [
                 (begin, behind)
                 for begin, behind in itertools.pairwise(inside)
-                if begin not in data or begin in starts
+                if begin in labels or begin not in data
             ]
         if not parts:
             raise BinaryError(f"{binary}: holds no code")

@@ -187,8 +187,9 @@ class Evaluator(Protocol):
           CommandError: llvm-trace-cost refused its input; the message names the file.
           ObjectFileError: an object file cannot be read.
           ScoreError: an object file has no scores beside it.
-          TraceError: the trace cannot be read, or the code has no address map that is needed.
-          PmuError: the profile cannot be read, is of another build, or the code has no debug info.
+          TraceError: the trace cannot be read.
+          PmuError: the profile cannot be read, or is of another build.
+          BinaryError: the code has no address map or no debug info, where they are needed.
         """
 
 

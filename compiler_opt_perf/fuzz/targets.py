@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compiler_opt_perf.binary.address_map import read_address_map
+from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.cli.main import run as run_cop
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
@@ -358,6 +360,13 @@ TARGETS: tuple[Target, ...] = (
         ),
         60,
         inputs.seal_profile,
+    ),
+    Target(
+        "machine code",
+        inputs.trace,
+        {"program": "bytes"},
+        call(lambda: (disassemble(Path("program")), read_address_map(Path("program")))),
+        150,
     ),
     Target(
         "training logs",

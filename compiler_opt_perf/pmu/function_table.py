@@ -127,7 +127,8 @@ def control_flow_checksums(binary: Path) -> dict[str, int]:
     functions with one name, which a profile does not tell apart, nothing is known.
 
     Raises:
-      PmuError: no such file, not an ELF file, or the section is damaged.
+      BinaryError: no such file, or not an ELF file.
+      PmuError: the section is damaged.
     """
     with open_elf(binary) as elf:
         section = elf.get_section_by_name(".pseudo_probe_desc")

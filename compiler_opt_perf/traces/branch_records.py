@@ -93,7 +93,8 @@ def import_recording(recording: Path, binary: Path, output: Path) -> Trace:
       output: NAME.bbtrace.
 
     Raises:
-      TraceError: the binary has no address map, or the recording no branches in it.
+      TraceError: the recording has no branches in the binary.
+      BinaryError: the binary has no address map.
       PmuError: the recording cannot be read, or is not of this binary.
       FileWriteError: the disk is full, or the output folder cannot be written.
     """

@@ -104,8 +104,8 @@ def record(
       expected_status: the exit status of a run as it should be.
 
     Raises:
-      TraceError: QEMU is missing, the binary is not fit for tracing, or the run failed.
-      PmuError: the binary has no build-id.
+      TraceError: QEMU is missing, or the run failed.
+      BinaryError: the binary has no address map or no build-id.
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
     run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)

@@ -343,7 +343,7 @@ def synthesise(binary: Path, profile: Profile, output: Path, *, blocks: int, see
 
     Raises:
       TraceError: as Flow.read, or the output's name is wrong.
-      PmuError: the binary has no debug info.
+      BinaryError: as Flow.read.
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
     if output.suffix != SUFFIX:
