@@ -6,21 +6,14 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.cli.options import define_path, define_toolchain, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
-from compiler_opt_perf.toolchain.layout import BUILD
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
-
 
 # cop cost calibrate
 
 
 def _define_calibrate(values: flags.FlagValues) -> None:
-    flags.DEFINE_string(
-        "output", None, "CPU file to write, JSON", flag_values=values, required=True
-    )
+    define_path(values, "output", "CPU file to write, JSON")
     flags.DEFINE_integer("repetitions", 101, "samples of each measurement", 11, flag_values=values)
 
 
@@ -37,20 +30,17 @@ def _define_predict(values: flags.FlagValues) -> None:
     from compiler_opt_perf.cost.evaluator import EVALUATORS
 
     flags.DEFINE_enum("evaluator", "mca-pmu", list(EVALUATORS), "what tells", flag_values=values)
-    flags.DEFINE_string(
-        "trace", None, "block trace or window histogram of the run", flag_values=values
-    )
-    flags.DEFINE_string(
-        "traced",
-        None,
-        "the binary that was traced: blocks are then compared by their instructions, too",
-        flag_values=values,
-    )
-    flags.DEFINE_string("cpu", None, "CPU file, for cycles", flag_values=values)
-    flags.DEFINE_string(
-        "profile", None, "PMU profile of the run, for mca-pmu, profile-count", flag_values=values
-    )
-    flags.DEFINE_string("base", None, "the profiled binary, for profile-count", flag_values=values)
+    for name, what in (
+        ("trace", "block trace or window histogram of the run"),
+        (
+            "traced",
+            "the binary that was traced: blocks are then compared by their instructions, too",
+        ),
+        ("cpu", "CPU file, for cycles"),
+        ("profile", "PMU profile of the run, for mca-pmu, profile-count"),
+        ("base", "the profiled binary, for profile-count"),
+    ):
+        define_path(values, name, what, required=False)
     flags.DEFINE_list(
         "entry",
         [],
@@ -63,9 +53,7 @@ def _define_predict(values: flags.FlagValues) -> None:
         "without", [], "parts that mca-pmu leaves out: llvm-trace-cost --help", flag_values=values
     )
     flags.DEFINE_integer("top", 20, "how many functions to show", 0, flag_values=values)
-    flags.DEFINE_string(
-        "toolchain", str(BUILD / "toolchain" / "dev"), "folder of the tools", flag_values=values
-    )
+    define_toolchain(values, "toolchain", "dev")
 
 
 def _predict(values: Any, arguments: list[str]) -> None:
@@ -79,11 +67,11 @@ def _predict(values: Any, arguments: list[str]) -> None:
     replays = isinstance(evaluator, TraceReplay)
     context = Context(
         tool=Toolchain.load(Path(values.toolchain)).trace_cost if replays else None,
-        trace=_path(values.trace),
-        traced=_path(values.traced),
-        cpu=_path(values.cpu),
-        profile=_path(values.profile),
-        base=_path(values.base),
+        trace=optional_path(values, "trace"),
+        traced=optional_path(values, "traced"),
+        cpu=optional_path(values, "cpu"),
+        profile=optional_path(values, "profile"),
+        base=optional_path(values, "base"),
         entries=tuple(values.entry),
         without=tuple(values.without),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.cli.options import define_toolchain, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -31,12 +32,6 @@ def _allow(values: flags.FlagValues, flag: str, words: Sequence[str]) -> None:
         lambda given: set(given) <= set(words),
         f"expected some of {','.join(words)}",
         flag_values=values,
-    )
-
-
-def _define_toolchain(values: flags.FlagValues) -> None:
-    flags.DEFINE_string(
-        "toolchain", str(BUILD / "toolchain" / "mock"), "folder of the tools", flag_values=values
     )
 
 
@@ -90,14 +85,20 @@ def _define_cost(values: flags.FlagValues) -> None:
 
     _define_output(values, "bench-cost")
     _define_only(values, tuple(ENTRIES), "programs to study")
-    _define_toolchain(values)
+    define_toolchain(values, "toolchain", "mock")
 
 
 def _cost(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.cost import study
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    print(study(values.only, Path(values.output), Toolchain.load(Path(values.toolchain))))
+    print(
+        study(
+            values.only,
+            Path(values.output),
+            Toolchain.load(Path(values.toolchain)),
+        )
+    )
 
 
 # cop study hits
@@ -157,7 +158,7 @@ def _compile(values: Any, arguments: list[str]) -> None:
         Path(values.output),
         profiles=Path(values.profiles),
         clang=BUILD / "toolchain" / values.set / "bin" / "clang",
-        reference=Path(values.reference) if values.reference else None,
+        reference=optional_path(values, "reference"),
         runs=values.runs,
     )
 
@@ -196,7 +197,7 @@ def _define_rank(values: flags.FlagValues) -> None:
         "processor", max(os.sched_getaffinity(0)), "where runs are bound", 0, flag_values=values
     )
     flags.DEFINE_string("cpu", None, "CPU file; measured if not given", flag_values=values)
-    _define_toolchain(values)
+    define_toolchain(values, "toolchain", "mock")
 
 
 def _rank(values: Any, arguments: list[str]) -> None:
@@ -210,7 +211,7 @@ def _rank(values: Any, arguments: list[str]) -> None:
         steps=values.steps,
         rounds=values.rounds,
         processor=values.processor,
-        cpu=Path(values.cpu) if values.cpu else None,
+        cpu=optional_path(values, "cpu"),
     )
     if report:
         print(report)

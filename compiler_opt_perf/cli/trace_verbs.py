@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.cli.options import define_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
 
 
@@ -13,10 +14,6 @@ def _trace_argument(arguments: list[str]) -> Path:
     if len(arguments) != 1:
         raise UsageError("expected one trace, NAME.bbtrace")
     return Path(arguments[0])
-
-
-def _define_output(values: flags.FlagValues, help: str) -> None:
-    flags.DEFINE_string("output", None, help, flag_values=values, required=True)
 
 
 # cop trace show
@@ -41,12 +38,8 @@ def _show(values: Any, arguments: list[str]) -> None:
 
 def _define_stats(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("top", 20, "how many functions to show", 1, flag_values=values)
-    flags.DEFINE_string(
-        "html", None, "write a page with plots to this file instead", flag_values=values
-    )
-    flags.DEFINE_string(
-        "binary", None, "the program that must be the traced one", flag_values=values
-    )
+    define_path(values, "html", "write a page with plots to this file instead", required=False)
+    define_path(values, "binary", "the program that must be the traced one", required=False)
 
 
 def _stats(values: Any, arguments: list[str]) -> None:
@@ -68,7 +61,7 @@ def _stats(values: Any, arguments: list[str]) -> None:
 
 
 def _define_merge(values: flags.FlagValues) -> None:
-    _define_output(values, "the trace of all runs together, NAME.bbtrace")
+    define_path(values, "output", "the trace of all runs together, NAME.bbtrace")
 
 
 def _merge(values: Any, arguments: list[str]) -> None:
@@ -85,7 +78,7 @@ def _merge(values: Any, arguments: list[str]) -> None:
 
 
 def _define_cut(values: flags.FlagValues) -> None:
-    _define_output(values, "the part, NAME.bbtrace")
+    define_path(values, "output", "the part, NAME.bbtrace")
     flags.DEFINE_multi_integer("stream", None, "keep this stream only", flag_values=values)
     flags.DEFINE_integer(
         "first", 0, "leave out so many blocks at each stream's beginning", 0, flag_values=values
@@ -113,7 +106,7 @@ def _cut(values: Any, arguments: list[str]) -> None:
 
 
 def _define_windows(values: flags.FlagValues) -> None:
-    _define_output(values, "the histogram, NAME.bbwindows")
+    define_path(values, "output", "the histogram, NAME.bbwindows")
     flags.DEFINE_integer("length", 4, "blocks in a window", 1, flag_values=values)
 
 
@@ -133,17 +126,13 @@ def _windows(values: Any, arguments: list[str]) -> None:
 
 
 def _define_synthesise(values: flags.FlagValues) -> None:
-    flags.DEFINE_string(
+    define_path(
+        values,
         "binary",
-        None,
         "program with branch probabilities in its address map, and debug info (docs/trace.md)",
-        flag_values=values,
-        required=True,
     )
-    flags.DEFINE_string(
-        "profile", None, "PMU profile of another build of it", flag_values=values, required=True
-    )
-    _define_output(values, "the trace, NAME.bbtrace")
+    define_path(values, "profile", "PMU profile of another build of it")
+    define_path(values, "output", "the trace, NAME.bbtrace")
     flags.DEFINE_integer("blocks", 1_000_000, "how long", 1, flag_values=values)
     flags.DEFINE_integer("seed", 1, "of the random choices", flag_values=values)
 

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Flags that verbs of several groups have."""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.toolchain.layout import BUILD
+
+
+def optional_path(values: Any, name: str) -> Path | None:
+    """What a flag names, if anything."""
+    text = getattr(values, name)
+    return Path(text) if text else None
+
+
+def define_path(values: flags.FlagValues, name: str, help: str, required: bool = True) -> None:
+    flags.DEFINE_string(name, None, help, flag_values=values, required=required)
+
+
+def define_problem(values: flags.FlagValues) -> None:
+    flags.DEFINE_enum(
+        "problem", None, sorted(PROBLEMS), "what is decided", flag_values=values, required=True
+    )
+
+
+def define_toolchain(values: flags.FlagValues, name: str, default: str) -> None:
+    flags.DEFINE_string(
+        name, str(BUILD / "toolchain" / default), "folder of the patched tools", flag_values=values
+    )

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of PMU profiles."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import define_path, optional_path
+from compiler_opt_perf.cli.verb import UsageError, Verb, no_arguments
+
+# cop collect
+
+
+def _define_collect(values: flags.FlagValues) -> None:
+    define_path(values, "binary", "program built with debug info for profiling and a build-id")
+    define_path(
+        values,
+        "output",
+        "the manifest, NAME.pmu.json, with sample profiles beside it; or the trace, NAME.bbtrace",
+    )
+    flags.DEFINE_boolean(
+        "trace",
+        False,
+        "record the executed blocks in their order instead; the program needs an address map "
+        "(clang -fbasic-block-address-map), but no debug info",
+        flag_values=values,
+    )
+    define_path(
+        values, "run", "executable to run, if the binary is a shared library", required=False
+    )
+    define_path(values, "stdin", "file that the program reads", required=False)
+    flags.DEFINE_enum(
+        "backend",
+        "callgrind",
+        ["callgrind", "perf", "auto"],
+        "simulate, or count in hardware; auto counts when this machine can, and says why not",
+        flag_values=values,
+    )
+    define_path(
+        values,
+        "recording",
+        "run nothing: read this perf.data (or perf script text) of a run of the program",
+        required=False,
+    )
+    flags.DEFINE_string(
+        "cpu",
+        None,
+        "simulate the caches of this processor (a name of docs/collect.md), or of the host",
+        flag_values=values,
+    )
+    for name, what in (("I1", "L1 instruction"), ("D1", "L1 data"), ("LL", "last-level")):
+        flags.DEFINE_string(
+            name, None, f"simulated {what} cache as SIZE,WAYS,LINE in bytes", flag_values=values
+        )
+    flags.DEFINE_string(
+        "within",
+        None,
+        "count only what calls of this function execute, with all that it calls: the profile of a "
+        "request handler; for the simulator alone",
+        flag_values=values,
+    )
+    flags.DEFINE_float("timeout", None, "limit of the run, seconds", flag_values=values)
+
+
+def _collect(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+    from compiler_opt_perf.pmu.collect import collect, import_recording
+    from compiler_opt_perf.pmu.cpus import geometry_of
+    from compiler_opt_perf.pmu.report import summarize
+
+    if values.timeout is not None and not 0 < values.timeout < math.inf:
+        raise UsageError(f"--timeout={values.timeout:g}: expected seconds, more than 0")
+    if values.trace:
+        _collect_trace(values, arguments)
+        return
+    binary, output = Path(values.binary), Path(values.output)
+    recording = optional_path(values, "recording")
+    if recording is not None:
+        no_arguments(arguments)
+        if values.within is not None:
+            raise UsageError("--within is for runs; a recording tells no function's calls apart")
+        print(summarize(import_recording(recording, binary, output)), end="")
+        return
+    texts = {"i1": values.I1, "d1": values.D1, "ll": values.LL}
+    caches = {name: Cache.parse(text) for name, text in texts.items() if text is not None}
+    geometry = geometry_of(values.cpu) if values.cpu else CacheGeometry()
+    manifest = collect(
+        binary,
+        arguments,
+        output,
+        program=optional_path(values, "run"),
+        backend=values.backend,
+        geometry=dataclasses.replace(geometry, **caches),
+        within=values.within,
+        stdin=optional_path(values, "stdin"),
+        timeout_s=values.timeout,
+    )
+    print(summarize(manifest), end="")
+
+
+def _collect_trace(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.branch_records import import_recording
+    from compiler_opt_perf.traces.qemu import record
+    from compiler_opt_perf.traces.statistics import Statistics
+
+    for name in ("backend", "cpu", "I1", "D1", "LL", "within"):
+        if values[name].present:
+            raise UsageError(f"--{name} is for PMU profiles; a block trace has no use for it")
+    binary, output = Path(values.binary), Path(values.output)
+    recording = optional_path(values, "recording")
+    if recording is not None:
+        no_arguments(arguments)
+        trace = import_recording(recording, binary, output)
+    else:
+        trace = record(
+            binary,
+            arguments,
+            output,
+            program=optional_path(values, "run"),
+            stdin=optional_path(values, "stdin"),
+            timeout_s=values.timeout,
+        )
+    print(Statistics.of(trace).summary(), end="")
+
+
+# cop profile show, cop profile check
+
+
+def _manifest_argument(arguments: list[str]) -> Path:
+    if len(arguments) != 1:
+        raise UsageError("expected one manifest, NAME.pmu.json")
+    return Path(arguments[0])
+
+
+def _define_top(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("top", 20, "how many functions and lines to show", flag_values=values)
+
+
+def _define_profile_show(values: flags.FlagValues) -> None:
+    _define_top(values)
+    define_path(values, "html", "write a page with plots to this file instead", required=False)
+
+
+def _profile_show(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.page import write_page
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.pmu.report import show
+
+    path = _manifest_argument(arguments)
+    html = optional_path(values, "html")
+    profile = Profile.load(path)
+    if html is None:
+        print(show(profile, values.top), end="")
+    else:
+        write_page(profile, html, values.top)
+        print(html)
+
+
+def _profile_diff(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.pmu.report import diff
+
+    if len(arguments) != 2:
+        raise UsageError("expected two manifests: BEFORE.pmu.json AFTER.pmu.json")
+    before, after = (Profile.load(Path(path)) for path in arguments)
+    print(diff(before, after, values.top), end="")
+
+
+def _define_profile_coverage(values: flags.FlagValues) -> None:
+    define_path(values, "profile", "the PMU profile's manifest")
+
+
+def _profile_coverage(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.coverage import coverage, describe
+    from compiler_opt_perf.pmu.profile import Profile
+
+    if not arguments:
+        raise UsageError("expected object files, bitcode files or linked binaries")
+    profile = Profile.load(Path(values.profile))
+    for name in arguments:
+        print(describe(coverage(profile, Path(name)), name), end="")
+
+
+def _define_profile_merge(values: flags.FlagValues) -> None:
+    define_path(values, "output", "the manifest of all runs together, NAME.pmu.json")
+    flags.DEFINE_boolean(
+        "allow_different",
+        False,
+        "add up profiles of different binaries, caches or back-ends",
+        flag_values=values,
+    )
+
+
+def _profile_merge(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.merge import merge
+    from compiler_opt_perf.pmu.report import summarize
+
+    if not arguments:
+        raise UsageError("expected manifests, as `cop collect` writes them")
+    manifest = merge(
+        [Path(path) for path in arguments],
+        Path(values.output),
+        allow_different=values.allow_different,
+    )
+    print(summarize(manifest), end="")
+
+
+def _define_profile_check(values: flags.FlagValues) -> None:
+    define_path(values, "binary", "the program that must be the profiled one", required=False)
+
+
+def _profile_check(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.pmu.report import describe_functions
+
+    path = _manifest_argument(arguments)
+    profile = Profile.load(path)
+    manifest = profile.manifest
+    binary = optional_path(values, "binary")
+    if binary is not None:
+        manifest.verify_binary(binary)
+    checked = f" and {binary} is the profiled program" if binary else ""
+    print(f"{path}: {len(manifest.events)} sample profiles are intact{checked}")
+    print(f"{path}: functions: {describe_functions(profile.table, profile.executed)}")
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "collect",
+        "Run a program in the simulator or under perf, and write its PMU profile or block trace.",
+        "collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json"
+        " -- -9 -f -o /dev/null build/demo/zstd/input",
+        _define_collect,
+        _collect,
+        arguments="[-- ARGUMENT...]",
+    ),
+    Verb(
+        "profile show",
+        "Show what a PMU profile holds, and the functions and lines that lose most time.",
+        "profile show build/demo/zstd.pmu.json --top=10",
+        _define_profile_show,
+        _profile_show,
+        arguments="NAME.pmu.json",
+    ),
+    Verb(
+        "profile diff",
+        "Show how one PMU profile differs from another, beyond chance.",
+        "profile diff before.pmu.json after.pmu.json",
+        _define_top,
+        _profile_diff,
+        arguments="BEFORE.pmu.json AFTER.pmu.json",
+    ),
+    Verb(
+        "profile coverage",
+        "Show how much of an object or bitcode file would find data in a PMU profile.",
+        "profile coverage module.bc --profile=build/demo/zstd.pmu.json",
+        _define_profile_coverage,
+        _profile_coverage,
+        arguments="FILE...",
+    ),
+    Verb(
+        "profile merge",
+        "Add up PMU profiles of several runs of one binary.",
+        "profile merge first.pmu.json second.pmu.json --output=all.pmu.json",
+        _define_profile_merge,
+        _profile_merge,
+        arguments="NAME.pmu.json...",
+    ),
+    Verb(
+        "profile check",
+        "Check a PMU profile's files and that it is of this very binary.",
+        "profile check build/demo/zstd.pmu.json --binary=build/demo/zstd/zstd",
+        _define_profile_check,
+        _profile_check,
+        arguments="NAME.pmu.json",
+    ),
+)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs that compare policies and report on them."""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import define_path, define_problem, optional_path
+from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.toolchain.layout import BUILD
+
+# cop compare, cop report
+
+
+def _define_compare(values: flags.FlagValues) -> None:
+    define_problem(values)
+    define_path(values, "corpus", "corpus of modules that the policy was not trained on")
+    define_path(values, "model", "the policy's folder, as `cop train` writes it")
+    define_path(values, "profile", "PMU profile manifest", required=False)
+    define_path(values, "output", "where to write the comparison, JSON")
+    flags.DEFINE_string(
+        "toolchain",
+        str(BUILD / "toolchain" / "release"),
+        "folder of the patched tools that have the policy compiled in, for release mode",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "development_toolchain",
+        str(BUILD / "toolchain" / "dev"),
+        "folder of the patched tools for development and interactive mode; may be the same",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "compile_time",
+        "auto",
+        ["auto", "instructions", "processor-time"],
+        "what to measure of compilations: instructions are counted by the processor or else by "
+        "QEMU, which takes 15 to 30 times as long; auto counts if either can, else takes times",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "repetitions",
+        None,
+        "measured pairs of compilations a module; by default 3 if the processor counts, 1 if QEMU "
+        "does, 7 for times",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "seed", 1, "of the order of measured compilations, and of intervals", flag_values=values
+    )
+
+
+def _compare(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.policies.export import load
+    from compiler_opt_perf.report.comparison import compare
+    from compiler_opt_perf.report.modes import Modes, require_compiled_in
+    from compiler_opt_perf.report.page import print_comparison
+    from compiler_opt_perf.report.summary import to_json
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    model = Path(values.model)
+    policy, problem = None, PROBLEMS[values.problem]
+    # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
+    if (model / "model.json").exists():
+        policy = load(model)
+        problem = policy.network.problem
+        if problem.name != values.problem:
+            raise UsageError(f"--model={model}: a policy for {problem.name}, not {values.problem}")
+    corpus = Corpus.load(Path(values.corpus))
+    release = Toolchain.load(Path(values.toolchain))
+    require_compiled_in(release, problem, model)
+    development = Toolchain.load(Path(values.development_toolchain))
+    modes = Modes(
+        problem,
+        release_clang=release.clang,
+        development_clang=development.clang,
+        litert_library=development.litert_library,
+        model=model,
+        policy=policy,
+        profile=optional_path(values, "profile"),
+    )
+    comparison = compare(
+        modes,
+        corpus,
+        compile_time=values.compile_time,
+        repetitions=values.repetitions,
+        seed=values.seed,
+    )
+    output = Path(values.output)
+    write_json(output, to_json(comparison))
+    print_comparison(comparison)
+    print(f"Written: {output}")
+
+
+def _define_report(values: flags.FlagValues) -> None:
+    define_path(values, "output", "the page to write, HTML")
+    flags.DEFINE_multi_string(
+        "training", [], "PROBLEM=FOLDER of a training run whose curve to show", flag_values=values
+    )
+
+
+def _report(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.report.page import read_comparison, read_curve, write_page
+
+    if not arguments:
+        raise UsageError("expected comparisons, as `cop compare` writes them")
+    curves = {}
+    for word in values.training:
+        name, equals, folder = word.partition("=")
+        if not equals or name not in PROBLEMS:
+            raise UsageError(f"--training={word}: expected PROBLEM=FOLDER")
+        curves[name] = read_curve(Path(folder) / "curve.jsonl")
+    output = Path(values.output)
+    write_page([read_comparison(Path(path)) for path in arguments], curves, output)
+    print(output)
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "compare",
+        "Compare a policy with the compiler's default on modules: size, score, compile time.",
+        "compare --problem=inline-size --corpus=build/demo/corpus/inline-size/held_out"
+        " --model=build/demo/inline-size/policy --profile=build/demo/zstd.pmu.json"
+        " --output=build/demo/inline-size.json",
+        _define_compare,
+        _compare,
+    ),
+    Verb(
+        "report",
+        "Write one HTML page with tables and plots from comparisons and training curves.",
+        "report build/demo/inline-size.json --training=inline-size=build/demo/inline-size"
+        " --output=build/demo/report.html",
+        _define_report,
+        _report,
+        arguments="COMPARISON.json...",
+    ),
+)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of the patched compiler."""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import define_path, optional_path
+from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.toolchain.layout import BUILD
+
+# cop toolchain build
+
+
+def _define_toolchain_build(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "set",
+        "dev",
+        "name of the model set: dev has no models, mock upstream's mock models, any other name the "
+        "models given",
+        flag_values=values,
+    )
+    define_path(values, "inline_model", "SavedModel of an inline-size policy", required=False)
+    define_path(values, "evict_model", "SavedModel of a regalloc-evict policy", required=False)
+
+
+def _toolchain_build(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.toolchain.build import build
+
+    models = optional_path(values, "inline_model"), optional_path(values, "evict_model")
+    print(build(values.set, *models).directory)
+
+
+# cop flags
+
+
+def _define_flags(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "set", None, "name of the model set, or its folder", flag_values=values, required=True
+    )
+    define_path(values, "profile", "PMU profile manifest, NAME.pmu.json", required=False)
+    for name, problem in (("inline_model", "inline-size"), ("evict_model", "regalloc-evict")):
+        help = f"folder of a {problem} policy, for development mode instead of the set's own"
+        define_path(values, name, help, required=False)
+    define_path(
+        values,
+        "config",
+        "write a configuration file of clang's, NAME.cfg, and print the one flag that names it",
+        required=False,
+    )
+    flags.DEFINE_boolean("link", False, "print the flags of links", flag_values=values)
+    flags.DEFINE_boolean(
+        "cmake", False, "print what to give to cmake; needs --config", flag_values=values
+    )
+
+
+def _flags(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.execution.files import write_text
+    from compiler_opt_perf.policies.compiler_flags import compiler_flags, shell_line
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    config = optional_path(values, "config")
+    if values.cmake and config is None:
+        raise UsageError("--cmake needs --config=NAME.cfg, the file that compilations shall read")
+    if values.link and config is not None:
+        raise UsageError("with --config, compilations and links get the same flag; omit --link")
+    folder = Path(values.set) if "/" in values.set else BUILD / "toolchain" / values.set
+    models = {
+        "inline-size": optional_path(values, "inline_model"),
+        "regalloc-evict": optional_path(values, "evict_model"),
+    }
+    result = compiler_flags(Toolchain.load(folder), models, optional_path(values, "profile"))
+    if config is None:
+        print(shell_line(result.link_words() if values.link else result.compile_words()))
+        return
+    write_text(config, result.configuration())
+    if values.cmake:
+        definitions = result.cmake_definitions(config).items()
+        print(shell_line(f"-D{name}={value}" for name, value in definitions))
+    else:
+        print(shell_line([f"--config={config.absolute()}"]))
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "toolchain build",
+        "Fetch LLVM's source, apply the patches, build clang and the tools with a set of models.",
+        "toolchain build --set=mine --inline-model=build/demo/inline-size/policy",
+        _define_toolchain_build,
+        _toolchain_build,
+    ),
+    Verb(
+        "flags",
+        "Print the compiler's or linker's flags for policies and profile, or write them to a file.",
+        "flags --set=mine --profile=build/demo/zstd.pmu.json --config=mine.cfg --cmake",
+        _define_flags,
+        _flags,
+    ),
+)

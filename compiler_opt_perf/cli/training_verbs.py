@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs that train policies and try them."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import (
+    define_path,
+    define_problem,
+    define_toolchain,
+    optional_path,
+)
+from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
+from compiler_opt_perf.policies.problem import PROBLEMS
+
+if TYPE_CHECKING:
+    from compiler_opt_perf.training.config import Config
+
+
+# cop train
+
+
+# A policy was published, and should not be used.
+_STATUS_WORSE = 4
+
+
+def _define_train(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.training.config import Config
+
+    define_problem(values)
+    define_path(values, "corpus", "training corpus")
+    define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
+    define_path(values, "output", "folder for checkpoint, training curve and the policy")
+    define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_list(
+        "extra_rates", [], "rates of the profile that become features besides", flag_values=values
+    )
+    flags.DEFINE_enum(
+        "evaluator",
+        None,
+        ["count", "mca", "mca-pmu"],
+        "cost to make smaller; the problem's own by default",
+        flag_values=values,
+    )
+    define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
+    define_path(values, "cpu", "CPU file, for evaluators that count cycles", required=False)
+    flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
+    flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
+    flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
+    flags.DEFINE_multi_string(
+        "setting",
+        [],
+        f"NAME=VALUE, e.g. pairs=16; those that there are, with defaults:\n{Config.describe()}\n ",
+        flag_values=values,
+    )
+
+
+def _train(values: Any, arguments: list[str]) -> int:
+    from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.cost.evaluator import Context
+    from compiler_opt_perf.toolchain.installation import Toolchain
+    from compiler_opt_perf.training.train import train
+
+    config = _training_config(values)
+    trace, cpu = optional_path(values, "trace"), optional_path(values, "cpu")
+    if values.evaluator is None and (trace or cpu):
+        raise UsageError("--trace and --cpu are for --evaluator")
+    profile = optional_path(values, "profile")
+    if values.extra_rates and profile is None:
+        raise UsageError("--extra-rates: name the profile that has them with --profile")
+    corpus = Corpus.load(Path(values.corpus))
+    toolchain = Toolchain.load(Path(values.toolchain))
+    problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profile))
+    # Modules are compiled side by side already.
+    context = Context(toolchain.trace_cost, trace, cpu, profile, threads=1)
+    output = Path(values.output)
+    result = train(problem, corpus, toolchain, profile, output, config, values.evaluator, context)
+    failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
+    print(
+        f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
+        f"{failed} after {result.generations} generations "
+        f"({100 * result.validation_change:+.2f}% on the modules that it was chosen by, warm start "
+        f"{100 * result.warm_start_change:+.2f}%): {result.verdict}"
+    )
+    return _STATUS_WORSE if result.is_worse else 0
+
+
+def _training_config(values: Any) -> "Config":
+    from compiler_opt_perf.training.config import Config, ConfigError
+
+    changes = {
+        "seed": values.seed,
+        "generations": values.generations,
+        "budget_s": values.budget,
+    }
+    for word in values.setting:
+        name, _, text = word.partition("=")
+        try:
+            changes[name] = parse_json(text)
+        except JsonError as error:
+            raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
+    try:
+        return Config().changed(changes)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def _extra_rates(rates: Sequence[str], profile: Path | None) -> Sequence[str]:
+    from compiler_opt_perf.pmu.manifest import Manifest
+
+    known = [rate.name for rate in Manifest.load(profile).rates] if rates and profile else []
+    for rate in rates:
+        if rate not in known or rates.count(rate) > 1:
+            raise UsageError(
+                f"--extra-rates={','.join(rates)}: expected rates of {profile}, each once; it has "
+                f"{', '.join(known)}"
+            )
+    return rates
+
+
+# cop interact
+
+
+def _define_interact(values: flags.FlagValues) -> None:
+    define_problem(values)
+    define_path(values, "model", "folder of a policy, evaluated in Python", required=False)
+    define_path(
+        values,
+        "decide",
+        "Python file with a function decide(observation) that returns the decision",
+        required=False,
+    )
+    define_path(values, "profile", "PMU profile manifest", required=False)
+    define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_float("timeout", None, "limit of the compilation, seconds", flag_values=values)
+
+
+def _interact(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.policies.export import load
+    from compiler_opt_perf.policies.interactive import (
+        InteractiveHost,
+        Observation,
+        load_decisions,
+        policy_decisions,
+    )
+    from compiler_opt_perf.policies.problem import for_clang
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    if not arguments:
+        raise UsageError("expected arguments of clang after --, for example -- -Oz -c file.c")
+    problem = PROBLEMS[values.problem]
+    model, file = optional_path(values, "model"), optional_path(values, "decide")
+    if model is not None and file is None:
+        policy = load(model)
+        if policy.network.problem.name != problem.name:
+            raise UsageError(
+                f"--model={model}: a policy for {policy.network.problem.name}, not {problem.name}"
+            )
+        problem = policy.network.problem
+        choose = policy_decisions(policy)
+    elif file is not None and model is None:
+        choose = load_decisions(file)
+    else:
+        raise UsageError("expected one of --model=FOLDER and --decide=FILE.py")
+
+    def decide(observation: Observation) -> int:
+        decision = choose(observation)
+        where = f" in {observation.function}" if observation.function else ""
+        print(f"{observation.number}{where}: {problem.decision}={decision}")
+        return decision
+
+    clang = Toolchain.load(Path(values.toolchain)).clang
+    with InteractiveHost(problem, decide) as host:
+        options = problem.interactive_options(
+            host.channel, profile=optional_path(values, "profile")
+        )
+        done = host.run([clang, *arguments, *for_clang(options)], timeout_s=values.timeout)
+    print(done.stderr, end="", file=sys.stderr)
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "train",
+        "Train a policy: warm start from the compiler's decisions, then evolution strategies.",
+        "train --problem=inline-size --corpus=build/demo/corpus/inline-size/train"
+        " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
+        _define_train,
+        _train,
+        statuses={_STATUS_WORSE: "the published policy is worse than the default on test modules"},
+    ),
+    Verb(
+        "interact",
+        "Compile with a policy, or with a decision function of your own, that runs in Python.",
+        "interact --problem=inline-size --model=build/demo/inline-size/policy"
+        " -- -Oz -c file.c -o file.o",
+        _define_interact,
+        _interact,
+        arguments="-- CLANG-ARGUMENT...",
+    ),
+)
