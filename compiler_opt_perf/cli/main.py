@@ -17,6 +17,8 @@ _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
 # Shells add a signal's number to it.
 _EXIT_SIGNAL = 128
+# Verbs that had another name.
+_EARLIER = {"trace stats": "trace show"}
 
 
 class Terminated(KeyboardInterrupt):
@@ -60,14 +62,16 @@ def find_verb(words: Sequence[str]) -> tuple[Verb, list[str]]:
         name = verb.name.split()
         if list(words[: len(name)]) == name:
             return verb, list(words[len(name) :])
+    typed = " ".join(words[:2])
     group = _group(words)
-    if group:
-        raise UsageError(f"no verb {' '.join(words[:2])!r}\n\n{overview(group)}")
-    names = [verb.name for verb in VERBS]
-    typed = [" ".join(words[:2]), words[0]]
-    alike = [name for one in typed for name in difflib.get_close_matches(one, names, n=2)]
+    # The name of a group alone is like those of its verbs, and none of them is meant.
+    guesses = [typed] * (len(words) > 1) if group else [typed, words[0]]
+    names = [verb.name for verb in group or VERBS]
+    alike = [name for guess in guesses for name in difflib.get_close_matches(guess, names, n=2)]
+    if typed in _EARLIER:
+        alike = [_EARLIER[typed]]
     hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(alike)))}?" if alike else ""
-    raise UsageError(f"no verb {typed[0]!r}{hint}\n\n{overview(VERBS)}")
+    raise UsageError(f"no verb {typed!r}{hint}\n\n{overview(group or VERBS)}")
 
 
 def _group(words: Sequence[str]) -> list[Verb]:

@@ -63,9 +63,20 @@ def test_flags_are_written_with_dashes_or_underscores() -> None:
 def test_a_group_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trace", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "trace stats" in shown and "cost predict" not in shown
-    assert run(["help", "trace", "stats"]) == 0
-    assert "Usage:\n  cop trace stats" in capsys.readouterr().out
+    assert "trace list" in shown and "cost predict" not in shown
+    assert run(["help", "trace", "list"]) == 0
+    assert "Usage:\n  cop trace list" in capsys.readouterr().out
+
+
+def test_show_and_list_mean_the_same_in_all_groups() -> None:
+    """`show` tells what one file or folder holds, `list` its entries; there is no other word."""
+    summaries = {verb.name: verb.summary for verb in VERBS}
+    shows = [name for name in summaries if name.endswith(" show")]
+    assert shows == ["profile show", "trace show", "corpus show"]
+    assert all(summaries[name].startswith("Show ") for name in shows)
+    assert [name for name in summaries if name.endswith(" list")] == ["trace list"]
+    assert summaries["trace list"].startswith("List ")
+    assert not [name for name in summaries if name.endswith((" stats", " statistics", " info"))]
 
 
 def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +91,7 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("frobnicate", "no verb 'frobnicate'"),
         ("trian --problem=inline-size", "did you mean 'train'?"),
         ("corpsu extract a=b", "did you mean 'corpus extract'?"),
-        ("profile shwo a.pmu.json", "profile show"),
+        ("profile shwo a.pmu.json", "no verb 'profile shwo'; did you mean 'profile show'"),
         ("corpus extract --problem=inline-size --output=x --held-oot=1 a=b", "held_out"),
         ("corpus", "corpus extract"),
         ("profile show", "expected one manifest"),
@@ -108,7 +119,8 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("train --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
         ("interact --problem=inline-size", "expected arguments of clang after --"),
         ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
-        ("trace stats", "expected one trace"),
+        ("trace show", "expected one trace"),
+        ("trace stats a.bbtrace", "did you mean 'trace show'?"),
         ("trace cut a.bbtrace --output=b.bbtrace --number=0", "positive integer"),
         ("collect --trace --binary=a --output=b.bbtrace --cpu=zen3", "--cpu is for PMU profiles"),
         (
@@ -148,7 +160,7 @@ def test_wrong_usage_is_explained(
     ("line", "message"),
     [
         ("profile show missing.pmu.json", "missing.pmu.json"),
-        ("trace stats missing.bbtrace", "missing.bbtrace: cannot be read"),
+        ("trace show missing.bbtrace", "missing.bbtrace: cannot be read"),
         ("collect --trace --binary=a --output=b.pmu.json", "must end with .bbtrace"),
         ("collect --trace --binary=/dev/null --output=b.bbtrace", "no regular file"),
         (

@@ -20,29 +20,12 @@ def _trace_argument(arguments: list[str]) -> Path:
 
 
 def _define_show(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer("stream", 0, "number of the stream (thread)", flag_values=values)
-    flags.DEFINE_integer("first", 0, "place of the first block to show", 0, flag_values=values)
-    flags.DEFINE_integer("number", 20, "how many blocks to show", 1, flag_values=values)
-
-
-def _show(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.traces.statistics import listing
-    from compiler_opt_perf.traces.trace_file import Trace
-
-    trace = Trace.load(_trace_argument(arguments))
-    print(listing(trace, values.stream, values.first, values.number), end="")
-
-
-# cop trace stats
-
-
-def _define_stats(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("top", 20, "how many functions to show", 1, flag_values=values)
     define_path(values, "html", "write a page with plots to this file instead", required=False)
     define_path(values, "binary", "the program that must be the traced one", required=False)
 
 
-def _stats(values: Any, arguments: list[str]) -> None:
+def _show(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.traces.statistics import Statistics
     from compiler_opt_perf.traces.trace_file import Trace
 
@@ -55,6 +38,23 @@ def _stats(values: Any, arguments: list[str]) -> None:
         print(values.html)
     else:
         print(statistics.text(values.top), end="")
+
+
+# cop trace list
+
+
+def _define_list(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("stream", 0, "number of the stream (thread)", flag_values=values)
+    flags.DEFINE_integer("first", 0, "place of the first block to show", 0, flag_values=values)
+    flags.DEFINE_integer("number", 20, "how many blocks to show", 1, flag_values=values)
+
+
+def _list(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.traces.statistics import listing
+    from compiler_opt_perf.traces.trace_file import Trace
+
+    trace = Trace.load(_trace_argument(arguments))
+    print(listing(trace, values.stream, values.first, values.number), end="")
 
 
 # cop trace merge
@@ -170,18 +170,18 @@ def _overlap(values: Any, arguments: list[str]) -> None:
 VERBS: tuple[Verb, ...] = (
     Verb(
         "trace show",
-        "List the blocks that a thread executed, in order.",
-        "trace show build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
+        "Show what a block trace holds, its threads and its hot functions.",
+        "trace show build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
         _define_show,
         _show,
         arguments="NAME.bbtrace",
     ),
     Verb(
-        "trace stats",
-        "Show what a block trace holds, its threads and its hot functions.",
-        "trace stats build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
-        _define_stats,
-        _stats,
+        "trace list",
+        "List the blocks that a thread executed, in order.",
+        "trace list build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
+        _define_list,
+        _list,
         arguments="NAME.bbtrace",
     ),
     Verb(

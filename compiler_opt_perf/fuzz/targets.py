@@ -275,8 +275,8 @@ TARGETS: tuple[Target, ...] = (
     _profile_target(
         "cop profile coverage", "profile coverage program.o --profile=one.pmu.json", 60
     ),
-    _trace_target("cop trace show", "trace show run.bbtrace"),
-    _trace_target("cop trace stats", "trace stats run.bbtrace --binary=program"),
+    _trace_target("cop trace list", "trace list run.bbtrace"),
+    _trace_target("cop trace show", "trace show run.bbtrace --binary=program"),
     _trace_target("cop trace merge", "trace merge run.bbtrace run.bbtrace --output=out/m.bbtrace"),
     _trace_target("cop trace cut", "trace cut run.bbtrace --first=5 --output=out/c.bbtrace"),
     _trace_target("cop trace windows", "trace windows run.bbtrace --output=out/w.bbwindows"),
