@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from compiler_opt_perf.cli.options import define_path, define_problem
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.policies.problem import PROBLEMS
 
 # cop corpus
@@ -64,12 +64,13 @@ def _define_corpus_show(values: flags.FlagValues) -> None:
     del values
 
 
-def _corpus_show(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.corpus.corpus import Corpus, describe
+def _corpus_show(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.corpus.corpus import Corpus, describe, summary
 
     if len(arguments) != 1:
         raise UsageError("expected the folder of one corpus, with its corpus_description.json")
-    print(describe(Corpus.load(Path(arguments[0]))), end="")
+    found = summary(Corpus.load(Path(arguments[0])))
+    return Table(describe(found), found)
 
 
 VERBS: tuple[Verb, ...] = (
@@ -89,5 +90,6 @@ VERBS: tuple[Verb, ...] = (
         _define_corpus_show,
         _corpus_show,
         arguments="FOLDER",
+        json_version=1,
     ),
 )

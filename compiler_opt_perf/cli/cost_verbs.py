@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from compiler_opt_perf.cli.options import define_path, define_toolchain, optional_path
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
 # cop cost calibrate
 
@@ -17,10 +17,11 @@ def _define_calibrate(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("repetitions", 101, "samples of each measurement", 11, flag_values=values)
 
 
-def _calibrate(values: Any, arguments: list[str]) -> None:
+def _calibrate(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.calibrate import calibrate, summary
 
-    print(summary(calibrate(Path(values.output), values.repetitions)), end="")
+    cpu = calibrate(Path(values.output), values.repetitions)
+    return Table(summary(cpu), {"cpu": cpu})
 
 
 # cop cost predict
@@ -56,9 +57,9 @@ def _define_predict(values: flags.FlagValues) -> None:
     define_toolchain(values, "toolchain", "dev")
 
 
-def _predict(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.cost.description import describe
+def _predict(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+    from compiler_opt_perf.cost.report import Candidate, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if not arguments:
@@ -75,8 +76,11 @@ def _predict(values: Any, arguments: list[str]) -> None:
         entries=tuple(values.entry),
         without=tuple(values.without),
     )
-    cost = evaluator.cost([Path(argument) for argument in arguments], context)
-    print(describe(evaluator, cost, values.top), end="")
+    files = tuple(Path(argument) for argument in arguments)
+    candidates = [Candidate("", files, evaluator.cost(files, context))]
+    return Table(
+        describe(evaluator, candidates, values.top), document(evaluator, candidates, values.top)
+    )
 
 
 VERBS: tuple[Verb, ...] = (
@@ -86,6 +90,7 @@ VERBS: tuple[Verb, ...] = (
         "cost calibrate --output=build/cpu.json",
         _define_calibrate,
         _calibrate,
+        json_version=1,
     ),
     Verb(
         "cost predict",
@@ -94,5 +99,6 @@ VERBS: tuple[Verb, ...] = (
         _define_predict,
         _predict,
         arguments="FILE...",
+        json_version=1,
     ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from absl import flags, logging
 
 from compiler_opt_perf import __version__
-from compiler_opt_perf.cli.verb import EXIT_STATUSES, UsageError, Verb
+from compiler_opt_perf.cli.verb import EXIT_STATUSES, Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
 
 _EXIT_FAILURE = 1
@@ -109,7 +109,12 @@ def run(argv: Sequence[str]) -> int:
         if "--help" in options or "-h" in options:
             print(verb.help())
             return 0
-        return verb.run(*verb.parse(rest)) or 0
+        values, arguments = verb.parse(rest)
+        result = verb.run(values, arguments)
+        if isinstance(result, Table):
+            print(verb.shown(result, values["json"].value), end="")
+            return 0
+        return result or 0
     except UsageError as error:
         print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
         return _EXIT_USAGE

@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -14,6 +15,13 @@ def optional_path(values: Any, name: str) -> Path | None:
     """What a flag names, if anything."""
     text = getattr(values, name)
     return Path(text) if text else None
+
+
+def html_path(values: Any) -> Path | None:
+    """Where a page shall be written in the place of what is printed. Raises UsageError."""
+    if values.html and values.json:
+        raise UsageError("--html and --json: give one of them")
+    return optional_path(values, "html")
 
 
 def define_path(values: flags.FlagValues, name: str, help: str, required: bool = True) -> None:

@@ -4,12 +4,15 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, optional_path
-from compiler_opt_perf.cli.verb import UsageError, Verb, no_arguments
+from compiler_opt_perf.cli.options import define_path, html_path, optional_path
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb, no_arguments
+
+if TYPE_CHECKING:
+    from compiler_opt_perf.pmu.manifest import Manifest
 
 # cop collect
 
@@ -65,25 +68,22 @@ def _define_collect(values: flags.FlagValues) -> None:
     flags.DEFINE_float("timeout", None, "limit of the run, seconds", flag_values=values)
 
 
-def _collect(values: Any, arguments: list[str]) -> None:
+def _collect(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
     from compiler_opt_perf.pmu.collect import collect, import_recording
     from compiler_opt_perf.pmu.cpus import geometry_of
-    from compiler_opt_perf.pmu.report import summarize
 
     if values.timeout is not None and not 0 < values.timeout < math.inf:
         raise UsageError(f"--timeout={values.timeout:g}: expected seconds, more than 0")
     if values.trace:
-        _collect_trace(values, arguments)
-        return
+        return _collect_trace(values, arguments)
     binary, output = Path(values.binary), Path(values.output)
     recording = optional_path(values, "recording")
     if recording is not None:
         no_arguments(arguments)
         if values.within is not None:
             raise UsageError("--within is for runs; a recording tells no function's calls apart")
-        print(summarize(import_recording(recording, binary, output)), end="")
-        return
+        return _summary(import_recording(recording, binary, output))
     texts = {"i1": values.I1, "d1": values.D1, "ll": values.LL}
     caches = {name: Cache.parse(text) for name, text in texts.items() if text is not None}
     geometry = geometry_of(values.cpu) if values.cpu else CacheGeometry()
@@ -98,10 +98,17 @@ def _collect(values: Any, arguments: list[str]) -> None:
         stdin=optional_path(values, "stdin"),
         timeout_s=values.timeout,
     )
-    print(summarize(manifest), end="")
+    return _summary(manifest)
 
 
-def _collect_trace(values: Any, arguments: list[str]) -> None:
+def _summary(manifest: "Manifest") -> Table:
+    from compiler_opt_perf.pmu import documents
+    from compiler_opt_perf.pmu.report import summarize
+
+    return Table(summarize(manifest), documents.summary(manifest))
+
+
+def _collect_trace(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.traces.branch_records import import_recording
     from compiler_opt_perf.traces.qemu import record
     from compiler_opt_perf.traces.statistics import Statistics
@@ -123,7 +130,8 @@ def _collect_trace(values: Any, arguments: list[str]) -> None:
             stdin=optional_path(values, "stdin"),
             timeout_s=values.timeout,
         )
-    print(Statistics.of(trace).summary(), end="")
+    statistics = Statistics.of(trace)
+    return Table(statistics.summary(), statistics.summary_document())
 
 
 # cop profile show, cop profile check
@@ -144,44 +152,48 @@ def _define_profile_show(values: flags.FlagValues) -> None:
     define_path(values, "html", "write a page with plots to this file instead", required=False)
 
 
-def _profile_show(values: Any, arguments: list[str]) -> None:
+def _profile_show(values: Any, arguments: list[str]) -> Table | None:
+    from compiler_opt_perf.pmu import documents
     from compiler_opt_perf.pmu.page import write_page
     from compiler_opt_perf.pmu.profile import Profile
     from compiler_opt_perf.pmu.report import show
 
     path = _manifest_argument(arguments)
-    html = optional_path(values, "html")
+    html = html_path(values)
     profile = Profile.load(path)
     if html is None:
-        print(show(profile, values.top), end="")
-    else:
-        write_page(profile, html, values.top)
-        print(html)
+        return Table(show(profile, values.top), documents.show(profile, values.top))
+    write_page(profile, html, values.top)
+    print(html)
+    return None
 
 
-def _profile_diff(values: Any, arguments: list[str]) -> None:
+def _profile_diff(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.pmu import documents
     from compiler_opt_perf.pmu.profile import Profile
     from compiler_opt_perf.pmu.report import diff
 
     if len(arguments) != 2:
         raise UsageError("expected two manifests: BEFORE.pmu.json AFTER.pmu.json")
     before, after = (Profile.load(Path(path)) for path in arguments)
-    print(diff(before, after, values.top), end="")
+    return Table(diff(before, after, values.top), documents.diff(before, after, values.top))
 
 
 def _define_profile_coverage(values: flags.FlagValues) -> None:
     define_path(values, "profile", "the PMU profile's manifest")
 
 
-def _profile_coverage(values: Any, arguments: list[str]) -> None:
+def _profile_coverage(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.pmu import documents
     from compiler_opt_perf.pmu.coverage import coverage, describe
     from compiler_opt_perf.pmu.profile import Profile
 
     if not arguments:
         raise UsageError("expected object files, bitcode files or linked binaries")
     profile = Profile.load(Path(values.profile))
-    for name in arguments:
-        print(describe(coverage(profile, Path(name)), name), end="")
+    found = [(name, coverage(profile, Path(name))) for name in arguments]
+    text = "".join(describe(one, name) for name, one in found)
+    return Table(text, documents.coverages(found))
 
 
 def _define_profile_merge(values: flags.FlagValues) -> None:
@@ -194,9 +206,8 @@ def _define_profile_merge(values: flags.FlagValues) -> None:
     )
 
 
-def _profile_merge(values: Any, arguments: list[str]) -> None:
+def _profile_merge(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.pmu.merge import merge
-    from compiler_opt_perf.pmu.report import summarize
 
     if not arguments:
         raise UsageError("expected manifests, as `cop collect` writes them")
@@ -205,14 +216,15 @@ def _profile_merge(values: Any, arguments: list[str]) -> None:
         Path(values.output),
         allow_different=values.allow_different,
     )
-    print(summarize(manifest), end="")
+    return _summary(manifest)
 
 
 def _define_profile_check(values: flags.FlagValues) -> None:
     define_path(values, "binary", "the program that must be the profiled one", required=False)
 
 
-def _profile_check(values: Any, arguments: list[str]) -> None:
+def _profile_check(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.pmu import documents
     from compiler_opt_perf.pmu.profile import Profile
     from compiler_opt_perf.pmu.report import describe_functions
 
@@ -223,8 +235,17 @@ def _profile_check(values: Any, arguments: list[str]) -> None:
     if binary is not None:
         manifest.verify_binary(binary)
     checked = f" and {binary} is the profiled program" if binary else ""
-    print(f"{path}: {len(manifest.events)} sample profiles are intact{checked}")
-    print(f"{path}: functions: {describe_functions(profile.table, profile.executed)}")
+    functions = describe_functions(profile.table, profile.executed)
+    return Table(
+        f"{path}: {len(manifest.events)} sample profiles are intact{checked}\n"
+        f"{path}: functions: {functions}\n",
+        {
+            "profile": str(path),
+            "sample_profiles": len(manifest.events),
+            "binary": None if binary is None else str(binary),
+            "functions": documents.functions(profile.table, profile.executed),
+        },
+    )
 
 
 VERBS: tuple[Verb, ...] = (
@@ -236,6 +257,7 @@ VERBS: tuple[Verb, ...] = (
         _define_collect,
         _collect,
         arguments="[-- ARGUMENT...]",
+        json_version=1,
     ),
     Verb(
         "profile show",
@@ -244,6 +266,7 @@ VERBS: tuple[Verb, ...] = (
         _define_profile_show,
         _profile_show,
         arguments="NAME.pmu.json",
+        json_version=1,
     ),
     Verb(
         "profile diff",
@@ -252,6 +275,7 @@ VERBS: tuple[Verb, ...] = (
         _define_top,
         _profile_diff,
         arguments="BEFORE.pmu.json AFTER.pmu.json",
+        json_version=1,
     ),
     Verb(
         "profile coverage",
@@ -260,6 +284,7 @@ VERBS: tuple[Verb, ...] = (
         _define_profile_coverage,
         _profile_coverage,
         arguments="FILE...",
+        json_version=1,
     ),
     Verb(
         "profile merge",
@@ -268,6 +293,7 @@ VERBS: tuple[Verb, ...] = (
         _define_profile_merge,
         _profile_merge,
         arguments="NAME.pmu.json...",
+        json_version=1,
     ),
     Verb(
         "profile check",
@@ -276,5 +302,6 @@ VERBS: tuple[Verb, ...] = (
         _define_profile_check,
         _profile_check,
         arguments="NAME.pmu.json",
+        json_version=1,
     ),
 )

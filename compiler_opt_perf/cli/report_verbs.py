@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from compiler_opt_perf.cli.options import define_path, define_problem, optional_path
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.layout import BUILD
@@ -54,12 +54,12 @@ def _define_compare(values: flags.FlagValues) -> None:
     )
 
 
-def _compare(values: Any, arguments: list[str]) -> None:
+def _compare(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.report.comparison import compare
     from compiler_opt_perf.report.modes import Modes, require_compiled_in
-    from compiler_opt_perf.report.page import print_comparison
+    from compiler_opt_perf.report.page import describe
     from compiler_opt_perf.report.summary import to_json
     from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -93,8 +93,10 @@ def _compare(values: Any, arguments: list[str]) -> None:
     )
     output = Path(values.output)
     write_json(output, to_json(comparison))
-    print_comparison(comparison)
-    print(f"Written: {output}")
+    return Table(
+        f"{describe(comparison)}Written: {output}\n",
+        {"written": str(output), "comparison": to_json(comparison)},
+    )
 
 
 def _define_report(values: flags.FlagValues) -> None:
@@ -129,6 +131,7 @@ VERBS: tuple[Verb, ...] = (
         " --output=build/demo/inline-size.json",
         _define_compare,
         _compare,
+        json_version=1,
     ),
     Verb(
         "report",

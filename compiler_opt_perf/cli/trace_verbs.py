@@ -6,8 +6,8 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.options import define_path, html_path
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
 
 def _trace_argument(arguments: list[str]) -> Path:
@@ -25,19 +25,20 @@ def _define_show(values: flags.FlagValues) -> None:
     define_path(values, "binary", "the program that must be the traced one", required=False)
 
 
-def _show(values: Any, arguments: list[str]) -> None:
+def _show(values: Any, arguments: list[str]) -> Table | None:
     from compiler_opt_perf.traces.statistics import Statistics
     from compiler_opt_perf.traces.trace_file import Trace
 
+    html = html_path(values)
     trace = Trace.load(_trace_argument(arguments))
     if values.binary:
         trace.verify_binary(Path(values.binary))
     statistics = Statistics.of(trace)
-    if values.html:
-        statistics.write_page(Path(values.html), values.top)
-        print(values.html)
-    else:
-        print(statistics.text(values.top), end="")
+    if html is None:
+        return Table(statistics.text(values.top), statistics.document(values.top))
+    statistics.write_page(html, values.top)
+    print(html)
+    return None
 
 
 # cop trace list
@@ -49,12 +50,13 @@ def _define_list(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("number", 20, "how many blocks to show", 1, flag_values=values)
 
 
-def _list(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.traces.statistics import listing
+def _list(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.traces.statistics import listed, listing
     from compiler_opt_perf.traces.trace_file import Trace
 
     trace = Trace.load(_trace_argument(arguments))
-    print(listing(trace, values.stream, values.first, values.number), end="")
+    blocks = listed(trace, values.stream, values.first, values.number)
+    return Table(listing(blocks), {"stream": values.stream, "blocks": blocks})
 
 
 # cop trace merge
@@ -137,7 +139,7 @@ def _define_synthesise(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("seed", 1, "of the random choices", flag_values=values)
 
 
-def _synthesise(values: Any, arguments: list[str]) -> None:
+def _synthesise(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.pmu.profile import Profile
     from compiler_opt_perf.traces.statistics import Statistics
     from compiler_opt_perf.traces.synthesis import synthesise
@@ -149,7 +151,8 @@ def _synthesise(values: Any, arguments: list[str]) -> None:
         blocks=values.blocks,
         seed=values.seed,
     )
-    print(Statistics.of(trace).summary(), end="")
+    statistics = Statistics.of(trace)
+    return Table(statistics.summary(), statistics.summary_document())
 
 
 def _define_overlap(values: flags.FlagValues) -> None:
@@ -175,6 +178,7 @@ VERBS: tuple[Verb, ...] = (
         _define_show,
         _show,
         arguments="NAME.bbtrace",
+        json_version=1,
     ),
     Verb(
         "trace list",
@@ -183,6 +187,7 @@ VERBS: tuple[Verb, ...] = (
         _define_list,
         _list,
         arguments="NAME.bbtrace",
+        json_version=1,
     ),
     Verb(
         "trace merge",
@@ -215,6 +220,7 @@ VERBS: tuple[Verb, ...] = (
         " --output=candidate.bbtrace --blocks=1000000",
         _define_synthesise,
         _synthesise,
+        json_version=1,
     ),
     Verb(
         "trace overlap",

@@ -2,14 +2,29 @@
 """What a verb of the console command is: its flags, its help, what it calls."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from absl import flags
 
 
 class UsageError(Exception):
     """A command line that cannot be meant; the message says what to write instead."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a verb shows.
+
+    Attributes:
+      text: for people, with its last newline.
+      content: the same for programs, as JSON values: names and plain numbers.
+    """
+
+    text: str
+    content: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -22,25 +37,39 @@ class Verb:
       example: a command line that works, without the leading "cop".
       define: adds the verb's flags.
       run: does the work, given the parsed flags and the arguments that are no flags; returns the
-        exit status, None for 0.
+        exit status, None for 0, or what to show.
       arguments: what is given besides flags, as the usage line has it; empty for nothing.
       statuses: the exit statuses besides those of all verbs, with what they mean.
+      json_version: of the JSON document that --json prints in the place of the text
+        (docs/formats.md); 0 for a verb that shows no table, and has no such flag.
     """
 
     name: str
     summary: str
     example: str
     define: Callable[[flags.FlagValues], None]
-    run: Callable[[flags.FlagValues, list[str]], int | None]
+    run: Callable[[flags.FlagValues, list[str]], int | Table | None]
     arguments: str = ""
     statuses: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    json_version: int = 0
 
     def flag_values(self) -> flags.FlagValues:
         """The verb's own flags; it knows no others, so that a misspelt one is an error."""
         values = flags.FlagValues()
         values.set_gnu_getopt(True)
         self.define(values)
+        if self.json_version:
+            flags.DEFINE_boolean(
+                "json", False, "print the same as one JSON document", flag_values=values
+            )
         return values
+
+    def shown(self, table: Table, as_json: bool) -> str:
+        """What is printed of a table: its text, or a document that says what it is."""
+        if not as_json:
+            return table.text
+        document = {"kind": self.name, "version": self.json_version, **table.content}
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     def parse(self, words: Sequence[str]) -> tuple[flags.FlagValues, list[str]]:
         """The flags and the other arguments of a command line, without the verb's own words.

@@ -10,10 +10,10 @@ modules in the place of the `.cmd` files.
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -94,6 +94,11 @@ class Module:
     bitcode: Path
     command: tuple[str, ...]
     thinlto_index: Path | None = None
+
+    @property
+    def program(self) -> str:
+        """What it is a module of: the first part of its name."""
+        return self.name.split("/")[0]
 
     @property
     def inputs(self) -> tuple[Path, ...]:
@@ -290,25 +295,38 @@ def write_description(directory: Path, names: Iterable[str], *, thinlto: bool = 
     write_json(directory / DESCRIPTION, {"has_thinlto": thinlto, "modules": sorted(names)})
 
 
-def describe(corpus: Corpus) -> str:
-    """What `cop corpus show` prints: a line each of sizes, programs and commands."""
+def summary(corpus: Corpus) -> dict[str, Any]:
+    """What a corpus holds, as JSON values: sizes, and modules by program and level."""
     modules = corpus.modules
-    size = sum(path.stat().st_size for module in modules for path in module.inputs)
-    programs = Counter(module.name.split("/")[0] for module in modules)
-    levels = Counter(
-        next((word for word in reversed(module.command) if word.startswith("-O")), "-O0")
-        for module in modules
+    return {
+        "folder": str(corpus.directory),
+        "modules": len(modules),
+        "bytes": sum(path.stat().st_size for module in modules for path in module.inputs),
+        "programs": dict(Counter(module.program for module in modules)),
+        "levels": dict(
+            Counter(
+                next((word for word in reversed(module.command) if word.startswith("-O")), "-O0")
+                for module in modules
+            )
+        ),
+        "passes_run": sum("-disable-llvm-passes" not in module.command for module in modules),
+        "thinlto": sum(module.thinlto_index is not None for module in modules),
+    }
+
+
+def describe(summary: Mapping[str, Any]) -> str:
+    """What `cop corpus show` prints: a line each of sizes, programs and commands."""
+
+    def parts(counts: Mapping[str, int]) -> str:
+        return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
+
+    return (
+        f"modules    {summary['modules']}, {summary['bytes']:,} bytes\n"
+        f"programs   {parts(summary['programs'])}\n"
+        f"levels     {parts(summary['levels'])}\n"
+        f"passes     run on {summary['passes_run']} modules; the others are optimised already\n"
+        f"ThinLTO    {summary['thinlto']} modules with the index of a thin link\n"
     )
-    passes = sum("-disable-llvm-passes" not in module.command for module in modules)
-    thinlto = sum(module.thinlto_index is not None for module in modules)
-    lines = [
-        f"modules    {len(modules)}, {size:,} bytes",
-        f"programs   {', '.join(f'{name} {count}' for name, count in programs.items()) or 'none'}",
-        f"levels     {', '.join(f'{level} {count}' for level, count in levels.items()) or 'none'}",
-        f"passes     run on {passes} modules; the others are optimised already",
-        f"ThinLTO    {thinlto} modules with the index of a thin link",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def split_names(

@@ -10,6 +10,7 @@ from compiler_opt_perf.corpus.corpus import (
     CorpusError,
     describe,
     split_names,
+    summary,
     write_description,
 )
 
@@ -184,7 +185,7 @@ def test_modules_of_a_thinlto_build_have_their_index(directory: Path) -> None:
 
 def test_a_corpus_is_described(directory: Path) -> None:
     (directory / "p/b.cmd").write_bytes(b"-cc1\0-O2\0-disable-llvm-passes")
-    assert describe(Corpus.load(directory)).splitlines() == [
+    assert describe(summary(Corpus.load(directory))).splitlines() == [
         "modules    2, 16 bytes",
         "programs   p 2",
         "levels     -Oz 1, -O2 1",
@@ -192,7 +193,7 @@ def test_a_corpus_is_described(directory: Path) -> None:
         "ThinLTO    0 modules with the index of a thin link",
     ]
     write_description(directory, [])
-    assert describe(Corpus.load(directory)).startswith("modules    0, 0 bytes")
+    assert describe(summary(Corpus.load(directory))).startswith("modules    0, 0 bytes")
 
 
 def test_description_is_the_one_of_mlgo_utils(directory: Path) -> None:

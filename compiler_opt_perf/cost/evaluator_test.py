@@ -11,7 +11,6 @@ import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cost.batch import costs
-from compiler_opt_perf.cost.description import describe
 from compiler_opt_perf.cost.evaluator import (
     EVALUATORS,
     REPLAY_FLAGS,
@@ -22,6 +21,7 @@ from compiler_opt_perf.cost.evaluator import (
 )
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.regalloc_score import ScoreError
+from compiler_opt_perf.cost.report import Candidate, describe
 from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -119,7 +119,7 @@ def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
         assert cost.parts.keys() == {"main", "mix", "step"}
         assert cost.parts["mix"] > 0.9 * cost.total
     assert default.parts["mix"] != basic.parts["mix"]
-    text = describe(EVALUATORS[evaluator], default, top=1)
+    text = describe(EVALUATORS[evaluator], [Candidate("", (), default)], top=1)
     assert text.startswith(f"{evaluator}: ") and "  mix\n" in text
 
 
@@ -157,7 +157,8 @@ def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
     for cost in (default, few):
         assert cost.standard_error is not None
         assert 0 < cost.standard_error < 0.05 * cost.total
-        assert "standard error of sampling: 0." in describe(EVALUATORS["mca-pmu"], cost, top=1)
+        text = describe(EVALUATORS["mca-pmu"], [Candidate("", (), cost)], top=1)
+        assert "standard error of sampling: 0." in text
     error = difference_error(default, few)
     assert error is not None
     assert abs(few.total - default.total) > 2 * error

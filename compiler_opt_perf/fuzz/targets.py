@@ -22,7 +22,7 @@ from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
-from compiler_opt_perf.report.page import print_comparison, read_comparison
+from compiler_opt_perf.report.page import describe, read_comparison
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.windows import Windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
@@ -394,7 +394,7 @@ TARGETS: tuple[Target, ...] = (
         "comparisons",
         inputs.comparison,
         {"one.json": "json"},
-        call(lambda: print_comparison(read_comparison(Path("one.json")))),
+        call(lambda: describe(read_comparison(Path("one.json")))),
         100,
     ),
     Target(

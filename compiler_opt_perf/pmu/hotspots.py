@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The functions and lines of a PMU profile that lose most time."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.binary.symbolize import Line, Source
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.symbol_names import printable
 from compiler_opt_perf.pmu.events import Rate
 from compiler_opt_perf.pmu.profile import CountList, Profile
 from compiler_opt_perf.pmu.rates import Estimate
@@ -36,11 +34,6 @@ class Hotspot:
     counts: CountList
     cost: int
     estimates: tuple[Estimate, ...]
-
-
-def printable(text: str) -> str:
-    """The text without what would move a terminal's cursor or change its colours."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def cost(profile: Profile, counts: Sequence[int]) -> int:
@@ -132,17 +125,3 @@ class SourceText:
         if not 0 < source.line <= len(lines):
             return ""
         return printable(lines[source.line - 1].expandtabs().strip())
-
-
-def demangled(names: Sequence[str]) -> dict[str, str]:
-    """Names as they stand in the source, by linkage name. Raises PmuError, CommandError."""
-    # A name of several lines could not be told from several names.
-    told = [name for name in names if name.isprintable()]
-    result = {name: printable(name) for name in names}
-    if not told:
-        return result
-    with tempfile.TemporaryFile() as questions:
-        questions.write("".join(f"{name}\n" for name in told).encode())
-        questions.seek(0)
-        printed = run_command([stock_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
-    return result | dict(zip(told, printed.split("\n"), strict=False))

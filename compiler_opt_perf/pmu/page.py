@@ -7,10 +7,10 @@ from pathlib import Path
 import matplotlib.figure
 
 from compiler_opt_perf.execution import page
+from compiler_opt_perf.execution.symbol_names import demangled
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
-    demangled,
     shown_rates,
     top_functions,
     top_lines,

@@ -3,13 +3,12 @@
 
 from collections.abc import Collection
 
+from compiler_opt_perf.execution.symbol_names import demangled, printable
 from compiler_opt_perf.pmu.changes import changed_rates
 from compiler_opt_perf.pmu.function_table import UNKNOWN, FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
-    demangled,
-    printable,
     shown_rates,
     top_functions,
     top_lines,

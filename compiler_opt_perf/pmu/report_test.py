@@ -14,7 +14,6 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.hotspots import (
     SourceText,
-    demangled,
     shown_rates,
     top_functions,
     top_lines,
@@ -150,23 +149,6 @@ def test_difference_beyond_chance(loaded: Profile, workload: Path, tmp_path: Pat
 def test_functions_in_one_profile_only(loaded: Profile, workload: Path, tmp_path: Path) -> None:
     other = collect(workload, ["repeat", "3"], tmp_path / "r.pmu.json", timeout_s=60)
     assert "functions only in before: " in diff(loaded, Profile.load(other.path), 3)
-
-
-def test_demangled_names() -> None:
-    names = ["_ZN4llvm4errsEv", "main", "a name:with 3", "-[Row column:]"]
-    assert demangled(names) == {
-        "_ZN4llvm4errsEv": "llvm::errs()",
-        "main": "main",
-        "a name:with 3": "a name:with 3",
-        "-[Row column:]": "-[Row column:]",
-    }
-    assert demangled([]) == {}
-    # Nothing of a profile moves the terminal's cursor, or hides the line before.
-    assert demangled(["a\nb", "_Z1fv", "\x1b[2J"]) == {
-        "a\nb": "a\N{REPLACEMENT CHARACTER}b",
-        "_Z1fv": "f()",
-        "\x1b[2J": "\N{REPLACEMENT CHARACTER}[2J",
-    }
 
 
 def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:

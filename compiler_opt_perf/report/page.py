@@ -171,8 +171,8 @@ def _names(left_out: LeftOut) -> str:
     return f"Left out: {len(left_out.names)} {left_out.reason} ({names}{more})"
 
 
-def print_comparison(comparison: Comparison) -> None:
-    """Prints tables of modules and programs, and what is needed to understand them."""
+def describe(comparison: Comparison) -> str:
+    """Tables of modules and programs, and what is needed to understand them."""
     summary = summarise(comparison)
     console = Console(width=None if Console().is_terminal else _WIDTH)
     title = f"{comparison.problem}: cost against default ({comparison.level}), negative is better"
@@ -180,15 +180,16 @@ def print_comparison(comparison: Comparison) -> None:
     programs = _table("geometric means [95% interval]", "program", summary.programs)
     programs.add_section()
     programs.add_row(*map(escape, _cells(summary.total)))
-    for table in (modules, programs):
-        console.print(table)
-    for line in (
+    with console.capture() as tables:
+        for table in (modules, programs):
+            console.print(table)
+    lines = (
         _compile_time(comparison, summary),
         *([_weighting(summary)] if any(module.functions for module in comparison.modules) else []),
         *map(_names, summary.left_out),
         _agreement(comparison.modes),
-    ):
-        print(line)
+    )
+    return tables.get() + "\n".join(lines) + "\n"
 
 
 def _table(title: str, first: str, rows: Sequence[Row]) -> Table:

@@ -14,7 +14,7 @@ from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 from compiler_opt_perf.report.page import (
     ReportError,
-    print_comparison,
+    describe,
     read_comparison,
     read_curve,
     write_page,
@@ -63,14 +63,14 @@ def test_comparison_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_tables_show_costs_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparison(INLINE)
+    print(describe(INLINE))
     shown = capsys.readouterr().out
     for text in ("-10.00%", "80.0%", "10.0%", "+4.88% [+4.88, +4.88]", "negative is better"):
         assert text in shown
     assert "Compile time: processor time, 3 pairs a module, in random order (seed 1); " in shown
     assert "Left out: 1 modules without code, of the size (zstd/empty)" in shown
     assert "Release, development and interactive mode took the same decisions" in shown
-    print_comparison(EVICT)
+    print(describe(EVICT))
     shown = capsys.readouterr().out
     for text in ("-25.00%", "75.0%", "+1.00%", "(z: [g])", "each function counts once"):
         assert text in shown
@@ -225,5 +225,5 @@ def test_names_are_neither_formulas_nor_markup(
     comparison = replace(INLINE, modules=(replace(INLINE.modules[0], name=name),))
     write_page([comparison], {}, tmp_path / "page.html")
     assert name in (tmp_path / "page.html").read_text()
-    print_comparison(comparison)
+    print(describe(comparison))
     assert name in capsys.readouterr().out

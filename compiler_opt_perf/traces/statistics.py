@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a trace holds, in numbers, as text and as a page with plots."""
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import matplotlib.figure
 import numpy as np
@@ -123,6 +125,46 @@ class Statistics:
             )
         return "\n".join(lines) + "\n"
 
+    def summary_document(self) -> dict[str, Any]:
+        """What `summary` says, as JSON values."""
+        trace, table, executed = self.trace, self.trace.table, self.counts > 0
+        description = trace.description
+        return {
+            "trace": str(trace.path),
+            "bytes": trace.path.stat().st_size,
+            "program": {"path": description.program, "build_id": description.build_id},
+            "command": list(description.command),
+            "tool": description.tool,
+            "complete": trace.complete,
+            "fragments": description.fragments,
+            "stream_count": len(trace.streams),
+            "executed_blocks": self.total,
+            "distinct_blocks": int(executed.sum()),
+            "blocks": len(table),
+            "executed_code_bytes": int(table.size[executed].sum()),
+            "executed_functions": len(self.functions),
+            "functions": len(table.names),
+            "blocks_of_90_percent": self.hottest(0.9),
+            "blocks_of_99_percent": self.hottest(0.99),
+        }
+
+    def document(self, top: int) -> dict[str, Any]:
+        """What `text` says, as JSON values."""
+        return {
+            **self.summary_document(),
+            "streams": [
+                {
+                    "stream": stream.number,
+                    "pid": stream.pid,
+                    "tid": stream.tid,
+                    "blocks": len(stream),
+                    "ended": stream.ended,
+                }
+                for stream in self.trace.streams.values()
+            ],
+            "hot_functions": [dataclasses.asdict(hot) for hot in self.functions[:top]],
+        }
+
     def write_page(self, output: Path, top: int) -> None:
         """Writes summary, table and plots as one self-contained HTML page.
 
@@ -163,8 +205,11 @@ class Statistics:
         return page.svg(figure)
 
 
-def listing(trace: Trace, stream: int, first: int, number: int) -> str:
-    """`number` blocks of a stream from the one at `first` on, a line each.
+def listed(trace: Trace, stream: int, first: int, number: int) -> list[dict[str, Any]]:
+    """`number` blocks of a stream from the one at `first` on, as JSON values.
+
+    Each has its `place` in the stream and the `block`, and if that is none of a gap, `address` and
+    `bytes`.
 
     Raises:
       TraceError: there is no such stream, or the trace is damaged.
@@ -174,17 +219,24 @@ def listing(trace: Trace, stream: int, first: int, number: int) -> str:
         raise TraceError(
             f"{trace.path}: has no stream {stream}; there are {', '.join(map(str, trace.streams))}"
         )
-    lines = [f"{'place':>12}  {'address':>10}  {'bytes':>5}  block"]
-    place = first
+    blocks: list[dict[str, Any]] = []
     table = trace.table
     for numbers in part(trace, found, first, first + number):
         for block in numbers.tolist():
-            if block == len(table):
-                lines.append(f"{place:12,}  {'':10}  {'':5}  (gap)")
-            else:
-                lines.append(
-                    f"{place:12,}  {int(table.address[block]):#10x}  {table.size[block]:5}  "
-                    f"{table.describe(block)}"
-                )
-            place += 1
+            entry: dict[str, Any] = {"place": first + len(blocks), "block": table.describe(block)}
+            if block != len(table):
+                entry["address"] = int(table.address[block])
+                entry["bytes"] = int(table.size[block])
+            blocks.append(entry)
+    return blocks
+
+
+def listing(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """What `listed` found as text, a line each."""
+    lines = [f"{'place':>12}  {'address':>10}  {'bytes':>5}  block"]
+    for block in blocks:
+        address = f"{block['address']:#x}" if "address" in block else ""
+        lines.append(
+            f"{block['place']:12,}  {address:>10}  {block.get('bytes', ''):>5}  {block['block']}"
+        )
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ import pytest
 
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.statistics import Statistics, listing
+from compiler_opt_perf.traces.statistics import Statistics, listed, listing
 from compiler_opt_perf.traces.trace_file import Trace
 
 
@@ -42,9 +42,9 @@ def test_page(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_listing(trace: Trace) -> None:
-    first, *rest = listing(trace, 0, 65530, 10).splitlines()[1:]
+    first, *rest = listing(listed(trace, 0, 65530, 10)).splitlines()[1:]
     assert first.split()[0] == "65,530"
     assert len(rest) == 9
     assert all(" turn." in line for line in (first, *rest))
     with pytest.raises(TraceError, match="has no stream 3; there are 0"):
-        listing(trace, 3, 0, 10)
+        listed(trace, 3, 0, 10)

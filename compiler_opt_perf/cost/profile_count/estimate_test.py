@@ -16,9 +16,9 @@ from compiler_opt_perf.binary.elf import (
     function_entries,
     hide_debug_info,
 )
-from compiler_opt_perf.cost.description import describe
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError
 from compiler_opt_perf.cost.profile_count.estimate import OTHER_CODE, profiled_program
+from compiler_opt_perf.cost.report import Candidate, describe
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
@@ -113,7 +113,7 @@ def test_handlers_have_their_callees_instructions(
         (line,) = (x for x in dump.read_text().splitlines() if x.startswith("totals:"))
         total = found[handler]["calls"] * found[handler]["instructions"]
         assert total == pytest.approx(int(line.split()[1]), rel=0.03), handler
-    text = describe(EVALUATOR, cost, top=1)
+    text = describe(EVALUATOR, [Candidate("", (), cost)], top=1)
     assert "\nchange: +" in text and "\nentry scan: " in text
 
 

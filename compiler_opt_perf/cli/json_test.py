@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What verbs show, as text and as JSON: all verbs, so that a new one is not forgotten."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.cli.main import run
+from compiler_opt_perf.cli.verb import Verb
+from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
+from compiler_opt_perf.cost import calibrate as calibration
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.report import comparison, modes
+from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+REPO_ROOT = Path(__file__).parents[2]
+
+# Verbs that show no table, and what they print.
+WITHOUT_TABLES = {
+    "toolchain build": "a path",
+    "flags": "words for a command line",
+    "program build": "a path",
+    "trace merge": "what was written, in a line",
+    "trace cut": "what was written, in a line",
+    "trace windows": "what was written, in a line",
+    "trace overlap": "one number",
+    "corpus extract": "what was written, in a line",
+    "train": "what was written, in a line; the figures are in training.json",
+    "interact": "decisions, when they are taken",
+    "report": "a path",
+} | {verb.name: "pages for people" for verb in VERBS if verb.name.startswith("study ")}
+
+# For each verb that shows a table, a command line in the folder of `files`.
+LINES = {
+    "collect": "collect --binary=program --output=again.pmu.json -- 3",
+    "profile show": "profile show run.pmu.json --top=3",
+    "profile diff": "profile diff run.pmu.json other.pmu.json",
+    "profile coverage": "profile coverage program --profile=run.pmu.json",
+    "profile merge": "profile merge run.pmu.json run.pmu.json --output=sum.pmu.json",
+    "profile check": "profile check run.pmu.json --binary=program",
+    "trace show": "trace show run.bbtrace --top=3",
+    "trace list": "trace list run.bbtrace --first=1995 --number=9",
+    "trace synthesise": "trace synthesise --binary=program --profile=run.pmu.json "
+    "--output=drawn.bbtrace --blocks=20000 --seed=1",
+    "cost calibrate": "cost calibrate --output=cpu.json",
+    "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
+    "program --entry=work",
+    "corpus show": "corpus show corpus",
+    "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
+    "--toolchain={toolchain} --development-toolchain={toolchain}",
+}
+SHOWING = [verb for verb in VERBS if verb.name not in WITHOUT_TABLES]
+
+SOURCE = """
+#include <stdlib.h>
+static volatile unsigned sink;
+__attribute__((noinline)) void work(unsigned n) {
+  for (unsigned i = 0, x = 1; i < n; ++i) {
+    x = x * 1664525 + 1013904223;
+    if (x >> 31)
+      sink += x;
+    else
+      sink ^= i;
+  }
+}
+int main(int argc, char **argv) {
+  for (int i = argc > 1 ? atoi(argv[1]) : 9; i > 0; --i)
+    work(4000);
+}
+"""
+FLAGS = "-g -fdebug-info-for-profiling -fbasic-block-address-map -mllvm -pgo-analysis-map=br-prob"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program, with profiles, a trace and a corpus."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "program.c").write_text(SOURCE)
+    clang: list[str | Path] = [
+        stock_tool("clang"),
+        "-O2",
+        "-fuse-ld=lld",
+        "-Wl,--build-id",
+        *shlex.split(FLAGS),
+    ]
+    run_command([*clang, "program.c", "-o", "program"], cwd=folder)
+    for line in (
+        "collect --binary=program --output=run.pmu.json -- 9",
+        "collect --binary=program --output=other.pmu.json --D1=1024,2,64 -- 3",
+        "collect --trace --binary=program --output=run.bbtrace -- 9",
+    ):
+        words = [sys.executable, "-m", "compiler_opt_perf.cli.main", *line.split()]
+        run_command(words, cwd=folder)
+    corpus = folder / "corpus"
+    (corpus / "lua").mkdir(parents=True)
+    (corpus / "lua/a.bc").write_bytes(BITCODE_MAGIC + bytes(4321))
+    (corpus / "lua/a.cmd").write_bytes(b"-cc1\0-O2")
+    write_description(corpus, ["lua/a"])
+    return folder
+
+
+def test_every_verb_that_shows_a_table_has_json() -> None:
+    assert {verb.name for verb in VERBS if verb.json_version} == {verb.name for verb in SHOWING}
+    assert LINES.keys() == {verb.name for verb in SHOWING}
+    assert WITHOUT_TABLES.keys() <= {verb.name for verb in VERBS}
+
+
+def test_every_document_is_documented() -> None:
+    formats = (REPO_ROOT / "docs" / "formats.md").read_text()
+    for verb in SHOWING:
+        assert f"| `{verb.name}` | {verb.json_version} | " in formats
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        value = value.values()
+    if isinstance(value, int | float):
+        yield value
+    elif not isinstance(value, str | None):
+        for one in value:
+            yield from _numbers(one)
+
+
+@pytest.mark.parametrize("verb", SHOWING, ids=lambda verb: verb.name)
+def test_json_is_one_document_with_what_the_text_says(
+    verb: Verb,
+    files: Path,
+    toolchain: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(files)
+    # What takes long, or whose figures are others each time.
+    module = ModuleComparison("lua/a", 1000, 900, (), 1234, 40, 20, 5, (1.0,), (1.1,))
+    monkeypatch.setattr(modes, "require_compiled_in", lambda *_: None)
+    monkeypatch.setattr(
+        comparison,
+        "compare",
+        lambda *_, **__: Comparison("inline-size", "-Oz", ("release",), 1, "time", (module,)),
+    )
+    cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
+    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
+    words = LINES[verb.name].format(toolchain=toolchain.directory).split()
+    option = len(verb.name.split())
+    assert run(words) == 0
+    text = capsys.readouterr().out
+    assert run([*words[:option], "--json", *words[option:]]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document)[:2] == ["kind", "version"]
+    assert (document["kind"], document["version"]) == (verb.name, verb.json_version)
+    # Numbers that people get with separators, programs get as they are.
+    told = {round(number) for number in _numbers(document)}
+    large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
+    assert large <= told
+    assert large or verb.name in ("profile check", "cost calibrate")
+    assert text.count("\n") > 1
+
+
+def test_a_page_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("profile show a.pmu.json", "trace show a.bbtrace"):
+        assert run([*words.split(), "--html=a.html", "--json"]) == 2
+        assert "--html and --json: give one of them" in capsys.readouterr().err

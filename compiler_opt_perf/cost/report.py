@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Costs of one candidate or several as text, and as JSON values for programs (docs/formats.md)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler_opt_perf.cost.evaluator import Cost, Evaluator, difference_error
+from compiler_opt_perf.execution.symbol_names import demangled
+
+# What llvm-trace-cost reports block by block, which is not shown.
+_DETAILS = {"format", "version", "functions", "sample_residuals"}
+_MODELLED = ("execution", "l1_miss", "llc_miss", "mispredict", "front_end")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one compilation of a program costs.
+
+    Attributes:
+      name: as the user calls it; empty for the only one.
+      files: object files, or one binary.
+      cost: of them.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    cost: Cost
+
+
+def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) -> str:
+    """Totals, what they consist of, and functions; of several, the differences from the first.
+
+    Of one candidate the `top` costliest functions are shown, of several those that differ most.
+    """
+    if len(candidates) == 1:
+        cost = candidates[0].cost
+        lines = [f"{evaluator.name}: {cost.total:,.0f} {evaluator.unit}", *_remarks(cost)]
+        costliest = sorted(cost.parts.items(), key=lambda item: (-item[1], item[0]))[:top]
+        names = demangled([name for name, _ in costliest])
+        lines += [f"{value:16,.0f}  {names[name]}" for name, value in costliest]
+        return "\n".join(lines) + "\n"
+    first, *others = candidates
+    width = max(len("candidate"), *(len(one.name) for one in candidates))
+    lines = [
+        f"{evaluator.name}: {evaluator.unit}, and differences from {first.name}",
+        f"{'candidate':{width}}{'total':>20}{'change':>18}{'':10}{'standard error':>16}",
+        f"{first.name:{width}}{first.cost.total:20,.0f}",
+    ]
+    for one in others:
+        change, error = one.cost.total - first.cost.total, difference_error(one.cost, first.cost)
+        shown = "" if error is None else f"{_percent(error, first.cost.total, sign='')}"
+        lines.append(
+            f"{one.name:{width}}{one.cost.total:20,.0f}{change:+18,.0f}"
+            f"{_percent(change, first.cost.total):>10}{shown:>16}"
+        )
+    for one in candidates:
+        remarks = _remarks(one.cost)
+        lines += ["", one.name, *(f"  {remark}" for remark in remarks)] if remarks else []
+    changes = _changes(candidates, top)
+    if changes:
+        names = demangled([name for name, _ in changes])
+        header = f"{first.name:>16}" + "".join(f"{one.name[:15]:>16}" for one in others)
+        lines += ["", f"{header}  function (cost, then changes)"]
+        lines += [
+            f"{values[0]:16,.0f}"
+            + "".join(f"{value - values[0]:+16,.0f}" for value in values[1:])
+            + f"  {names[name]}"
+            for name, values in changes
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def document(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) -> dict[str, Any]:
+    """What `describe` says, as JSON values."""
+    first = candidates[0].cost
+    if len(candidates) == 1:
+        costliest = sorted(first.parts, key=lambda name: (-first.parts[name], name))
+        functions = costliest[:top]
+    else:
+        functions = [name for name, _ in _changes(candidates, top)]
+    names = demangled(functions)
+    return {
+        "evaluator": evaluator.name,
+        "unit": evaluator.unit,
+        "candidates": [
+            {
+                "name": one.name or None,
+                "files": [str(path) for path in one.files],
+                "total": one.cost.total,
+                "standard_error": one.cost.standard_error,
+                "change": one.cost.total - first.total,
+                "change_standard_error": difference_error(one.cost, first),
+                "report": {k: v for k, v in one.cost.report.items() if k not in _DETAILS},
+            }
+            for one in candidates
+        ],
+        "functions": [
+            {
+                "function": name,
+                "name": names[name],
+                "costs": [one.cost.parts.get(name, 0.0) for one in candidates],
+            }
+            for name in functions
+        ],
+    }
+
+
+def _changes(candidates: Sequence[Candidate], top: int) -> list[tuple[str, list[float]]]:
+    """The functions whose cost differs most from the first candidate's, with all their costs."""
+    rows = [
+        (name, [one.cost.parts.get(name, 0.0) for one in candidates])
+        for name in {name for one in candidates for name in one.cost.parts}
+    ]
+
+    def change(costs: Sequence[float]) -> float:
+        return max(abs(cost - costs[0]) for cost in costs)
+
+    different = [row for row in rows if change(row[1])]
+    return sorted(different, key=lambda row: (-change(row[1]), row[0]))[:top]
+
+
+def _percent(part: float, whole: float, sign: str = "+") -> str:
+    return f"{part / whole:{sign}.2%}" if whole else "-"
+
+
+def _remarks(cost: Cost) -> list[str]:
+    """What there is to say of a total."""
+    lines = []
+    report: Mapping[str, Any] = cost.report
+    if "change" in report:
+        share = report["change"] / report["measured"]
+        lines.append(f"change: {report['change']:+,.0f} of {report['measured']:,} ({share:+.2%})")
+        for name, entry in report["entries"].items():
+            was, now = entry["base_instructions"], entry["instructions"]
+            lines.append(
+                f"entry {name}: {entry['calls']:,.0f} calls of {now:,.1f} instructions; "
+                f"of {was:,.1f} in the profiled binary"
+            )
+    if "trace" in report:
+        own = report["executions"]
+        lines.append(
+            f"executions of its blocks: {own:,}; instructions {report['instructions']:,.0f}"
+        )
+        for what, text in (
+            ("foreign", "of functions that the code does not have"),
+            ("unmapped", "of blocks that its functions do not have, charged the mean"),
+            ("added", "of blocks that the traced functions do not have"),
+            ("changed", "of functions with other block ids than the traced ones"),
+            ("unsupported", "of instructions that the CPU's model does not know"),
+        ):
+            if executions := report.get(what, {}).get("executions", 0):
+                lines.append(f"executions {text}: {executions:,}")
+        if different := report.get("different_executions"):
+            lines.append(f"executions of blocks that compute something else: {different:,}")
+        if cost.standard_error is not None and cost.total:
+            lines.append(f"standard error of sampling: {cost.standard_error / cost.total:.2%}")
+        if report["trace"]["truncated"]:
+            lines.append("the recording was cut off")
+    if "cycles" in report:
+        cycles = report["cycles"]
+        lines += [
+            f"  {part.replace('_', ' ')}: {cycles[part] / cost.total:.1%}"
+            for part in _MODELLED
+            if cost.total
+        ]
+    return lines
