@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Linkage names as people read them."""
 
+import re
 import tempfile
 from collections.abc import Sequence
 
@@ -25,3 +26,60 @@ def demangled(names: Sequence[str]) -> dict[str, str]:
         questions.seek(0)
         printed = run_command([stock_tool("llvm-cxxfilt")], stdin=questions, timeout_s=60).stdout
     return result | dict(zip(told, printed.split("\n"), strict=False))
+
+
+# Brackets that are part of a name, and characters.
+_PARTS = re.compile(
+    r"operator(?:<=>|<<=?|>>=?|->\*?|<=?|>=?|\(\))|\(anonymous namespace\)|->|.", re.DOTALL
+)
+_OPENING, _CLOSING = {"(", "<"}, {")", ">"}
+_QUALIFIERS = re.compile(r"(?: const| volatile|&)+$")
+ELLIPSIS = "..."
+
+
+def shortened(name: str, width: int) -> str:
+    """A demangled name in at most `width` characters, the least telling parts left out first.
+
+    These are the types of function arguments, then arguments of templates, the innermost first,
+    then the middle.
+    """
+    if len(name) <= width:
+        return name
+    name = _QUALIFIERS.sub("", _without(name, "(", 0, ""))
+    depth = _deepest(name)
+    while len(name) > width and depth:
+        depth -= 1
+        name = _without(name, "<", depth, f"<{ELLIPSIS}>")
+    if len(name) <= width:
+        return name
+    kept = max(width - len(ELLIPSIS), 0)
+    return name[: (kept + 1) // 2] + ELLIPSIS[:width] + name[len(name) - kept // 2 :]
+
+
+def _without(name: str, bracket: str, level: int, instead: str) -> str:
+    """The name without what such brackets enclose that are inside of `level` brackets."""
+    kept, depth, skipped = [], 0, None
+    for part in _PARTS.findall(name):
+        if part in _CLOSING:
+            depth -= 1
+            if skipped is not None and depth <= skipped:
+                skipped = None
+                kept.append(instead)
+                continue
+        if part in _OPENING:
+            if skipped is None and part == bracket and depth == level:
+                skipped = depth
+            depth += 1
+        if skipped is None:
+            kept.append(part)
+    # Brackets that are not in pairs are no demangled name's; nothing is left out then.
+    return "".join(kept) if skipped is None and depth == 0 else name
+
+
+def _deepest(name: str) -> int:
+    """How deep its brackets are nested."""
+    depth = deepest = 0
+    for part in _PARTS.findall(name):
+        depth += (part in _OPENING) - (part in _CLOSING)
+        deepest = max(deepest, depth)
+    return deepest

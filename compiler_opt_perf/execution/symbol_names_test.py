@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-from compiler_opt_perf.execution.symbol_names import demangled
+import pytest
+
+from compiler_opt_perf.execution.symbol_names import demangled, shortened
 
 
 def test_demangled_names() -> None:
@@ -17,3 +19,42 @@ def test_demangled_names() -> None:
         "_Z1fv": "f()",
         "\x1b[2J": "\N{REPLACEMENT CHARACTER}[2J",
     }
+
+
+LONG = (
+    "void std::__introsort_loop<__gnu_cxx::__normal_iterator<std::pair<long, Row>*, std::vector<"
+    "std::pair<long, Row>>>, long, (anonymous namespace)::Less>(std::pair<long, Row>*, long) const"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "expected"),
+    [
+        ("f(int, long)", 12, "f(int, long)"),
+        ("f(int, long) const", 12, "f"),
+        ("Table<Row>::find(Key const&) const", 20, "Table<Row>::find"),
+        ("main::'lambda'(int)::operator()(int) const", 26, "main::'lambda'::operator()"),
+        ("a<b<c>>::operator<(d<e> const&)", 24, "a<b<c>>::operator<"),
+        ("a<b<c>, d>::operator->() const", 21, "a<...>::operator->"),
+        ("(anonymous namespace)::run(char const*)", 30, "(anonymous namespace)::run"),
+        (
+            "std::vector<std::pair<int, long>>::push_back(int)",
+            40,
+            "std::vector<std::pair<...>>::push_back",
+        ),
+        ("std::vector<std::pair<int, long>>::push_back(int)", 30, "std::vector<...>::push_back"),
+        ("abcdefghijklmnopqrstuvwxyz", 11, "abcd...wxyz"),
+        ("abcdefghijklmnopqrstuvwxyz", 12, "abcde...wxyz"),
+        ("f(int, long", 8, "f(i...ng"),
+        ("-[Row column:withLongName:]", 15, "-[Row ...Name:]"),
+        (LONG, 60, "void std::__introsort_loop<...>"),
+    ],
+)
+def test_shortened_names(name: str, width: int, expected: str) -> None:
+    assert shortened(name, width) == expected
+    assert len(expected) <= width
+
+
+def test_no_name_is_longer_than_asked_for() -> None:
+    for width in range(len(LONG) + 1):
+        assert len(shortened(LONG, width)) <= width

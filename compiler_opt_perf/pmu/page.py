@@ -16,7 +16,7 @@ from compiler_opt_perf.pmu.hotspots import (
     top_lines,
 )
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.pmu.report import interval, penalties, place, summarize
+from compiler_opt_perf.pmu.report import PLOT_WIDTH, interval, penalties, place, summarize
 
 
 def write_page(profile: Profile, output: Path, number: int) -> None:
@@ -33,7 +33,7 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
         ("Lines", top_lines(profile, number)),
     ):
         names = demangled(sorted({spot.function for spot in spots}))
-        places = [place(spot, names[spot.function]) for spot in spots]
+        places = [place(spot, names[spot.function], PLOT_WIDTH) for spot in spots]
         rows = [
             {
                 "place": where,

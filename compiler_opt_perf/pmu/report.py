@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PMU profiles as text: what they hold, where time is lost, how two of them differ."""
 
-from collections.abc import Collection
+import textwrap
+from collections.abc import Collection, Sequence
 
-from compiler_opt_perf.execution.symbol_names import demangled, printable
+from compiler_opt_perf.execution.symbol_names import demangled, printable, shortened
 from compiler_opt_perf.pmu.changes import changed_rates
 from compiler_opt_perf.pmu.function_table import UNKNOWN, FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
+    cost,
     shown_rates,
     top_functions,
     top_lines,
@@ -17,7 +19,10 @@ from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.rates import Estimate
 
-_NAME_WIDTH = 48
+# Columns of what is shown, and of a place in a plot.
+_WIDTH = 100
+_INDENT = 9
+PLOT_WIDTH = 72
 
 
 def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> str:
@@ -37,15 +42,15 @@ def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> st
     within = f", {collector.scope} only" if collector.within else ""
     lines = [
         f"program    {program.path}, build-id {program.build_id}",
-        f"command    {' '.join(collector.command)}{runs}{within}",
-        f"collector  {collector.tool} ({collector.backend}){caches}",
+        *_wrapped(f"command    {' '.join(collector.command)}{runs}{within}"),
+        *_wrapped(f"collector  {collector.tool} ({collector.backend}){caches}"),
         f"functions  {describe_functions(manifest.read_functions(), executed)}",
         "",
         f"{'event':32}{'in the program':>16}{'located':>10}{'elsewhere':>16}",
     ]
     for event in manifest.events:
-        sampled = f"  1 of {event.period:,} sampled" if event.period > 1 else ""
-        skid = "" if event.precise else ", by basic block"
+        sampled = f"  1 of {event.period:,}" if event.period > 1 else ""
+        skid = "" if event.precise else ", by block"
         lines.append(
             f"{event.name:32}{event.total:16,}{_percent(event.located, event.total):>10}"
             f"{event.outside:16,}{sampled}{skid}"
@@ -93,33 +98,60 @@ def show(profile: Profile, number: int) -> str:
     texts = SourceText()
     names = demangled(sorted({spot.function for spot in functions + lines}))
     rates = [rate.name for rate in shown_rates(profile)]
-    everything = sum(
-        event.penalty_cycles * count
-        for event, count in zip(profile.samples.events, profile.samples.located, strict=True)
-    )
+    everything = cost(profile, profile.samples.located)
     summary = summarize(profile.manifest, profile.executed)
-    out = [summary, f"cost in nominal cycles: {penalties(profile)}", ""]
+    out = [summary, *_wrapped(f"cost in nominal cycles: {penalties(profile)}"), ""]
     for title, spots in (("functions", functions), ("lines", lines)):
-        out.append(f"most costly {title}; rates with their 95% interval")
-        out.append("   cost" + "".join(f"{rate:>42}" for rate in rates) + "  where")
+        out += [f"most costly {title}; rates of what occurred, with their 95% interval", ""]
         for spot in spots:
-            cells = "".join(f"{interval(estimate):>42}" for estimate in spot.estimates)
-            share = _percent(spot.cost, everything)
-            out.append(f"{share:>7}{cells}  {place(spot, names[spot.function])}")
+            where = place(spot, names[spot.function], _WIDTH - _INDENT)
+            out.append(f"{_percent(spot.cost, everything):>7}  {where}")
             text = texts.at(spot.source) if spot.line is not None else ""
             if text:
-                out.append(f"{'':9}| {text}")
+                out.append(f"{'':{_INDENT}}| {_cut(text, _WIDTH - _INDENT - 2)}")
+            occurred = [
+                f"{rate} {interval(estimate)}"
+                for rate, estimate in zip(rates, spot.estimates, strict=True)
+                if estimate.numerator
+            ]
+            out += _packed(occurred)
         out.append("")
     return "\n".join(out)
 
 
-def place(spot: Hotspot, name: str) -> str:
-    """Where a hotspot is: its function, and file and line where those are known."""
-    short = name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
+def _wrapped(line: str) -> list[str]:
+    """A line of the summary in as many as it takes, below its first column."""
+    return textwrap.wrap(
+        line, _WIDTH, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _packed(cells: Sequence[str]) -> list[str]:
+    """The cells, as many in a line as fit."""
+    lines: list[str] = []
+    for cell in cells:
+        if lines and len(lines[-1]) + 3 + len(cell) <= _WIDTH:
+            lines[-1] += f"   {cell}"
+        else:
+            lines.append(f"{'':{_INDENT}}{cell}")
+    return lines
+
+
+def place(spot: Hotspot, name: str, width: int) -> str:
+    """Where a hotspot is: its function, and file and line where those are known.
+
+    Long names are shortened so that this takes `width` columns, unless the file's name does.
+    """
     if spot.source is not None:
         file = printable(spot.source.file.rpartition("/")[2])
-        return f"{short} ({file}:{spot.source.line})"
-    return short if spot.line is None else f"{short}, line {spot.line.offset} of the function"
+        detail = f" ({file}:{spot.source.line})"
+    else:
+        detail = "" if spot.line is None else f", line {spot.line.offset} of the function"
+    return shortened(name, max(width - len(detail), 20)) + detail
 
 
 def interval(estimate: Estimate) -> str:

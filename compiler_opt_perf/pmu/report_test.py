@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.symbolize import Line, Source
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.symbol_names import demangled
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
@@ -101,6 +104,68 @@ def test_shown_with_source_lines(loaded: Profile, line_of: LineOf) -> None:
     assert f"chase (workload.c:{line_of('chase')})" in text
     assert "| At = Next[At]; // mark: chase" in text
     assert "llc-load-misses 200" in text
+
+
+# Functions whose names are some hundred characters.
+TEMPLATES = """
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+namespace a_database_with_a_name {
+template <typename Key, typename Value> struct Row { Key key; Value value; };
+struct LessByTheKeyOfTheRow {
+  template <typename T> bool operator()(const T &a, const T &b) const { return a.key < b.key; }
+};
+template <typename Rows, typename Less>
+__attribute__((noinline)) unsigned count_of_rows_that_are_less(const Rows &rows, const Less &less) {
+  unsigned count = 0;
+  for (const auto &one : rows)
+    if (less(one, rows[0])) // mark: rows that are less, in a comment that is longer than a line
+      count += one.value.first;
+  return count;
+}
+}
+using namespace a_database_with_a_name;
+using Table = std::vector<Row<unsigned, std::pair<unsigned, std::map<std::string, std::string>>>>;
+int main() {
+  Table table(3000);
+  unsigned x = 1;
+  for (auto &row : table)
+    row.key = (x = x * 1664525 + 1013904223) >> 8;
+  volatile unsigned sink = count_of_rows_that_are_less(table, LessByTheKeyOfTheRow());
+  std::sort(table.begin(), table.end(), LessByTheKeyOfTheRow());
+  sink = table[0].key;
+}
+"""
+
+
+def test_shown_in_100_columns(tmp_path: Path) -> None:
+    source, binary = tmp_path / "rows.cpp", tmp_path / "rows"
+    source.write_text(TEMPLATES)
+    flags = ["-O2", "-Wl,--build-id", "-g", "-fdebug-info-for-profiling"]
+    run_command([stock_tool("clang++"), *flags, source, "-o", binary], timeout_s=120)
+    caches = CacheGeometry(d1=Cache(4096, 2, 64), ll=Cache(16384, 4, 64))
+    words = ["a-word-of-the-command-line"] * 9
+    manifest = collect(binary, words, tmp_path / "r.pmu.json", geometry=caches, timeout_s=120)
+    profile = Profile.load(manifest.path)
+    text = show(profile, 20)
+    assert max(map(len, text.splitlines())) <= 100
+    # The names are long, and still tell the function and the place.
+    names = demangled([spot.function for spot in top_functions(profile, 20)]).values()
+    assert max(map(len, names)) > 200
+    line = next(n for n, code in enumerate(TEMPLATES.splitlines(), 1) if "mark: rows" in code)
+    assert re.search(
+        rf"%  unsigned int a_database_with_a_name::count_of_rows.*\(rows\.cpp:{line}\)\n"
+        r" +\| if \(less\(one, rows\[0\]\)\) // mark: rows that .*$",
+        text,
+        re.MULTILINE,
+    )
+    assert re.search(r"^ +llc-miss-probability [\d.]+% \[[\d.]+, [\d.]+\] of ", text, re.MULTILINE)
+    # The words of the command line are all there.
+    assert text.count("a-word-of-the-command-line") == 9
 
 
 def test_profile_without_table_of_sources(loaded: Profile) -> None:
