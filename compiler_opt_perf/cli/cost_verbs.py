@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs of evaluators."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, define_toolchain, optional_path
+from compiler_opt_perf.cli.options import (
+    cpu_of,
+    define_cpu,
+    define_path,
+    define_toolchain,
+    optional_path,
+)
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
 # cop cost calibrate
@@ -15,12 +22,18 @@ from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 def _define_calibrate(values: flags.FlagValues) -> None:
     define_path(values, "output", "CPU file to write, JSON")
     flags.DEFINE_integer("repetitions", 101, "samples of each measurement", 11, flag_values=values)
+    flags.DEFINE_boolean(
+        "allow_implausible",
+        False,
+        "write what was measured even if no known CPU is like that, as on a busy machine",
+        flag_values=values,
+    )
 
 
 def _calibrate(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.calibrate import calibrate, summary
 
-    cpu = calibrate(Path(values.output), values.repetitions)
+    cpu = calibrate(Path(values.output), values.repetitions, values.allow_implausible)
     return Table(summary(cpu), {"cpu": cpu})
 
 
@@ -37,11 +50,11 @@ def _define_predict(values: flags.FlagValues) -> None:
             "traced",
             "the binary that was traced: blocks are then compared by their instructions, too",
         ),
-        ("cpu", "CPU file, for cycles"),
         ("profile", "PMU profile of the run, for mca-pmu, profile-count"),
         ("base", "the profiled binary, for profile-count"),
     ):
         define_path(values, name, what, required=False)
+    define_cpu(values, "for cycles")
     flags.DEFINE_list(
         "entry",
         [],
@@ -62,25 +75,55 @@ def _predict(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.report import Candidate, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    if not arguments:
-        raise UsageError("expected object files or a binary")
+    named, cpu = _candidates(arguments), cpu_of(values)
     evaluator = EVALUATORS[values.evaluator]
     replays = isinstance(evaluator, TraceReplay)
     context = Context(
         tool=Toolchain.load(Path(values.toolchain)).trace_cost if replays else None,
         trace=optional_path(values, "trace"),
         traced=optional_path(values, "traced"),
-        cpu=optional_path(values, "cpu"),
+        cpu=cpu,
         profile=optional_path(values, "profile"),
         base=optional_path(values, "base"),
         entries=tuple(values.entry),
         without=tuple(values.without),
     )
-    files = tuple(Path(argument) for argument in arguments)
-    candidates = [Candidate("", files, evaluator.cost(files, context))]
+    candidates = [
+        Candidate(name, tuple(files), evaluator.cost(files, context))
+        for name, files in named.items()
+    ]
     return Table(
         describe(evaluator, candidates, values.top), document(evaluator, candidates, values.top)
     )
+
+
+def _candidates(arguments: Sequence[str]) -> dict[str, list[Path]]:
+    """The files of each candidate by its name; without names, all are of one without a name.
+
+    Raises:
+      UsageError: there are none, some have a name and others have none, or a folder has no object
+        file.
+    """
+    if not arguments:
+        raise UsageError("expected object files or a binary, of several candidates NAME=FILE")
+    found: dict[str, list[Path]] = {}
+    for word in arguments:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            name, path = "", word
+        if not path:
+            raise UsageError(f"{word!r}: expected NAME=FILE")
+        files = [Path(path)]
+        if files[0].is_dir():
+            files = sorted(files[0].rglob("*.o"))
+            if not files:
+                raise UsageError(f"{path}: has no object files, NAME.o")
+        found.setdefault(name, []).extend(files)
+    if "" in found and len(found) > 1:
+        raise UsageError(
+            f"{found[''][0]}: of which candidate? Give all files as NAME=FILE, or none"
+        )
+    return found
 
 
 VERBS: tuple[Verb, ...] = (
@@ -94,11 +137,12 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "cost predict",
-        "Predict what code would cost on a recorded run, without running it.",
-        "cost predict --trace=run.bbwindows --cpu=build/cpu.json --profile=run.pmu.json program",
+        "Predict what code would cost on a recorded run, without running it; compare candidates.",
+        "cost predict --trace=run.bbwindows --cpu=host --profile=run.pmu.json default=program"
+        " candidate=other/program",
         _define_predict,
         _predict,
-        arguments="FILE...",
+        arguments="FILE...|NAME=FILE|FOLDER...",
         json_version=1,
     ),
 )

@@ -13,6 +13,8 @@ from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import train as training
 from compiler_opt_perf.training.result import TrainingResult
@@ -133,6 +135,9 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("collect --binary=a --output=b.pmu.json --timeout=nan", "--timeout=nan: expected seconds"),
         ("collect --trace --binary=a --output=b.bbtrace --timeout=0", "--timeout=0: expected sec"),
+        ("cost predict --evaluator=size", "expected object files or a binary"),
+        ("cost predict --evaluator=size a=one.o two.o", "two.o: of which candidate?"),
+        ("cost predict --evaluator=size a=", "'a=': expected NAME=FILE"),
         ("study cots", "study cost"),
         ("study collect --only=zstd,zlib", "expected some of zstd,lmdb,lua,clang"),
         ("study rank --steps=biuld", "expected some of build,record,evaluate,measure,report"),
@@ -169,6 +174,11 @@ def test_wrong_usage_is_explained(
         ),
         ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
         ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),
+        ("cost predict --trace=t --cpu=znver99 a.o", "there are host, cascadelake, emeraldrapids"),
+        (
+            "train --problem=inline-size --corpus=a --output=b --evaluator=mca --cpu=znver99",
+            "--cpu=znver99: no such file",
+        ),
         ("study inference missing", "missing"),
         ("study compile --profiles=missing", "missing: no profiles; run make bench-collect"),
         ("program build doom --output=x", "doom: unknown program; known are "),
@@ -181,6 +191,34 @@ def test_failures_are_one_message(
     shown = capsys.readouterr().err
     assert message in shown
     assert "Traceback" not in shown
+
+
+def test_candidates_are_compared_in_one_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By name, several files or a folder each; the first is what the others are compared with."""
+    source = tmp_path / "source.cpp"
+    for folder, body in (("small", "return a;"), ("large", "return a * b + a / b;")):
+        (tmp_path / folder).mkdir()
+        for part in ("one", "two"):
+            source.write_text(f"long {part}(long a, long b) {{ {body} }}")
+            output = tmp_path / folder / f"{part}.o"
+            run_command([stock_tool("clang++"), "-O2", "-c", source, "-o", output])
+    small, large = tmp_path / "small", tmp_path / "large"
+    words = ["cost", "predict", "--evaluator=size", "--json"]
+    assert (
+        run([*words, f"small={small}", f"large={large / 'one.o'}", f"large={large / 'two.o'}"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)["candidates"]
+    assert [(one["name"], len(one["files"])) for one in found] == [("small", 2), ("large", 2)]
+    assert found[1]["change"] == found[1]["total"] - found[0]["total"] > 0
+    # Without names, all files are one candidate.
+    assert run([*words, str(small), str(large)]) == 0
+    (both,) = json.loads(capsys.readouterr().out)["candidates"]
+    assert both["total"] == found[0]["total"] + found[1]["total"]
+    (tmp_path / "empty").mkdir()
+    assert run([*words, str(tmp_path / "empty")]) == 2
+    assert "empty: has no object files" in capsys.readouterr().err
 
 
 def _fake_toolchain(folder: Path, policy: bytes) -> Path:

@@ -38,3 +38,20 @@ def define_toolchain(values: flags.FlagValues, name: str, default: str) -> None:
     flags.DEFINE_string(
         name, str(BUILD / "toolchain" / default), "folder of the patched tools", flag_values=values
     )
+
+
+def define_cpu(values: flags.FlagValues, what: str) -> None:
+    flags.DEFINE_string(
+        "cpu",
+        None,
+        f"{what}: host, the name of a CPU that the package has a file of (a wrong one lists them), "
+        "or a CPU file, as cop cost calibrate writes it",
+        flag_values=values,
+    )
+
+
+def cpu_of(values: Any) -> Path | None:
+    """The CPU file that is asked for, if one is. Raises CpuFileError."""
+    from compiler_opt_perf.cost.cpu_files import cpu_file
+
+    return cpu_file(values.cpu) if values.cpu else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_toolchain, optional_path
+from compiler_opt_perf.cli.options import cpu_of, define_cpu, define_toolchain, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -196,7 +196,7 @@ def _define_rank(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "processor", max(os.sched_getaffinity(0)), "where runs are bound", 0, flag_values=values
     )
-    flags.DEFINE_string("cpu", None, "CPU file; measured if not given", flag_values=values)
+    define_cpu(values, "measured if not given")
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -211,7 +211,7 @@ def _rank(values: Any, arguments: list[str]) -> None:
         steps=values.steps,
         rounds=values.rounds,
         processor=values.processor,
-        cpu=optional_path(values, "cpu"),
+        cpu=cpu_of(values),
     )
     if report:
         print(report)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from compiler_opt_perf.cli.options import (
+    cpu_of,
+    define_cpu,
     define_path,
     define_problem,
     define_toolchain,
@@ -48,7 +50,7 @@ def _define_train(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
-    define_path(values, "cpu", "CPU file, for evaluators that count cycles", required=False)
+    define_cpu(values, "for evaluators that count cycles")
     flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
     flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
     flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
@@ -67,9 +69,9 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.training.train import train
 
     config = _training_config(values)
-    trace, cpu = optional_path(values, "trace"), optional_path(values, "cpu")
-    if values.evaluator is None and (trace or cpu):
+    if values.evaluator is None and (values.trace or values.cpu):
         raise UsageError("--trace and --cpu are for --evaluator")
+    trace, cpu = optional_path(values, "trace"), cpu_of(values)
     profile = optional_path(values, "profile")
     if values.extra_rates and profile is None:
         raise UsageError("--extra-rates: name the profile that has them with --profile")

@@ -8,11 +8,13 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from absl import logging
 
+from compiler_opt_perf.cost.cpu_files import host_cpu
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -24,8 +26,30 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Quantiles of a measurement's samples. Whatever else runs on the machine makes them larger, but for
 # the few in which it disturbed the chains of additions instead.
 _LOW, _VALUE, _HIGH = 0.1, 0.25, 0.9
-# Cycles that a multiplication of 64 bits takes on x86-64 CPUs with out-of-order cores: 3 or 4.
-_MULTIPLICATION = (2.7, 4.4)
+# Cycles of measurements on x86-64 CPUs with out-of-order cores, and what is computed from them,
+# with room for those to come: a multiplication of 64 bits takes 3 or 4, what is done when registers
+# are renamed at most 1, and none known renames more than 8 instructions a cycle.
+_PLAUSIBLE = {
+    "multiplication": (2.7, 4.4),
+    "immediate_addition": (0.1, 1.2),
+    "move": (0.1, 1.2),
+    "pop": (0.2, 3.0),
+    "store_forward": (0.9, 9.0),
+    "l1": (2.5, 8.0),
+    "l2": (7.0, 50.0),
+    "l3": (7.0, 400.0),
+    "memory": (50.0, 2000.0),
+}
+_PLAUSIBLE_PARAMETERS = {
+    "mispredict_penalty": (5.0, 60.0),
+    "icache_miss_penalty": (0.0, 60.0),
+    "outstanding_misses": (2, 200),
+    "dispatch_width": (2, 8),
+}
+# Loads that go further take longer; a machine without a third level has two of the second.
+_LEVELS = ("l1", "l2", "l3", "memory")
+# The middle 80% of the samples of a load are within this factor of its value.
+_STEADY = 1.5
 
 
 class CalibrationError(Exception):
@@ -49,14 +73,18 @@ class Measurement:
         return cls(value, low, high)
 
 
-def calibrate(output: Path, repetitions: int = 101) -> dict[str, Any]:
+def calibrate(
+    output: Path, repetitions: int = 101, allow_implausible: bool = False
+) -> dict[str, Any]:
     """Writes a CPU file of the present machine, and returns what is in it.
 
     Args:
       repetitions: samples of each measurement.
+      allow_implausible: write what was measured, even if no CPU known is like that.
 
     Raises:
-      CalibrationError: not an x86-64 machine, or one whose caches the system does not tell.
+      CalibrationError: not an x86-64 machine, or one whose caches the system does not tell; or what
+        was measured is implausible, as it may be when the machine is busy.
       CommandError: the benchmark does not compile or run.
     """
     sizes = _cache_sizes(_CACHES)
@@ -67,18 +95,24 @@ def calibrate(output: Path, repetitions: int = 101) -> dict[str, Any]:
         printed = run_command([program, str(repetitions), *map(str, buffers)]).stdout
     measurements = read_measurements(printed)
     if os.getloadavg()[0] > 0.5 * len(os.sched_getaffinity(0)):
-        logging.warning("The machine is busy: caches and pipelines are shared; measure again later")
-    if not _MULTIPLICATION[0] <= measurements["multiplication"].value <= _MULTIPLICATION[1]:
         logging.warning(
-            "A multiplication came out at %.1f cycles, which it takes on no known CPU: the clock "
-            "changed or the machine is shared; measure again",
-            measurements["multiplication"].value,
+            "The machine is busy: the third level and memory come out too slow; measure again later"
         )
+    doubts = implausible(measurements)
+    if doubts and not allow_implausible:
+        raise CalibrationError(
+            f"{output}: not written, for what was measured is implausible:\n  "
+            + "\n  ".join(doubts)
+            + "\nMeasure again when nothing else runs, or take a CPU file of the package "
+            "(--cpu=host or its name); --allow-implausible writes it all the same"
+        )
+    for doubt in doubts:
+        logging.warning("implausible: %s", doubt)
     cpu = {
         "format": FORMAT,
         "version": VERSION,
         "name": _model_name(Path("/proc/cpuinfo")),
-        "mcpu": _host_cpu(),
+        "mcpu": host_cpu(),
         "parameters": parameters(measurements),
         "measurements": {
             name: {"value": m.value, "low": m.low, "high": m.high}
@@ -87,6 +121,29 @@ def calibrate(output: Path, repetitions: int = 101) -> dict[str, Any]:
     }
     write_json(output, cpu)
     return cpu
+
+
+def implausible(measurements: Mapping[str, Measurement]) -> list[str]:
+    """What of the measurements no CPU known does, or what was unsteady; a sentence each."""
+    doubts = []
+    found = {name: measurements[name].value for name in _PLAUSIBLE}
+    computed = parameters(measurements)
+    found |= {name: computed[name]["value"] for name in _PLAUSIBLE_PARAMETERS}
+    for name, (low, high) in (_PLAUSIBLE | _PLAUSIBLE_PARAMETERS).items():
+        if not low <= found[name] <= high:
+            doubts.append(f"{name}: {found[name]:.3g}; expected {low:g} to {high:g}")
+    for near, far in pairwise(_LEVELS):
+        if found[far] < 0.9 * found[near]:
+            doubts.append(
+                f"{far}: {found[far]:.3g} cycles, less than {near} with {found[near]:.3g}"
+            )
+    for name in _LEVELS:
+        one = measurements[name]
+        if one.high > _STEADY * one.value or one.low < one.value / _STEADY:
+            doubts.append(
+                f"{name}: unsteady, {one.low:.3g} to {one.high:.3g} cycles around {one.value:.3g}"
+            )
+    return doubts
 
 
 def summary(cpu: Mapping[str, Any]) -> str:
@@ -215,10 +272,3 @@ def _model_name(cpuinfo: Path) -> str:
     if not found:
         raise CalibrationError(f"{cpuinfo}: names no CPU model; only x86-64 can be measured")
     return found[1].strip()
-
-
-def _host_cpu() -> str:
-    found = re.search(r"Host CPU: (\S+)", run_command([stock_tool("llc"), "--version"]).stdout)
-    if not found:
-        raise CalibrationError("llc --version does not name the host's CPU")
-    return found[1]

@@ -2,10 +2,12 @@
 """The calibration of this machine, without demands on how quiet it is."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.cost import calibrate as calibration
 from compiler_opt_perf.cost.calibrate import (
     FORMAT,
     VERSION,
@@ -14,6 +16,7 @@ from compiler_opt_perf.cost.calibrate import (
     _cache_sizes,
     buffer_sizes,
     calibrate,
+    implausible,
     parameters,
     read_measurements,
     summary,
@@ -34,7 +37,7 @@ REQUIRED = {
 
 
 def test_measures_this_machine_and_writes_a_cpu_file(tmp_path: Path, toolchain: Toolchain) -> None:
-    cpu = calibrate(tmp_path / "cpu.json", repetitions=11)
+    cpu = calibrate(tmp_path / "cpu.json", repetitions=11, allow_implausible=True)
     assert json.loads((tmp_path / "cpu.json").read_text()) == cpu
     assert cpu["parameters"].keys() >= REQUIRED
     # Of any x86-64 CPU, however busy: multiplication takes several additions, and memory longer
@@ -70,6 +73,71 @@ def test_parameters_come_from_differences() -> None:
         "high": 5,
         "source": "",
     }
+
+
+# Cycles as an AMD EPYC of family 25, model 1, has them.
+MEASURED = {
+    "nop": 0.18,
+    "immediate_addition": 1.0,
+    "move": 0.17,
+    "alu": 0.26,
+    "multiplication": 2.99,
+    "load": 0.34,
+    "store": 0.5,
+    "store_forward": 1.0,
+    "pop": 0.34,
+    "l1": 4.07,
+    "l2": 12.2,
+    "l3": 52.0,
+    "memory": 460.0,
+    "memory_independent": 26.0,
+    "branch_taken": 2.0,
+    "branch_not_taken": 1.91,
+    "branch_random": 11.82,
+    "jump_in_l1": 1.06,
+    "jump_in_l2": 4.07,
+}
+
+
+def _measurements(changes: dict[str, Measurement]) -> dict[str, Measurement]:
+    return {name: Measurement(v, 0.98 * v, 1.1 * v) for name, v in MEASURED.items()} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "doubts"),
+    [
+        ({}, []),
+        # A third level that others fill at times.
+        ({"l3": Measurement(52, 50, 237)}, ["l3: unsteady, 50 to 237 cycles around 52"]),
+        ({"memory": Measurement(584, 200, 600)}, ["memory: unsteady, 200 to 600"]),
+        ({"nop": Measurement(0.09, 0.09, 0.09)}, ["dispatch_width: 12; expected 2 to 8"]),
+        (
+            {"multiplication": Measurement(5.1, 5, 5.2)},
+            ["multiplication: 5.1; expected 2.7 to 4.4"],
+        ),
+        ({"branch_random": Measurement(4, 4, 4)}, ["mispredict_penalty: -"]),
+        ({"jump_in_l2": Measurement(1, 1, 1)}, ["icache_miss_penalty: -0.06; expected 0 to 60"]),
+        ({"l2": Measurement(49, 48, 49), "l3": Measurement(20, 20, 20)}, ["l3: 20 cycles, less"]),
+    ],
+)
+def test_implausible_measurements_are_not_written(
+    changes: dict[str, Measurement],
+    doubts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = _measurements(changes)
+    found = implausible(measured)
+    assert len(found) == len(doubts)
+    assert all(one.startswith(start) for one, start in zip(found, doubts, strict=True))
+    monkeypatch.setattr(calibration, "read_measurements", lambda _: measured)
+    output = tmp_path / "cpu.json"
+    if doubts:
+        with pytest.raises(CalibrationError, match=re.escape(doubts[0])):
+            calibrate(output, repetitions=11)
+        assert not output.exists()
+    calibrate(output, repetitions=11, allow_implausible=bool(doubts))
+    assert json.loads(output.read_text())["parameters"] == parameters(measured)
 
 
 def test_takes_the_lower_quartile() -> None:

@@ -162,6 +162,11 @@ def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
     error = difference_error(default, few)
     assert error is not None
     assert abs(few.total - default.total) > 2 * error
+    both = [Candidate("default", (), default), Candidate("few", (), few)]
+    text = describe(EVALUATORS["mca-pmu"], both, top=1)
+    change = f"{few.total - default.total:+,.0f}"
+    assert re.search(rf"^few .*{re.escape(change)} .*% +{error / default.total:.2%}$", text, re.M)
+    assert text.endswith("  mix\n")
     assert difference_error(default, default) == 0
     assert difference_error(default, Cost(1.0, {})) is None
 

@@ -50,10 +50,10 @@ def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
     ]
     for one in others:
         change, error = one.cost.total - first.cost.total, difference_error(one.cost, first.cost)
-        shown = "" if error is None else f"{_percent(error, first.cost.total, sign='')}"
+        shown = "" if error is None else _percent(error, first.cost.total, sign="")
         lines.append(
             f"{one.name:{width}}{one.cost.total:20,.0f}{change:+18,.0f}"
-            f"{_percent(change, first.cost.total):>10}{shown:>16}"
+            f"{_percent(change, first.cost.total):>10}{shown:>16}".rstrip()
         )
     for one in candidates:
         remarks = _remarks(one.cost)
