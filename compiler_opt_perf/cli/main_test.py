@@ -12,9 +12,9 @@ from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
-from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import train as training
 from compiler_opt_perf.training.result import TrainingResult
@@ -107,6 +107,11 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("train --problem=inline-size --corpus=a --output=b --extra-rates=c", "with --profile"),
         ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
         (
+            "train --problem=inline-size --corpus=a --output=b --evaluator=mca --profile=p=c "
+            "--profile=q=d",
+            "--evaluator replays one program: give its profile alone",
+        ),
+        (
             "train --problem=inline-size --corpus=a --output=b --setting=hidden=[0]",
             "setting hidden=[0]: expected a list of up to 8 whole numbers from 1 to 62",
         ),
@@ -178,6 +183,10 @@ def test_wrong_usage_is_explained(
         (
             "train --problem=inline-size --corpus=a --output=b --evaluator=mca --cpu=znver99",
             "--cpu=znver99: no such file",
+        ),
+        (
+            "train --problem=inline-size --corpus=a --output=b --profile=p=c --profile=d",
+            "--profile=d: expected one FILE for all programs, or PROGRAM=FILE for each",
         ),
         ("study inference missing", "missing"),
         ("study compile --profiles=missing", "missing: no profiles; run make bench-collect"),

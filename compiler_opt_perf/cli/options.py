@@ -40,6 +40,16 @@ def define_toolchain(values: flags.FlagValues, name: str, default: str) -> None:
     )
 
 
+def define_profiles(values: flags.FlagValues) -> None:
+    flags.DEFINE_multi_string(
+        "profile",
+        [],
+        "PMU profile manifest of all modules, or PROGRAM=MANIFEST for each program, the first part "
+        "of a module's name; without, there are no PMU features",
+        flag_values=values,
+    )
+
+
 def define_cpu(values: flags.FlagValues, what: str) -> None:
     flags.DEFINE_string(
         "cpu",

@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, define_problem, optional_path
+from compiler_opt_perf.cli.options import define_path, define_problem, define_profiles
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -19,7 +19,7 @@ def _define_compare(values: flags.FlagValues) -> None:
     define_problem(values)
     define_path(values, "corpus", "corpus of modules that the policy was not trained on")
     define_path(values, "model", "the policy's folder, as `cop train` writes it")
-    define_path(values, "profile", "PMU profile manifest", required=False)
+    define_profiles(values)
     define_path(values, "output", "where to write the comparison, JSON")
     flags.DEFINE_string(
         "toolchain",
@@ -56,6 +56,7 @@ def _define_compare(values: flags.FlagValues) -> None:
 
 def _compare(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.report.comparison import compare
     from compiler_opt_perf.report.modes import Modes, require_compiled_in
@@ -82,7 +83,7 @@ def _compare(values: Any, arguments: list[str]) -> Table:
         litert_library=development.litert_library,
         model=model,
         policy=policy,
-        profile=optional_path(values, "profile"),
+        profiles=Profiles.parse(values.profile),
     )
     comparison = compare(
         modes,

@@ -13,6 +13,7 @@ from compiler_opt_perf.cli.options import (
     define_cpu,
     define_path,
     define_problem,
+    define_profiles,
     define_toolchain,
     optional_path,
 )
@@ -36,7 +37,7 @@ def _define_train(values: flags.FlagValues) -> None:
 
     define_problem(values)
     define_path(values, "corpus", "training corpus")
-    define_path(values, "profile", "PMU profile manifest; no PMU features without", required=False)
+    define_profiles(values)
     define_path(values, "output", "folder for checkpoint, training curve and the policy")
     define_toolchain(values, "toolchain", "dev")
     flags.DEFINE_list(
@@ -64,6 +65,7 @@ def _define_train(values: flags.FlagValues) -> None:
 
 def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.train import train
@@ -72,16 +74,19 @@ def _train(values: Any, arguments: list[str]) -> int:
     if values.evaluator is None and (values.trace or values.cpu):
         raise UsageError("--trace and --cpu are for --evaluator")
     trace, cpu = optional_path(values, "trace"), cpu_of(values)
-    profile = optional_path(values, "profile")
-    if values.extra_rates and profile is None:
+    profiles = Profiles.parse(values.profile)
+    if values.extra_rates and not profiles:
         raise UsageError("--extra-rates: name the profile that has them with --profile")
+    if values.evaluator is not None and len(profiles.paths) > 1:
+        raise UsageError("--evaluator replays one program: give its profile alone")
+    replayed = profiles.paths[0] if profiles else None
     corpus = Corpus.load(Path(values.corpus))
     toolchain = Toolchain.load(Path(values.toolchain))
-    problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profile))
+    problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profiles.paths))
     # Modules are compiled side by side already.
-    context = Context(toolchain.trace_cost, trace, cpu, profile, threads=1)
+    context = Context(toolchain.trace_cost, trace, cpu, replayed, threads=1)
     output = Path(values.output)
-    result = train(problem, corpus, toolchain, profile, output, config, values.evaluator, context)
+    result = train(problem, corpus, toolchain, profiles, output, config, values.evaluator, context)
     failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
     print(
         f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
@@ -112,12 +117,12 @@ def _training_config(values: Any) -> "Config":
         raise UsageError(str(error)) from None
 
 
-def _extra_rates(rates: Sequence[str], profile: Path | None) -> Sequence[str]:
+def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str]:
     from compiler_opt_perf.pmu.manifest import Manifest
 
-    known = [rate.name for rate in Manifest.load(profile).rates] if rates and profile else []
-    for rate in rates:
-        if rate not in known or rates.count(rate) > 1:
+    for profile in profiles if rates else ():
+        known = [rate.name for rate in Manifest.load(profile).rates]
+        if len(set(rates)) < len(rates) or not set(rates) <= set(known):
             raise UsageError(
                 f"--extra-rates={','.join(rates)}: expected rates of {profile}, each once; it has "
                 f"{', '.join(known)}"

@@ -37,6 +37,7 @@ class Feature:
       largest: what larger values, and NaN, count as.
       signed: the value may be negative.
       may_be_missing: the value is -1 where the profile has no data.
+      unprofiled: the value of a PMU feature when the compiler has no profile.
       scored: networks take it; a layer has room for 62 inputs only.
     """
 
@@ -47,6 +48,7 @@ class Feature:
     largest: float = math.inf
     signed: bool = False
     may_be_missing: bool = False
+    unprofiled: int = -1
     scored: bool = True
 
 
@@ -280,7 +282,7 @@ PROBLEMS: dict[str, Problem] = {
                 _logged(_pmu_ppm("pmu_callsite_indirect_mispredicts_ppm")),
                 _pmu_inline("pmu_callee_hot_lines"),
                 _pmu_inline("pmu_caller_hot_lines"),
-                _pmu_inline("pmu_coverage"),
+                dataclasses.replace(_pmu_inline("pmu_coverage"), unprofiled=0),
             ),
             rate_features=(_pmu_ppm("pmu_callsite_{}"), _pmu_ppm("pmu_callee_{}")),
             mask=None,

@@ -121,7 +121,7 @@ class _TimingJob:
 def _compare_module(job: _Job) -> ModuleComparison:
     modes, module = job.modes, job.module
     problem = modes.problem
-    release = for_clang(problem.release_options(profile=modes.profile))
+    release = for_clang(modes.release_options(module))
     with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
         scratch = Path(folder)
 
@@ -138,7 +138,7 @@ def _compare_module(job: _Job) -> ModuleComparison:
             if not problem.score_in_log:
                 return {}
             log = scratch / "scores.log"
-            profile = modes.profile if model else None
+            profile = modes.profiles.of(module.program) if model else None
             options = problem.development_options(model=model, log=log, profile=profile)
             compile_to("log.o", modes.development_clang, for_clang(options))
             return read_log(log).last_rewards()
@@ -215,7 +215,8 @@ def compare(
       ModesError: the modes disagree.
       ComparisonError: a compilation is not deterministic, or the corpus is empty.
       CommandError: a compilation failed; it says how to reproduce it.
-      PmuError: the profile cannot be read.
+      CorpusError: a profile is of a program that the corpus has no modules of.
+      PmuError: a profile cannot be read.
     """
     problem = modes.problem
     if not corpus.modules:
@@ -223,22 +224,29 @@ def compare(
     if repetitions is not None and repetitions < 1:
         raise ComparisonError(f"{repetitions} repetitions; expected 1 or more")
     logging.info("Comparing with seed %d", seed)
-    profile = Profile.load(modes.profile) if problem.score_in_log and modes.profile else None
+    modes.profiles.require_programs(corpus)
+    loaded = {path: Profile.load(path) for path in modes.profiles.paths if problem.score_in_log}
     jobs = [_Job(module, modes) for module in corpus.modules]
     with Pool(workers) as pool:
         outcomes = pool.map(_compare_module, jobs, label=f"comparing on {len(jobs)} modules")
         rows = [outcome.get() for outcome in outcomes]
-    if profile is not None:
-        rows = [_with_calls(row, profile) for row in rows]
+    for number, module in enumerate(corpus.modules):
+        path = modes.profiles.of(module.program)
+        if path in loaded:
+            rows[number] = _with_calls(rows[number], loaded[path])
     if not any(row.decisions for row in rows):
         logging.warning("No decision in %s: is it for another problem?", corpus.directory)
-    options = tuple(for_clang(problem.release_options(profile=modes.profile)))
     with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
         meter = find_meter(compile_time, Path(folder))
         pairs = repetitions or _PAIRS[meter.how]
         timings = [
             _TimingJob(
-                module, modes.release_clang, options, meter, pairs, derive_seed(seed, module.name)
+                module,
+                modes.release_clang,
+                tuple(for_clang(modes.release_options(module))),
+                meter,
+                pairs,
+                derive_seed(seed, module.name),
             )
             for module in corpus.modules
         ]

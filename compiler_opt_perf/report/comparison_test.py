@@ -14,6 +14,7 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.cost.timing import Meter, find_meter
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -77,7 +78,7 @@ def _compare(corpus: Corpus, toolchain: Toolchain, model: Path, repetitions: int
         litert_library=toolchain.litert_library,
         model=model,
         policy=None,
-        profile=None,
+        profiles=Profiles(),
     )
     return compare(
         modes, corpus, compile_time="processor-time", repetitions=repetitions, seed=3, workers=2

@@ -13,6 +13,7 @@ import msgspec
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import read_input, sha256
 from compiler_opt_perf.execution.json_text import FieldError, JsonError, decode
@@ -101,7 +102,7 @@ class Modes:
       litert_library: development mode's evaluator.
       model: directory of the policy as `.tflite`.
       policy: the same to be evaluated in Python; None leaves interactive mode out.
-      profile: PMU profile manifest given in all modes, or None.
+      profiles: PMU profiles of the programs, given in all modes.
     """
 
     problem: Problem
@@ -110,7 +111,7 @@ class Modes:
     litert_library: Path
     model: Path
     policy: Policy | None
-    profile: Path | None
+    profiles: Profiles
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,17 +144,22 @@ class Modes:
                 raise ModesError(f"{module.name}: release and {mode} mode objects differ")
         return image, decisions
 
+    def release_options(self, module: Module) -> list[str]:
+        """The compiler's options for the policy that is compiled into it."""
+        return self.problem.release_options(profile=self.profiles.of(module.program))
+
     def _command(self, mode: str, module: Module, folder: Path, options: list[str]) -> list[str]:
         clang = self.release_clang if mode == "release" else self.development_clang
         remarks = remark_options(self.problem, folder / f"{mode}.yaml")
         return module.compile_command(clang, folder / f"{mode}.o", [*for_clang(options), *remarks])
 
     def _release(self, module: Module, folder: Path) -> None:
-        options = self.problem.release_options(profile=self.profile)
+        options = self.release_options(module)
         run_command(self._command("release", module, folder, options), timeout_s=TIMEOUT_S)
 
     def _development(self, module: Module, folder: Path) -> None:
-        options = self.problem.development_options(model=self.model, profile=self.profile)
+        profile = self.profiles.of(module.program)
+        options = self.problem.development_options(model=self.model, profile=profile)
         run_command(
             self._command("development", module, folder, options),
             timeout_s=TIMEOUT_S,
@@ -162,7 +168,8 @@ class Modes:
 
     def _interactive(self, module: Module, folder: Path, policy: Policy) -> None:
         with InteractiveHost(self.problem, policy_decisions(policy)) as host:
-            options = self.problem.interactive_options(host.channel, profile=self.profile)
+            profile = self.profiles.of(module.program)
+            options = self.problem.interactive_options(host.channel, profile=profile)
             command = self._command("interactive", module, folder, options)
             host.run(command, timeout_s=TIMEOUT_S)
 

@@ -11,6 +11,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, compile_commands
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json
@@ -103,7 +104,7 @@ def modes_of(
         tools.litert_library,
         folder / problem.name,
         policy,
-        profile,
+        Profiles(profile),
     )
 
 
@@ -258,3 +259,12 @@ def test_thinlto_gives_the_same_objects_with_one_and_with_two_threads(
     differing = sum(a != b for a, b in zip(objects["one"], objects["default"], strict=True))
     logging.info("ThinLTO: %d objects, %d not the default's", len(objects["one"]), differing)
     assert differing > 20
+
+
+def test_programs_have_their_own_profiles(folder: Path) -> None:
+    profiles = Profiles(None, {"one": folder / "one.pmu.json"})
+    modes = Modes(EVICT, Path(), Path(), Path(), folder, None, profiles)
+    for program, expected in (("one", f"-pmu-profile={folder / 'one.pmu.json'}"), ("two", None)):
+        options = modes.release_options(Module(f"{program}/a", folder, ("-cc1",)))
+        given = [option for option in options if option.startswith("-pmu-profile")]
+        assert given == ([expected] if expected else [])

@@ -17,6 +17,7 @@ from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.programs import compile_commands, find_program
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
@@ -98,7 +99,7 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     for name in wanted:
         config = Config().changed({"warm_starts": 1, **TRAININGS[name]})
         folder = output / "training" / name.replace(" ", "-")
-        policies[name] = train(_PROBLEM, modules, toolchain, None, folder, config).policy
+        policies[name] = train(_PROBLEM, modules, toolchain, Profiles(), folder, config).policy
     return policies
 
 

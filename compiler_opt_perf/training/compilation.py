@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -32,7 +33,7 @@ class Compiler:
       clang: patched clang.
       litert_library: libLiteRt.so, which evaluates candidates.
       problem: what is decided.
-      profile: PMU profile manifest, or None.
+      profiles: PMU profiles of the programs.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
       evaluator: what tells costs, one of those that replay a trace; None for the problem's reward.
@@ -42,7 +43,7 @@ class Compiler:
     clang: Path
     litert_library: Path
     problem: Problem
-    profile: Path | None
+    profiles: Profiles
     timeout_s: float
     memory_mib: int
     evaluator: str | None = None
@@ -97,6 +98,11 @@ class Job:
     log: Path | None = None
     key: tuple[str, ...] = ()
 
+    @property
+    def profile(self) -> Path | None:
+        """That of the module's program."""
+        return self.compiler.profiles.of(self.module.program)
+
 
 @dataclass(frozen=True)
 class Default:
@@ -126,7 +132,7 @@ def measure_default(job: Job) -> Default:
     problem, reward = job.compiler.problem, job.compiler.reward
     with _scratch() as folder:
         object_file, log_file = folder / "module.o", folder / "module.log"
-        options = problem.development_options(log=log_file, profile=job.compiler.profile)
+        options = problem.development_options(log=log_file, profile=job.profile)
         seconds = job.compiler.compile(job.module, object_file, options)
         log = read_log(log_file)
         if job.compiler.score_in_log:
@@ -157,9 +163,7 @@ def measure_candidate(job: Job) -> Costs:
     with _scratch() as folder:
         object_file = folder / "module.o"
         log = folder / "module.log" if job.compiler.score_in_log else None
-        options = problem.development_options(
-            model=job.model, log=log, profile=job.compiler.profile
-        )
+        options = problem.development_options(model=job.model, log=log, profile=job.profile)
         job.compiler.compile(job.module, object_file, options)
         return reward.measure(log or object_file)
 

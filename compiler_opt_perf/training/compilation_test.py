@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import Policy
@@ -30,7 +31,9 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 
 
 def make_compiler(toolchain: Toolchain, problem: Problem, profile: Path | None = None) -> Compiler:
-    return Compiler(toolchain.clang, toolchain.litert_library, problem, profile, 60.0, 4096)
+    return Compiler(
+        toolchain.clang, toolchain.litert_library, problem, Profiles(profile), 60.0, 4096
+    )
 
 
 @WITH_PMU
@@ -102,7 +105,9 @@ def test_compiler_decides_as_numpy_does(
     model = tmp_path / "model"
     export.publish(Policy(network, weights, {}), model)
     log_path = tmp_path / "candidate.log"
-    options = problem.development_options(model=model, log=log_path, profile=compiler.profile)
+    options = problem.development_options(
+        model=model, log=log_path, profile=compiler.profiles.common
+    )
     compiler.compile(module, tmp_path / "module.o", options)
     log = read_log(log_path)
     assert len(log.starts) > 0
@@ -145,3 +150,29 @@ print({"jinja2", "matplotlib", "scipy", "tensorflow"} & set(sys.modules))
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert completed.stdout == "set()\n"
+
+
+def test_without_a_profile_pmu_features_are_what_the_compiler_has_for_none(
+    toolchain: Toolchain,
+    corpora: dict[str, Corpus],
+    profile: Path,
+    problem: Problem,
+    tmp_path: Path,
+) -> None:
+    """A policy that reads them decides in a module of a program that was not profiled."""
+    module = corpora[problem.name].modules[0]
+    default_log = tmp_path / "default.log"
+    measure_default(Job(make_compiler(toolchain, problem, profile), module, log=default_log))
+    inputs = read_log(default_log).inputs(problem, with_pmu=True)
+    network = Network(problem, True, (8,), fit_normalisation(inputs, problem, True))
+    model, log_path = tmp_path / "model", tmp_path / "candidate.log"
+    export.publish(Policy(network, network.initial_weights(seed=4), {}), model)
+    options = problem.development_options(model=model, log=log_path)
+    make_compiler(toolchain, problem).compile(module, tmp_path / "module.o", options)
+    log = read_log(log_path)
+    found, expected = log.inputs(problem, with_pmu=True), log.missing_inputs(problem)
+    scored = {feature.name for feature in problem.pmu_features if feature.scored}
+    assert len(log.starts) and scored <= expected.keys()
+    for name in scored:
+        assert found[name].dtype == expected[name].dtype
+        np.testing.assert_array_equal(found[name], expected[name], name)

@@ -100,16 +100,20 @@ def measure_defaults(
       The measured modules, and why each other one is left out, by name.
     """
     problem = compiler.problem
-    profile = sha256(compiler.profile) if compiler.profile is not None else ""
-    compiler_key = [sha256(compiler.clang), problem.name, profile]
-    compiler_key += problem.extra_rates
-    compiler_key += [value or "" for value in (compiler.evaluator_inputs or {}).values()]
+    profiles = {
+        program: compiler.profiles.checksum_of(program) or ""
+        for program in {module.program for module in modules}
+    }
+    clang = sha256(compiler.clang)
+    others = [*problem.extra_rates]
+    others += [value or "" for value in (compiler.evaluator_inputs or {}).values()]
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}
     jobs = []
     for module in modules:
         log = logs[module.name]
-        key = (*compiler_key, *map(sha256, module.inputs), *module.command)
+        key = (clang, problem.name, profiles[module.program], *others)
+        key += (*map(sha256, module.inputs), *module.command)
         found[module.name] = _read_default(log, key)
         if found[module.name] is None:
             jobs.append(Job(compiler, module, log=log, key=key))
@@ -189,13 +193,13 @@ class Evaluator:
         template: CandidateTemplate,
         pool: Pool,
         failures: Path,
-        calls: Mapping[str, float],
+        calls: Mapping[str, Mapping[str, float]],
     ):
         """Begins without any compilation.
 
         Args:
           failures: folder for models that made the compiler fail.
-          calls: how often functions were called, by name; weights of their scores.
+          calls: how often functions were called, by program and name; weights of their scores.
         """
         self.compilations = 0
         self.failures = 0
@@ -260,7 +264,8 @@ class Evaluator:
                     continue
                 default = modules[place % len(modules)].default.costs
                 try:
-                    ratio = self._reward.ratio(default, outcome.value, self._calls)
+                    calls = self._calls.get(job.module.program, {})
+                    ratio = self._reward.ratio(default, outcome.value, calls)
                 except ScoreError as error:
                     self._note_failure(job, str(error))
                     continue

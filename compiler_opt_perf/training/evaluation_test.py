@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
@@ -64,7 +65,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(scope="module")
 def compiler(toolchain: Toolchain) -> Compiler:
-    return Compiler(toolchain.clang, toolchain.litert_library, PROBLEM, None, 60.0, 4096)
+    return Compiler(toolchain.clang, toolchain.litert_library, PROBLEM, Profiles(), 60.0, 4096)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +204,7 @@ def test_scores_that_cannot_be_compared_are_failures(
     toolchain: Toolchain, corpora: dict[str, Corpus], pool: Pool, tmp_path: Path
 ) -> None:
     problem = PROBLEMS["regalloc-evict"]
-    compiler = Compiler(toolchain.clang, toolchain.litert_library, problem, None, 60.0, 4096)
+    compiler = Compiler(toolchain.clang, toolchain.litert_library, problem, Profiles(), 60.0, 4096)
     (one,), _ = measure_defaults(
         compiler, corpora[problem.name].modules[:1], tmp_path / "default", pool
     )
@@ -233,13 +234,15 @@ from pathlib import Path
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.training.compilation import Compiler, Default, record_path
 from compiler_opt_perf.training.evaluation import measure_defaults
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-    compiler = Compiler(Path({str(clang)!r}), Path(), PROBLEMS["inline-size"], None, 60.0, 4096)
+    problem = PROBLEMS["inline-size"]
+    compiler = Compiler(Path({str(clang)!r}), Path(), problem, Profiles(), 60.0, 4096)
     module = Module("a", Path({str(module.bitcode)!r}), ("-cc1",))
     with Pool(1) as pool:
         try:

@@ -90,6 +90,17 @@ class TrainingLog:
             result[feature.name] = values[:, 0]
         return result
 
+    def missing_inputs(self, problem: Problem) -> dict[str, npt.NDArray[Any]]:
+        """The PMU features that the compiler gives to a policy when it has no profile, as `inputs`.
+
+        A log that was written without a model and a profile has none of them.
+        """
+        known, rows = len(problem.features), len(self.starts)
+        return {
+            feature.name: np.full((rows, *feature.shape[1:]), feature.unprofiled, feature.dtype)
+            for feature in problem.all_features(True)[known:]
+        }
+
     def decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
         """What was decided, int64 [rows]. Raises LogError."""
         return self._field(problem.decision, "int64", (1,))[:, 0]

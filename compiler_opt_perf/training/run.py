@@ -51,7 +51,7 @@ class Run:
       folder: where the training lies.
       config: settings.
       pool: workers that compile.
-      calls: how often functions were called, by name; weights of their scores.
+      calls: how often functions were called, by program and name; weights of their scores.
       split: the usable modules.
       left_out: why each other module is not among them, by name.
       large: for modules with more than `max_decisions`, in what share of the generations that draw
@@ -63,7 +63,7 @@ class Run:
     folder: TrainingFolder
     config: Config
     pool: Pool
-    calls: Mapping[str, float]
+    calls: Mapping[str, Mapping[str, float]]
     split: Split
     left_out: Mapping[str, str]
     large: Mapping[str, float]
@@ -77,7 +77,7 @@ class Run:
     @property
     def with_pmu(self) -> bool:
         """Policies read the PMU features."""
-        return self.compiler.profile is not None
+        return bool(self.compiler.profiles)
 
     def network(self, normalisation: Normalisation) -> Network:
         """The network that is trained."""

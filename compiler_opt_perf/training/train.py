@@ -29,6 +29,7 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.pool import Pool
@@ -54,7 +55,7 @@ def train(
     problem: Problem,
     corpus: Corpus,
     toolchain: Toolchain,
-    profile: Path | None,
+    profiles: Profiles,
     output: Path,
     config: Config,
     evaluator: str | None = None,
@@ -66,7 +67,8 @@ def train(
       problem: a row of policies.problem.PROBLEMS, possibly with extra rates.
       corpus: modules to train on; held-out modules are not among them.
       toolchain: the patched compiler.
-      profile: PMU profile manifest; with one the policy reads the PMU features.
+      profiles: PMU profiles; with one the policy reads the PMU features, which are missing in the
+        modules of programs without.
       output: folder of this training.
       config: settings.
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
@@ -77,14 +79,15 @@ def train(
       TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
         something else.
       CheckpointError: damaged checkpoint.
-      PmuError: the profile cannot be read.
+      CorpusError: a profile is of a program that the corpus has no modules of.
+      PmuError: a profile cannot be read.
       FileWriteError: the disk is full.
     """
     compiler = Compiler(
         clang=toolchain.clang,
         litert_library=toolchain.litert_library,
         problem=problem,
-        profile=profile,
+        profiles=profiles,
         timeout_s=config.timeout_s,
         memory_mib=config.memory_mib,
         evaluator=evaluator,
@@ -92,8 +95,9 @@ def train(
     )
     if evaluator is not None:
         require_comparable(problem, evaluator, compiler.context)
-    _require_network(problem, profile is not None, config)
-    calls = _calls(compiler)
+    _require_network(problem, bool(profiles), config)
+    profiles.require_programs(corpus)
+    calls = _calls(compiler, corpus)
     with TrainingFolder.held(output) as folder, Pool(config.workers or None) as pool:
         run = _prepare(compiler, corpus, folder, config, pool, calls)
         checkpoint, candidates = run.load_checkpoint(), None
@@ -125,14 +129,23 @@ def _require_network(problem: Problem, with_pmu: bool, config: Config) -> None:
         raise TrainingError(f"{problem.name}: {error}{remedy}") from error
 
 
-def _calls(compiler: Compiler) -> Mapping[str, float]:
-    """How often the profiled run called each function, if the reward asks for it."""
-    if compiler.profile is None:
-        return {}
+def _calls(compiler: Compiler, corpus: Corpus) -> Mapping[str, Mapping[str, float]]:
+    """How often the profiled run of each program called its functions, if the reward asks for it.
+
+    Raises:
+      PmuError: a profile cannot be read.
+    """
+    profiles = compiler.profiles
+    for path in profiles.paths:
+        Manifest.load(path)
     if compiler.reward.adds_up:
-        Manifest.load(compiler.profile)
         return {}
-    return dict(Profile.load(compiler.profile).samples.entries)
+    calls = {path: dict(Profile.load(path).samples.entries) for path in profiles.paths}
+    return {
+        program: calls[own]
+        for program in programs_of(corpus)
+        if (own := profiles.of(program)) is not None
+    }
 
 
 def _prepare(
@@ -141,7 +154,7 @@ def _prepare(
     folder: TrainingFolder,
     config: Config,
     pool: Pool,
-    calls: Mapping[str, float],
+    calls: Mapping[str, Mapping[str, float]],
 ) -> Run:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.
 
@@ -184,11 +197,15 @@ def _prepare(
 
 def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any]:
     """What a training is of: all that its result depends on."""
-    profile = compiler.profile
+    profiles = compiler.profiles
     return {
         "problem": compiler.problem.name,
         "compiler": sha256(compiler.clang),
-        "profile": sha256(profile) if profile is not None else None,
+        "profile": (
+            {program: profiles.checksum_of(program) for program in programs_of(corpus)}
+            if profiles.programs
+            else profiles.checksum_of("")
+        ),
         "extra_rates": list(compiler.problem.extra_rates),
         "evaluator": compiler.evaluator_inputs,
         "corpus": {

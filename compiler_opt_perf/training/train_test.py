@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
@@ -57,7 +58,7 @@ def run(
     **changes: Any,
 ) -> TrainingResult:
     config = SMALL.changed(changes)
-    return train(PROBLEMS[problem], corpora[problem], toolchain, profile, output, config)
+    return train(PROBLEMS[problem], corpora[problem], toolchain, Profiles(profile), output, config)
 
 
 def published_bytes(training: Path) -> dict[str, str]:
@@ -277,6 +278,50 @@ def test_scores_count_as_often_as_the_profile_has_calls(
     assert seen == [{}] * len(seen)
 
 
+def test_programs_have_their_own_profiles(
+    corpora: dict[str, Corpus],
+    profile: Path,
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bool] = []
+    ratio = Reward.ratio
+
+    def see(self: Reward, default: Costs, policy: Costs, calls: Mapping[str, float]) -> float:
+        seen.append(bool(calls))
+        return ratio(self, default, policy, calls)
+
+    monkeypatch.setattr(Reward, "ratio", see)
+    problem, output = PROBLEMS["regalloc-evict"], tmp_path / "t"
+    given = corpora[problem.name]
+    modules = tuple(
+        dataclasses.replace(module, name=f"{program}/{module.name.rpartition('/')[2]}")
+        for program, part in (("one", given.modules[::2]), ("two", given.modules[1::2]))
+        for module in part
+    )
+    corpus = Corpus(given.directory, modules)
+    config = SMALL.changed({"generations": 1})
+
+    def train_with(**programs: Path) -> TrainingResult:
+        return train(problem, corpus, toolchain, Profiles(None, programs), output, config)
+
+    with pytest.raises(CorpusError, match="has no modules of three; its programs are one, two"):
+        train_with(three=profile)
+    assert not output.exists()
+    result = train_with(one=profile)
+    assert result.generations == 1 and export.load(result.policy).network.with_pmu
+    for module in modules:
+        names = read_log(output / "default" / f"{module.name}.log").record.names
+        assert ("pmu_coverage" in (names or ())) == (module.program == "one")
+    # Calls weigh the scores of the functions of the one, and not those of the other.
+    assert set(seen) == {True, False}
+    # The same again changes nothing; with a profile for the other, too, it is another training.
+    assert train_with(one=profile) == result
+    with pytest.raises(TrainingError, match="a training with another profile;"):
+        train_with(one=profile, two=profile)
+
+
 def test_any_rate_of_the_profile_is_a_feature(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -284,7 +329,7 @@ def test_any_rate_of_the_profile_is_a_feature(
     problem = PROBLEMS["inline-size"].with_rates(["llc-miss-probability"])
     config = SMALL.changed({"generations": 1})
     corpus = corpora[problem.name]
-    result = train(problem, corpus, toolchain, profile, tmp_path / "t", config)
+    result = train(problem, corpus, toolchain, Profiles(profile), tmp_path / "t", config)
     policy = export.load(result.policy)
     assert policy.network.problem == problem
     assert [feature.name for feature in policy.network.features][-2:] == [
@@ -295,7 +340,7 @@ def test_any_rate_of_the_profile_is_a_feature(
     # 50 misses of 500 loads on every line: 100,000 of a million.
     assert 100_000 in log.inputs(problem, with_pmu=True)["pmu_callee_llc_miss_probability"]
     with pytest.raises(TrainingError, match="a training with another extra_rates;"):
-        train(PROBLEMS[problem.name], corpus, toolchain, profile, tmp_path / "t", config)
+        train(PROBLEMS[problem.name], corpus, toolchain, Profiles(profile), tmp_path / "t", config)
 
 
 def test_eviction_trains_on_the_instructions_of_a_run(
@@ -323,14 +368,14 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     config = SMALL.changed({"generations": 1})
     problem = PROBLEMS["regalloc-evict"]
     output = tmp_path / "t"
-    result = train(problem, corpus, toolchain, None, output, config, "count", context)
+    result = train(problem, corpus, toolchain, Profiles(), output, config, "count", context)
     assert result.reward == "count instructions"
     costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]["parts"]
     # Each of the 200 turns multiplies, loads and adds for each value at least.
     (counted,) = (value for name, value in costs.items() if name.startswith("pressure"))
     assert 200 * 22 * 2 < counted < 200 * 22 * 10
     with pytest.raises(TrainingError, match="a training with another evaluator;"):
-        train(problem, corpus, toolchain, None, output, config)
+        train(problem, corpus, toolchain, Profiles(), output, config)
 
 
 def test_a_folder_of_another_training_is_refused(
@@ -423,11 +468,13 @@ def test_a_refused_start_leaves_nothing_behind(
         run("inline-size", corpora, toolchain, output, tmp_path / "none.pmu.json")
     with pytest.raises(TrainingError, match="cannot compare what inline-size decides"):
         context = Context(trace=tmp_path / "t")
-        train(PROBLEMS["inline-size"], corpus, toolchain, None, output, SMALL, "count", context)
+        train(
+            PROBLEMS["inline-size"], corpus, toolchain, Profiles(), output, SMALL, "count", context
+        )
     rates = PROBLEMS["inline-size"].with_rates([f"rate-{i}" for i in range(9)])
     with pytest.raises(TrainingError, match=r"inputs: .*; ask for fewer of --extra-rates"):
         profile = tmp_path / "p"
-        train(rates, corpus, toolchain, profile, output, SMALL)
+        train(rates, corpus, toolchain, Profiles(profile), output, SMALL)
     assert list(tmp_path.iterdir()) == []
     # The corrected command is no other training.
     run("inline-size", corpora, toolchain, output, generations=0)

@@ -119,7 +119,10 @@ def default_decisions(
         first += count
         if own.size:
             log = read_log(measured.log).select(own)
-            inputs = log.inputs(run.problem, run.with_pmu)
+            has_profile = run.compiler.profiles.of(measured.module.program) is not None
+            inputs = log.inputs(run.problem, has_profile)
+            if run.with_pmu and not has_profile:
+                inputs |= log.missing_inputs(run.problem)
             parts.append((inputs, log.default_decisions(run.problem)))
     joined = {name: np.concatenate([inputs[name] for inputs, _ in parts]) for name in parts[0][0]}
     return joined, np.concatenate([decisions for _, decisions in parts])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The PMU profiles of the programs of a corpus."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
+from compiler_opt_perf.execution.files import sha256
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Which profile the modules of a program are compiled with.
+
+    Attributes:
+      common: manifest for all programs that have none of their own; None for none.
+      programs: manifests by program.
+    """
+
+    common: Path | None = None
+    programs: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Self:
+        """From words FILE, for all programs, or PROGRAM=FILE.
+
+        Raises:
+          CorpusError: both kinds, or several for one program.
+        """
+        programs: dict[str, Path] = {}
+        common: list[Path] = []
+        for word in words:
+            program, equals, path = word.partition("=")
+            if not equals or Path(word).exists():
+                common.append(Path(word))
+            elif not program or not path or program in programs:
+                raise CorpusError(f"--profile={word}: expected PROGRAM=FILE, each program once")
+            else:
+                programs[program] = Path(path)
+        if len(common) > 1 or (common and programs):
+            raise CorpusError(
+                f"--profile={common[-1]}: expected one FILE for all programs, or PROGRAM=FILE for "
+                "each; `cop profile merge` makes one profile of several runs of one program"
+            )
+        return cls(common[0] if common else None, programs)
+
+    def __bool__(self) -> bool:
+        return bool(self.paths)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*([] if self.common is None else [self.common]), *self.programs.values())
+
+    def of(self, program: str) -> Path | None:
+        """The profile of a program, None if it has none."""
+        return self.programs.get(program, self.common)
+
+    def checksum_of(self, program: str) -> str | None:
+        """The SHA-256 of a program's manifest, which has the checksums of all else."""
+        path = self.of(program)
+        return None if path is None else sha256(path)
+
+    def require_programs(self, corpus: Corpus) -> None:
+        """Refuses a profile of a program that is not in the corpus. Raises CorpusError."""
+        known = programs_of(corpus)
+        for program, path in self.programs.items():
+            if program not in known:
+                raise CorpusError(
+                    f"--profile={program}={path}: {corpus.directory} has no modules of {program}; "
+                    f"its programs are {', '.join(known)}"
+                )
+
+
+def programs_of(corpus: Corpus) -> list[str]:
+    """The programs that the modules of a corpus are of, in order."""
+    return list(dict.fromkeys(module.program for module in corpus.modules))
