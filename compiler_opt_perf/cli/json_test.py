@@ -27,6 +27,7 @@ REPO_ROOT = Path(__file__).parents[2]
 # Verbs that show no table, and what they print.
 WITHOUT_TABLES = {
     "toolchain build": "a path",
+    "toolchain pack": "a path",
     "flags": "words for a command line",
     "program build": "a path",
     "trace merge": "what was written, in a line",

@@ -23,13 +23,58 @@ def _define_toolchain_build(values: flags.FlagValues) -> None:
     )
     define_path(values, "inline_model", "SavedModel of an inline-size policy", required=False)
     define_path(values, "evict_model", "SavedModel of a regalloc-evict policy", required=False)
+    define_path(
+        values,
+        "output",
+        "a folder to install the set in besides, with all that it needs, for use without the "
+        "project",
+        required=False,
+    )
 
 
 def _toolchain_build(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.execution.files import atomic_directory
+    from compiler_opt_perf.policies.compiler_flags import usage
     from compiler_opt_perf.toolchain.build import build
+    from compiler_opt_perf.toolchain.package import install, is_installed
 
     models = optional_path(values, "inline_model"), optional_path(values, "evict_model")
-    print(build(values.set, *models).directory)
+    output = optional_path(values, "output")
+    if output is None:
+        print(build(values.set, *models).directory)
+        return
+    with atomic_directory(output, ours=is_installed) as folder:
+        toolchain = build(values.set, *models)
+        install(toolchain, folder, usage(toolchain))
+    print(output)
+
+
+# cop toolchain pack
+
+
+def _define_toolchain_pack(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "set", None, "name of the model set, or its folder", flag_values=values, required=True
+    )
+    define_path(values, "output", "the archive, NAME.tar.xz; it holds a folder NAME")
+    flags.DEFINE_integer(
+        "level", 6, "of compression, 0 (fast) to 9 (small)", 0, 9, flag_values=values
+    )
+
+
+def _toolchain_pack(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.policies.compiler_flags import usage
+    from compiler_opt_perf.toolchain.installation import Toolchain
+    from compiler_opt_perf.toolchain.package import pack
+
+    toolchain = Toolchain.load(_folder_of(values.set))
+    pack(toolchain, Path(values.output), usage(toolchain), values.level)
+    print(values.output)
+
+
+def _folder_of(model_set: str) -> Path:
+    """Of a set by its name, or by its folder."""
+    return Path(model_set) if "/" in model_set else BUILD / "toolchain" / model_set
 
 
 # cop flags
@@ -65,12 +110,13 @@ def _flags(values: Any, arguments: list[str]) -> None:
         raise UsageError("--cmake needs --config=NAME.cfg, the file that compilations shall read")
     if values.link and config is not None:
         raise UsageError("with --config, compilations and links get the same flag; omit --link")
-    folder = Path(values.set) if "/" in values.set else BUILD / "toolchain" / values.set
     models = {
         "inline-size": optional_path(values, "inline_model"),
         "regalloc-evict": optional_path(values, "evict_model"),
     }
-    result = compiler_flags(Toolchain.load(folder), models, optional_path(values, "profile"))
+    result = compiler_flags(
+        Toolchain.load(_folder_of(values.set)), models, optional_path(values, "profile")
+    )
     if config is None:
         print(shell_line(result.link_words() if values.link else result.compile_words()))
         return
@@ -89,6 +135,13 @@ VERBS: tuple[Verb, ...] = (
         "toolchain build --set=mine --inline-model=build/demo/inline-size/policy",
         _define_toolchain_build,
         _toolchain_build,
+    ),
+    Verb(
+        "toolchain pack",
+        "Pack a set of the patched tools for other machines: stripped, with all that it needs.",
+        "toolchain pack --set=mine --output=build/mine.tar.xz",
+        _define_toolchain_pack,
+        _toolchain_pack,
     ),
     Verb(
         "flags",

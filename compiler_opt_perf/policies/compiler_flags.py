@@ -70,6 +70,24 @@ class CompilerFlags:
         }
 
 
+def usage(toolchain: Toolchain) -> str:
+    """How the compiler and the linker of a set are told to use its policies, as Markdown."""
+    problems = [name for name, problem in PROBLEMS.items() if _compiled_in(toolchain, problem)]
+    if not problems:
+        return (
+            "No policy is compiled in: the set is for development mode, with models that are "
+            "loaded (`-mllvm -regalloc-enable-advisor=development -mllvm -regalloc-model=FOLDER`)."
+        )
+    flags = compiler_flags(toolchain, {}, None)
+    return (
+        f"Policies for {' and '.join(problems)} are compiled in. Compile with\n\n"
+        f"    bin/clang {shell_line(flags.compile_words())} ...\n\n"
+        f"and link with link-time optimisation with\n\n"
+        f"    bin/clang {shell_line(flags.link_words())} ...\n\n"
+        "A PMU profile is given by `-mllvm -pmu-profile=NAME.pmu.json` to both."
+    )
+
+
 def compiler_flags(
     toolchain: Toolchain, models: Mapping[str, Path | None], profile: Path | None
 ) -> CompilerFlags:
