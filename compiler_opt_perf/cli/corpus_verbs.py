@@ -70,7 +70,7 @@ def _corpus_show(values: Any, arguments: list[str]) -> Table:
     if len(arguments) != 1:
         raise UsageError("expected the folder of one corpus, with its corpus_description.json")
     found = summary(Corpus.load(Path(arguments[0])))
-    return Table(describe(found), found)
+    return Table(lambda: describe(found), lambda: found)
 
 
 VERBS: tuple[Verb, ...] = (

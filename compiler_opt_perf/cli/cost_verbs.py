@@ -34,7 +34,7 @@ def _calibrate(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.calibrate import calibrate, summary
 
     cpu = calibrate(Path(values.output), values.repetitions, values.allow_implausible)
-    return Table(summary(cpu), {"cpu": cpu})
+    return Table(lambda: summary(cpu), lambda: {"cpu": cpu})
 
 
 # cop cost predict
@@ -93,7 +93,8 @@ def _predict(values: Any, arguments: list[str]) -> Table:
         for name, files in named.items()
     ]
     return Table(
-        describe(evaluator, candidates, values.top), document(evaluator, candidates, values.top)
+        lambda: describe(evaluator, candidates, values.top),
+        lambda: document(evaluator, candidates, values.top),
     )
 
 

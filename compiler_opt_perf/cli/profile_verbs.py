@@ -105,7 +105,7 @@ def _summary(manifest: "Manifest") -> Table:
     from compiler_opt_perf.pmu import documents
     from compiler_opt_perf.pmu.report import summarize
 
-    return Table(summarize(manifest), documents.summary(manifest))
+    return Table(lambda: summarize(manifest), lambda: documents.summary(manifest))
 
 
 def _collect_trace(values: Any, arguments: list[str]) -> Table:
@@ -131,7 +131,7 @@ def _collect_trace(values: Any, arguments: list[str]) -> Table:
             timeout_s=values.timeout,
         )
     statistics = Statistics.of(trace)
-    return Table(statistics.summary(), statistics.summary_document())
+    return Table(statistics.summary, statistics.summary_document)
 
 
 # cop profile show, cop profile check
@@ -162,7 +162,7 @@ def _profile_show(values: Any, arguments: list[str]) -> Table | None:
     html = html_path(values)
     profile = Profile.load(path)
     if html is None:
-        return Table(show(profile, values.top), documents.show(profile, values.top))
+        return Table(lambda: show(profile, values.top), lambda: documents.show(profile, values.top))
     write_page(profile, html, values.top)
     print(html)
     return None
@@ -176,7 +176,10 @@ def _profile_diff(values: Any, arguments: list[str]) -> Table:
     if len(arguments) != 2:
         raise UsageError("expected two manifests: BEFORE.pmu.json AFTER.pmu.json")
     before, after = (Profile.load(Path(path)) for path in arguments)
-    return Table(diff(before, after, values.top), documents.diff(before, after, values.top))
+    return Table(
+        lambda: diff(before, after, values.top),
+        lambda: documents.diff(before, after, values.top),
+    )
 
 
 def _define_profile_coverage(values: flags.FlagValues) -> None:
@@ -193,7 +196,7 @@ def _profile_coverage(values: Any, arguments: list[str]) -> Table:
     profile = Profile.load(Path(values.profile))
     found = [(name, coverage(profile, Path(name))) for name in arguments]
     text = "".join(describe(one, name) for name, one in found)
-    return Table(text, documents.coverages(found))
+    return Table(lambda: text, lambda: documents.coverages(found))
 
 
 def _define_profile_merge(values: flags.FlagValues) -> None:
@@ -237,9 +240,11 @@ def _profile_check(values: Any, arguments: list[str]) -> Table:
     checked = f" and {binary} is the profiled program" if binary else ""
     functions = describe_functions(profile.table, profile.executed)
     return Table(
-        f"{path}: {len(manifest.events)} sample profiles are intact{checked}\n"
-        f"{path}: functions: {functions}\n",
-        {
+        lambda: (
+            f"{path}: {len(manifest.events)} sample profiles are intact{checked}\n"
+            f"{path}: functions: {functions}\n"
+        ),
+        lambda: {
             "profile": str(path),
             "sample_profiles": len(manifest.events),
             "binary": None if binary is None else str(binary),

@@ -95,8 +95,8 @@ def _compare(values: Any, arguments: list[str]) -> Table:
     output = Path(values.output)
     write_json(output, to_json(comparison))
     return Table(
-        f"{describe(comparison)}Written: {output}\n",
-        {"written": str(output), "comparison": to_json(comparison)},
+        lambda: f"{describe(comparison)}Written: {output}\n",
+        lambda: {"written": str(output), "comparison": to_json(comparison)},
     )
 
 

@@ -35,7 +35,7 @@ def _show(values: Any, arguments: list[str]) -> Table | None:
         trace.verify_binary(Path(values.binary))
     statistics = Statistics.of(trace)
     if html is None:
-        return Table(statistics.text(values.top), statistics.document(values.top))
+        return Table(lambda: statistics.text(values.top), lambda: statistics.document(values.top))
     statistics.write_page(html, values.top)
     print(html)
     return None
@@ -56,7 +56,7 @@ def _list(values: Any, arguments: list[str]) -> Table:
 
     trace = Trace.load(_trace_argument(arguments))
     blocks = listed(trace, values.stream, values.first, values.number)
-    return Table(listing(blocks), {"stream": values.stream, "blocks": blocks})
+    return Table(lambda: listing(blocks), lambda: {"stream": values.stream, "blocks": blocks})
 
 
 # cop trace merge
@@ -152,7 +152,7 @@ def _synthesise(values: Any, arguments: list[str]) -> Table:
         seed=values.seed,
     )
     statistics = Statistics.of(trace)
-    return Table(statistics.summary(), statistics.summary_document())
+    return Table(statistics.summary, statistics.summary_document)
 
 
 def _define_overlap(values: flags.FlagValues) -> None:

@@ -16,15 +16,15 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class Table:
-    """What a verb shows.
+    """What a verb shows; only what is asked for is computed.
 
     Attributes:
       text: for people, with its last newline.
       content: the same for programs, as JSON values: names and plain numbers.
     """
 
-    text: str
-    content: Mapping[str, Any]
+    text: Callable[[], str]
+    content: Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Verb:
     def shown(self, table: Table, as_json: bool) -> str:
         """What is printed of a table: its text, or a document that says what it is."""
         if not as_json:
-            return table.text
-        document = {"kind": self.name, "version": self.json_version, **table.content}
+            return table.text()
+        document = {"kind": self.name, "version": self.json_version, **table.content()}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     def parse(self, words: Sequence[str]) -> tuple[flags.FlagValues, list[str]]:
