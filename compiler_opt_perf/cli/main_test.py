@@ -3,7 +3,6 @@ import hashlib
 import json
 import re
 import shlex
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ from compiler_opt_perf.training import train as training
 from compiler_opt_perf.training.result import TrainingResult
 
 REPO_ROOT = Path(__file__).parents[2]
-# A Python file in the documentation: indented lines that end with a function `decide`.
+# A Python file in the documentation that ends with a function `decide`.
 _DECIDE = re.compile(
-    r"(?:^    import .*\n\n)?^    def decide\(.*\n(?:^        .*\n)+", re.MULTILINE
+    r"^```python\n((?:import .*\n\n+)?def decide\(.*\n(?:    .*\n)+)```$", re.MULTILINE
 )
 
 
@@ -319,7 +318,7 @@ def test_decision_functions_of_the_documentation_decide(
     examples = _DECIDE.findall((REPO_ROOT / "docs" / "try-a-candidate.md").read_text())
     assert len(examples) == 2
     decide = tmp_path / "decide.py"
-    decide.write_text(textwrap.dedent(examples[example]))
+    decide.write_text(examples[example])
     lua = debian_source("lua5.4") / "src"
     output = tmp_path / "lvm.o"
     options = [f"--problem={problem}", f"--decide={decide}", f"--toolchain={toolchain.directory}"]
