@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module imports only from floors below its own (and from its own package)."""
+"""A module imports only from floors below its own (and from its own package).
+
+docs/architecture.md shows the same.
+"""
 
 import ast
+import re
 from pathlib import Path
 
 FLOORS = {
@@ -50,6 +54,49 @@ def test_imports_point_downwards() -> None:
         if name != room and FLOORS[name] >= FLOORS[room]
     ]
     assert not wrong
+
+
+def _used() -> dict[str, set[str]]:
+    """Room to the rooms that it imports from; tests do not count."""
+    used: dict[str, set[str]] = {room: set() for room in FLOORS}
+    for path in PACKAGE.glob("*/**/*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
+        if not path.name.endswith("_test.py") and path.name not in ("conftest.py", "testing.py"):
+            used[room] |= _imported(path) - {room}
+    return used
+
+
+def _picture_line(room: str, used: dict[str, set[str]]) -> str:
+    """The room with those that it rests on, without what one of these rests on in its turn."""
+
+    def below(name: str) -> set[str]:
+        return used[name].union(*(below(other) for other in used[name]))
+
+    direct = used[room].difference(*(below(other) for other in used[room]))
+    return f"{room:11} ──> {', '.join(sorted(direct))}" if direct else room
+
+
+def test_architecture_shows_rooms_and_imports() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    picture = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0].splitlines()
+    rooms = [line.split()[0] for line in picture]
+    floors = [FLOORS[room] for room in rooms]
+    assert floors == sorted(floors, reverse=True), "from the top floor down"
+    used = _used()
+    assert picture == [_picture_line(room, used) for room in rooms]
+    table = page[page.index("| room |") :].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == sorted(FLOORS)
+    assert sorted(rooms) == sorted(FLOORS)
+
+
+def test_architecture_names_the_top_level_folders() -> None:
+    root = PACKAGE.parent
+    page = (root / "docs" / "architecture.md").read_text()
+    table = page[page.index("| folder |") :].partition("\n\n")[0]
+    named = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    here = {path.name for path in root.iterdir() if path.is_dir() and path.name[0] != "."}
+    # Made by the build and by Python.
+    assert set(named) == here - {"build", "__pycache__", "compiler_opt_perf.egg-info"}
 
 
 def test_studies_share_modules_and_do_not_import_each_other() -> None:
