@@ -48,11 +48,11 @@ class BuiltModule:
     index: Path | None
 
     def bitcode(self) -> bytes:
-        """The module. Raises CorpusError when it is no bitcode any more."""
+        """The module's bitcode. Raises CorpusError when the file no longer holds any."""
         try:
             data = _section(self.path, _BITCODE_SECTION) if self.command else read_input(self.path)
         except (BinaryError, OSError) as error:
-            raise CorpusError(f"{self.path}: no bitcode to read: {error}") from error
+            raise CorpusError(f"{self.path}: bitcode cannot be read: {error}") from error
         if data is None or not data.startswith(BITCODE_MAGIC):
             raise CorpusError(f"{self.path}: holds no LLVM bitcode; build it again")
         return data
@@ -88,7 +88,9 @@ def find_modules(program: str, folder: Path) -> list[BuiltModule]:
         if not is_module_name(module.name):
             raise CorpusError(f"{module.path}: {module.name!r} cannot be the name of a module")
         if module.name in names:
-            raise CorpusError(f"{module.path} and {names[module.name]} would have one name")
+            raise CorpusError(
+                f"{module.path} and {names[module.name]} would have the same name in the corpus"
+            )
         names[module.name] = module.path
     return modules
 
@@ -102,7 +104,7 @@ def _linked_module(program: str, folder: Path, path: Path) -> BuiltModule:
 
 
 def _embedded_module(program: str, folder: Path, path: Path) -> BuiltModule | None:
-    """The module in an object file; None where it has none."""
+    """The module embedded in an object file; None when the file has no bitcode."""
     try:
         section = _section(path, _COMMAND_SECTION)
         bitcode = _section(path, _BITCODE_SECTION)

@@ -8,7 +8,7 @@ from pathlib import Path
 from compiler_opt_perf.corpus.corpus import CorpusError, without_side_outputs
 from compiler_opt_perf.execution.command import run_command
 
-# Of one run of the compiler.
+# Limit of one run of the compiler.
 TIMEOUT_S = 300.0
 
 # `-cc1` arguments that name inputs, headers, macros or folders, or that only the front end of a
@@ -74,7 +74,7 @@ _REFUSED_PREFIXES = (
 
 
 def codegen_arguments(cc1: Sequence[str]) -> list[str]:
-    """The `-cc1` arguments that still mean something when the input is IR.
+    """The `-cc1` arguments that affect a compilation whose input is IR.
 
     Options that are not known here are kept.
 

@@ -21,8 +21,8 @@ from compiler_opt_perf.execution.files import open_input, read_input, write_json
 from compiler_opt_perf.execution.json_text import CText, JsonError, decode
 from compiler_opt_perf.execution.seeds import derive_seed
 
-# A corpus is data from elsewhere, which compiling must not let out of its folder. Options of `-cc1`
-# that run code of others are refused, with those of -mllvm that write files ...
+# A corpus is untrusted: compiling it must neither run foreign code nor write outside our folder.
+# Options of `-cc1` that load code are refused, and so are options of -mllvm that write files ...
 _REFUSED = {"-load", "-add-plugin", "-plugin"}
 _REFUSED_PREFIXES = (
     *("-load=", "--load", "-fplugin", "-fpass-plugin=", "-plugin-arg"),
@@ -60,7 +60,7 @@ BITCODE_MAGIC = b"BC\xc0\xde"
 
 
 class CorpusError(Exception):
-    """A corpus that cannot be read, or that has not what was asked of it."""
+    """A corpus that cannot be read, or does not hold what was asked for."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -148,12 +148,12 @@ class Corpus:
         for name in names:
             if not is_module_name(name):
                 raise CorpusError(
-                    f"{path}: {name!r} is no name of a module: expected a path inside the corpus, "
+                    f"{path}: {name!r} is not a module name: expected a path inside the corpus, "
                     "without '..'; extract the corpus again"
                 )
         repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
-            raise CorpusError(f"{path}: module {repeated[0]} is there twice")
+            raise CorpusError(f"{path}: module {repeated[0]} is listed twice")
         thinlto = description.has_thinlto
         command = None
         if description.global_command_override is not None:
@@ -194,7 +194,7 @@ def without_side_outputs(words: Iterable[str]) -> list[str]:
 
 
 def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tuple[str, ...]:
-    """The command of all modules. Raises CorpusError when it is none that may run."""
+    """The command for all modules. Raises CorpusError when it holds a forbidden option."""
     if override == (_UNSPECIFIED,):
         raise CorpusError(
             f"{path}: global_command_override is not filled in, as LLVM's extract_ir leaves it; "
@@ -206,10 +206,10 @@ def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tup
 
 
 def _confined_driver_options(words: Iterable[str], path: Path, thinlto: bool) -> Iterator[str]:
-    """Options of clang's driver, as far as they concern the code and nothing else.
+    """The options, if all are options of clang's driver that affect the generated code only.
 
     Raises:
-      CorpusError: names another option.
+      CorpusError: names the first option that does more.
     """
     rest = iter(words)
     for word in rest:
@@ -230,7 +230,7 @@ def _confined_driver_options(words: Iterable[str], path: Path, thinlto: bool) ->
 
 
 def _confined(words: Sequence[str], path: Path, thinlto: bool) -> tuple[str, ...]:
-    """A command that writes its output alone; with ThinLTO, without the index of another folder.
+    """The command without options that write other files or name another thin link's index.
 
     Raises:
       CorpusError: it would load code, or read the index of a thin link.
@@ -261,7 +261,7 @@ def _load_module(
     index = directory / f"{name}.thinlto.bc" if thinlto else None
     try:
         magic = _magic(bitcode)
-        # An empty index is one of a module that nothing is imported into or exported from.
+        # The index is empty for a module without imports and exports.
         index_magic = BITCODE_MAGIC if index is None else _magic(index) or BITCODE_MAGIC
         text = b"" if override is not None else read_input(command)
         words = text.decode("utf-8").rstrip("\0").split("\0")

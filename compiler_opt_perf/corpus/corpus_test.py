@@ -48,7 +48,7 @@ def test_modules_come_in_order_with_their_commands(directory: Path) -> None:
         ("corpus_description.json", b"[" * 200_000, "not JSON: nested too deep"),
         ("corpus_description.json", b'{"modules": ["\\ud800"]}', "not JSON: .*lone surrogate"),
         ("corpus_description.json", b'{"modules": [1' + b"0" * 5000 + b"]}", "too many digits"),
-        ("corpus_description.json", b'{"modules": ["p/a", "p/a"]}', "p/a is there twice"),
+        ("corpus_description.json", b'{"modules": ["p/a", "p/a"]}', "p/a is listed twice"),
         (
             "corpus_description.json",
             b'{"modules": [], "has_thinlto": 1}',
@@ -106,7 +106,7 @@ def test_damage_is_named(directory: Path, file: str, content: bytes | None, mess
 )
 def test_names_stay_inside_the_corpus(directory: Path, name: str) -> None:
     (directory / "corpus_description.json").write_text(json.dumps({"modules": ["p/a", name]}))
-    with pytest.raises(CorpusError, match="is no name of a module: expected a path inside"):
+    with pytest.raises(CorpusError, match="is not a module name: expected a path inside"):
         Corpus.load(directory)
 
 

@@ -33,7 +33,7 @@ FRONTEND = "frontend"
 # which its decisions cannot change, and take a third of the time.
 OPTIMIZED = "optimized"
 STAGES = (FRONTEND, OPTIMIZED)
-# Of the files of a module.
+# Suffixes of the files of a module.
 _SUFFIXES = (".bc", ".cmd", ".thinlto.bc")
 
 # Failures often have one cause; the first few tell it.
@@ -72,7 +72,7 @@ def _extract_one(job: _Job) -> None:
 
 
 def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
-    """Compiles a source to bitcode; returns the arguments that compile this."""
+    """Compiles a source to bitcode; returns the arguments that compile that bitcode."""
     cc1 = cc1_arguments(job.clang, [*unit.command, job.opt_level], unit.directory)
     # The last word is the input file.
     arguments = codegen_arguments(cc1[1:-1])

@@ -156,7 +156,7 @@ def test_files_of_others_are_not_deleted(tmp_path: Path) -> None:
     with pytest.raises(FileWriteError, match="choose a new or empty output folder"):
         _extract(commands, tmp_path, FRONTEND)
     assert commands.exists()
-    with pytest.raises(FileWriteError, match="is no folder"):
+    with pytest.raises(FileWriteError, match="is not a folder"):
         _extract(commands, commands, FRONTEND)
     (tmp_path / "empty").mkdir()
     assert _extract(commands, tmp_path / "empty", FRONTEND) == (2, 1)

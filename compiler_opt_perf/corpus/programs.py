@@ -200,7 +200,7 @@ PROGRAMS: dict[str, Program] = {
 
 
 def find_program(name: str) -> Program:
-    """The table's row. Raises ProgramError that lists the known names."""
+    """The program of that name. Raises ProgramError, which lists the known names."""
     if name not in PROGRAMS:
         raise ProgramError(f"{name}: unknown program; known are {', '.join(sorted(PROGRAMS))}")
     return PROGRAMS[name]
@@ -337,7 +337,7 @@ def build_program(
     binary.chmod(0o755)
     logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)
     workload_input = _write_input(program, tree, output / "input")
-    # The last of the results: whoever finds it finds the others.
+    # Written last: where this file exists, the other results do, too.
     write_json(output / "compile_commands.json", commands)
     return BuiltProgram(binary, output / "compile_commands.json", workload_input)
 

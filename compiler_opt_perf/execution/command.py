@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs one external command with limits, and says precisely what went wrong when it does."""
+"""Runs external commands with limits, and reports precisely what went wrong."""
 
 import contextlib
 import os
@@ -68,7 +68,7 @@ class CommandError(Exception):
 
 
 def signal_name(number: int) -> str:
-    """The signal's name; those of real time have none."""
+    """The signal's name; real-time signals have only numbers."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -138,7 +138,7 @@ def start_command(
     stdin: IO[bytes] | None = None,
     show_output: bool = False,
 ) -> Iterator[RunningCommand]:
-    """Starts `argv`; whatever is left of it at the end of the block because of an error is killed.
+    """Starts `argv`; if the block ends with an error, kills what still runs of it.
 
     The command gets a process group of its own; it is also killed by the kernel when the thread
     that started it ends, so that a killed worker leaves no compiler behind.

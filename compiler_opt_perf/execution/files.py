@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Of <fcntl.h> and <linux/fs.h>.
+# Constants of <fcntl.h> and <linux/fs.h>.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 _LITTLE_SPACE = 4 * 1024 * 1024
 
-# Of files that are read as a whole, and of lines: more is no file that any program of ours wrote.
+# Limits of files that are read as a whole, and of lines; no program of ours writes longer ones.
 _MOST_BYTES = 1 << 30
 _LONGEST_LINE = 1 << 24
 
@@ -41,9 +41,9 @@ def _explain(path: Path, error: OSError) -> FileWriteError:
 
 
 def _concerns(error: OSError, path: Path) -> bool:
-    """Whether a failure is one of writing `path`: not, say, of an input that is missing."""
+    """Whether an error comes from writing `path`, and not, say, from a missing input."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or error.filename is None:
-        # What fails to be written, and not to be opened, has no name.
+        # An error of write(), unlike one of open(), names no file.
         return True
     found = Path(os.path.abspath(os.fsdecode(error.filename)))
     folder = Path(os.path.abspath(path.parent))
@@ -109,7 +109,7 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
             if _exchange(temporary, path):
                 os.replace(temporary, old)
             else:
-                # In two steps, between which there is no directory.
+                # In two steps; between them there is no directory.
                 os.replace(path, old)
                 os.replace(temporary, path)
             # This one, and what a run left that was killed at this place.
@@ -130,7 +130,7 @@ def _require_replaceable(path: Path, ours: Callable[[Path], bool] | None) -> Non
     if ours is None or not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_dir():
-        raise FileWriteError(f"{path}: is no folder; choose another output folder")
+        raise FileWriteError(f"{path}: is not a folder; choose another output folder")
     if any(path.iterdir()) and not ours(path):
         raise FileWriteError(
             f"{path}: holds files that this command did not write, and it would delete them; "
@@ -139,7 +139,7 @@ def _require_replaceable(path: Path, ours: Callable[[Path], bool] | None) -> Non
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Gives two directories each other's name in one step; False where that cannot be done.
+    """Exchanges the names of two directories in one step; False where that is not possible.
 
     It is Linux's renameat2, which not all file systems have.
     """
@@ -165,10 +165,10 @@ def require_space(folder: Path) -> None:
 
 
 def open_input(path: Path) -> io.BufferedReader:
-    """Opens a file of anyone's for reading, which must be one: a pipe or a device has no end.
+    """Opens an untrusted file for reading; it must be a regular file, since pipes have no end.
 
     Raises:
-      OSError: it cannot be opened, or is no regular file.
+      OSError: it cannot be opened, or is not a regular file.
     """
     # Opening a pipe would otherwise wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -181,7 +181,7 @@ def open_input(path: Path) -> io.BufferedReader:
 
 
 def read_input(path: Path, most: int = _MOST_BYTES) -> bytes:
-    """The content of a file of anyone's. Raises OSError, for one of more than `most` bytes, too."""
+    """The content of an untrusted file. Raises OSError, also for more than `most` bytes."""
     with open_input(path) as stream:
         if os.fstat(stream.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"has more than {most:,} bytes", path)
@@ -189,10 +189,10 @@ def read_input(path: Path, most: int = _MOST_BYTES) -> bytes:
 
 
 def input_lines(path: Path) -> Iterator[str]:
-    """The lines of a text of anyone's, of any length in all; what is no UTF-8 is replaced.
+    """The lines of an untrusted text of any length; replaces what is not UTF-8.
 
     Raises:
-      OSError: it cannot be read, or a line is so long that the file can be no text.
+      OSError: it cannot be read, or a line is too long for a text file.
     """
     with io.TextIOWrapper(open_input(path), encoding="utf-8", errors="replace") as lines:
         while line := lines.readline(_LONGEST_LINE):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads JSON that anyone may have written: whatever is wrong with it is one error.
+"""Reads untrusted JSON: every defect is the same kind of error.
 
 `decode` is what readers of files use: they describe the file by a type, mostly a `msgspec.Struct`
 or a frozen dataclass. Fields that the type does not have are ignored, values are never converted
@@ -16,18 +16,18 @@ import msgspec
 
 T = TypeVar("T")
 
-#: How many of something there are.
+#: A count.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-#: A number that one can calculate with.
+#: A finite number.
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-#: A text that programs take as argument or name of a file, without NUL.
+#: A text without NUL, as arguments of programs and names of files must be.
 CText = Annotated[str, msgspec.Meta(pattern="^[^\0]*$")]
-#: What leads to a file.
+#: The path of a file.
 FileName = Annotated[str, msgspec.Meta(pattern="^[^\0]+$")]
 #: A size, a time or a score: none is as large as 2**64.
 Measure = Annotated[float, msgspec.Meta(ge=0, lt=2.0**64)]
 
-# An escape of half a character; alone it is no text that a file could have as its name, say.
+# An escaped surrogate; without its other half it cannot be encoded, as a file's name for example.
 _HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 _SHOWN = 40
 # A step of a place: a field, an index, or the key of a table.
@@ -57,7 +57,7 @@ class FieldError(ValueError):
 
 
 def parse_json(data: bytes | str) -> Any:
-    """The value that `data` (UTF-8) stands for.
+    """Parses `data` (UTF-8).
 
     Raises:
       JsonError: it is not JSON, nested too deep, or holds a number too long for any use or half a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads numbers in LEB128, as DWARF, ELF's address maps and sample profiles have them."""
+"""Reads LEB128 numbers, which DWARF, address maps and sample profiles use."""
 
 
 def read_leb128(data: bytes, place: int) -> tuple[int, int]:

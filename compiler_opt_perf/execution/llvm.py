@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The distribution's LLVM, whose unpatched tools every part of the project runs."""
+"""The distribution's LLVM, whose unpatched tools all parts of the project run."""
 
 from pathlib import Path
 

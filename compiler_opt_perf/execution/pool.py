@@ -2,8 +2,8 @@
 """Maps a function over processes; a killed or hanging worker costs one task, never the run.
 
 Each worker has a pipe of its own, and the thread that calls `Pool.map` is the only one that uses
-it: there is no lock or queue that a worker could take with it when it dies, whether it is starting,
-idle or at work.
+it: there is no lock or queue that a dying worker could leave in a bad state, whether it is
+starting, idle or at work.
 """
 
 import collections
@@ -28,10 +28,10 @@ from compiler_opt_perf.execution.progress import Progress
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# A worker can be killed from outside (out of memory, an operator); the task is then innocent and
-# runs again. A task that kills its worker each time is given up.
+# A worker can be killed from outside (out of memory, an operator); its task then runs again. A task
+# whose worker dies each time is given up.
 _ATTEMPTS = 3
-# So many workers in a row that die before they are ready: then none ever will be.
+# After so many workers in a row that died before they were ready, no further one is started.
 _FALSE_STARTS = 20
 # An idle worker ends at once when it is told to.
 _SECONDS_TO_END = 5.0
@@ -44,7 +44,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What became of one item: a value, or the exception in its place."""
+    """The outcome of one item: a value, or an exception."""
 
     value: Result | None
     error: Exception | None
@@ -57,12 +57,12 @@ class Outcome(Generic[Result]):
 
 
 class _Worker:
-    """A worker process as its owner sees it.
+    """A worker process, seen from its owner.
 
     Attributes:
       ready: it has started and takes tasks.
       task: index of the item that it works on; None while it starts or is idle.
-      deadline: when that must be done, in seconds of time.monotonic; None for no limit.
+      deadline: when the task must be done, in seconds of time.monotonic; None for no limit.
     """
 
     def __init__(self, scratch: str):
@@ -83,7 +83,7 @@ class _Worker:
             theirs.close()
 
     def fileno(self) -> int:
-        """Of its pipe: readable when there is a message, and when it is dead."""
+        """The pipe's descriptor: readable when there is a message or the worker is dead."""
         return self._connection.fileno()
 
     def send(self, message: bytes, task: int, timeout_s: float | None) -> None:
@@ -117,7 +117,7 @@ class Pool:
 
     def __init__(self, workers: int | None = None):
         self.workers = workers or len(os.sched_getaffinity(0))
-        # What a killed worker leaves in it goes with the pool.
+        # Removed with the pool, including what killed workers left in it.
         self._scratch = tempfile.mkdtemp(prefix="compiler-opt-perf-")
         self._crew: list[_Worker] = []
         self._false_starts = 0
@@ -152,7 +152,7 @@ class Pool:
           label: shows progress under this name when given.
 
         Returns:
-          One outcome an item, in the items' order whatever order they end in.
+          One outcome for each item, in the order of the items.
 
         Raises:
           WorkerError: no worker lives long enough to take a task.
@@ -213,14 +213,14 @@ class Pool:
                         late = WorkerError(f"killed after its limit of {timeout_s} s")
                         finish(worker.task, Outcome(None, late))
             except BaseException:
-                # Their results would be taken for those of another call.
+                # Otherwise their results would be taken for those of another call.
                 for worker in [worker for worker in self._crew if worker.task is not None]:
                     self._dismiss(worker)
                 raise
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _ready_to_read(self) -> list[_Worker]:
-        """Workers that said something or died; waits for the first, or the next time limit."""
+        """Workers with a message, or dead; waits for the first, or until the next deadline."""
         deadlines = [w.deadline for w in self._crew if w.task is not None and w.deadline]
         seconds = max(min(deadlines) - time.monotonic(), 0.0) if deadlines else None
         ready = wait([worker.fileno() for worker in self._crew], seconds)
@@ -248,8 +248,8 @@ class Pool:
 
 
 def _serve(connection: "Connection[Any, Any]", scratch: str) -> None:
-    """What a worker does: one task after the other, until its owner closes the pipe or dies."""
-    # Programs that it runs put their temporary files there, too.
+    """The loop of a worker: one task after the other, until its owner closes the pipe or dies."""
+    # Also for the temporary files of programs that it runs.
     tempfile.tempdir = scratch
     os.environ["TMPDIR"] = scratch
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Progress of long work: a live bar on a terminal, a line every so often in a log."""
+"""Progress of long work: a live bar on a terminal, a line from time to time in a log."""
 
 import contextlib
 import resource

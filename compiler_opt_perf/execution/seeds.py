@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Seeds: one number a run, and independent streams derived from it by name."""
+"""Seeds: one number for a run, and independent streams derived from it by name."""
 
 import hashlib
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A 64-bit seed for the stream that `names` say, the same in every process and version.
+    """A 64-bit seed for the stream named by `names`, the same in every process and version.
 
     Python's own `hash` is salted per process and would break reproducibility.
     """

@@ -3,9 +3,9 @@
 
 A reader must use the input or refuse it, with its exit status for that and one message: no crash,
 no hang, no traceback. What is damaged, and how, follows from the seed and the number of the case,
-so that `--case=READER:NUMBER` runs one again and shows all of it. Prints a row a reader: `silent`
-inputs gave what the sound one gives, `used` ones something else; `mute` ones were refused without a
-message. Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
+so that `--case=READER:NUMBER` runs one again and shows all of it. Prints a row for each reader:
+`silent` inputs gave the same result as the sound one, `used` inputs another one; `mute` ones were
+refused without a message. Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
 """
 
 import argparse
@@ -37,10 +37,10 @@ from compiler_opt_perf.fuzz.targets import (
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
-#: Columns of the table; readers must not do what the first few say.
+#: Columns of the table; the first few are failures of the reader.
 FAILURES = ("crash", "hang", "traceback", "mute")
 _OUTCOMES = (*FAILURES, "refused", "used", "silent")
-# Of the inputs, those where something else than a file is in its place.
+# Share of the inputs with something else in the place of a file.
 _SHARE_REPLACED = 0.06
 _SOUND = -1
 
@@ -51,7 +51,7 @@ class Case:
 
     Attributes:
       target: the reader's name.
-      number: of the damage; -1 for none.
+      number: number of the damage; -1 for a sound input.
       seed: of the whole run.
       folder: which holds `sound/MAKER`, the sound inputs, and gets `cases/READER-NUMBER`.
       toolchain: the patched tools.
@@ -73,7 +73,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a case.
+    """The result of a case.
 
     Attributes:
       outcome: one of the columns.
@@ -93,7 +93,7 @@ def _target(name: str) -> Target:
 
 
 def _damage(target: Target, folder: Path, generator: random.Random) -> str:
-    """Damages one of the target's files; returns which and how."""
+    """Damages one of the target's files; returns a description: which file, and how."""
     found = {pattern: sorted(folder.glob(pattern)) for pattern in target.damaged}
     pattern = generator.choice([pattern for pattern, paths in found.items() if paths])
     path = generator.choice(found[pattern])
@@ -121,7 +121,7 @@ def run_case(case: Case) -> Result:
     if case.number != _SOUND:
         seed = derive_seed(case.seed, case.target, case.number)
         damage = _damage(target, case.directory, random.Random(seed))
-    # Paths in messages and outputs are then the same in all cases.
+    # So paths in messages and outputs are the same in all cases.
     os.chdir(case.directory)
     try:
         found = target.run(case.directory, Toolchain.load(case.toolchain))
@@ -197,7 +197,7 @@ def fuzz(
 
 
 def table(results: dict[Case, Result]) -> str:
-    """A row a reader: how many inputs it was given and what it did with them."""
+    """A row for each reader: how many inputs it got, and the outcomes."""
     counts: dict[str, Counter[str]] = {}
     for case, result in results.items():
         counts.setdefault(case.target, Counter())[result.outcome] += 1
@@ -212,7 +212,7 @@ def table(results: dict[Case, Result]) -> str:
 
 
 def describe(case: Case, result: Result) -> str:
-    """What a reader did with an input, and the command that shows it again."""
+    """The outcome of a case, and the command that reproduces it."""
     command = f"{sys.executable} -m compiler_opt_perf.fuzz --seed={case.seed}"
     command += f" --toolchain={case.toolchain} '--case={case.target}:{case.number}'"
     last = result.message.strip().splitlines()[-1:] or [""]
@@ -225,10 +225,12 @@ def main() -> None:
         "fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=1, help="of the damage")
-    parser.add_argument("--share", type=float, default=1.0, help="of each reader's inputs")
-    parser.add_argument("--only", default="", help="readers whose name has this in it")
-    parser.add_argument("--case", help="READER:NUMBER of one case, shown whole")
-    parser.add_argument("--output", default=BUILD / "fuzz", help="folder of the inputs")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of each reader's inputs to run"
+    )
+    parser.add_argument("--only", default="", help="only readers whose name contains this")
+    parser.add_argument("--case", help="READER:NUMBER of one case to run and show in full")
+    parser.add_argument("--output", default=BUILD / "fuzz", help="folder for the inputs")
     toolchain = BUILD / "toolchain" / "mock"
     parser.add_argument("--toolchain", default=toolchain, help="folder of the patched tools")
     values = parser.parse_args()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Damages files: bytes, lines of text, fields of JSON, records of traces, and what a path leads to.
 
-Each function takes the sound content and a random generator, and returns other content.
+Each function takes the sound content and a random generator, and returns damaged content.
 """
 
 import io
@@ -38,7 +38,7 @@ _LINES = (
 
 
 class _Raw(str):
-    """Text that stands in the JSON as it is."""
+    """Text that is written into the JSON unchanged."""
 
 
 class _Object(list[tuple[str, Any]]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The readers: what each is given, which of it is damaged, and how it is run."""
+"""The readers: their inputs, which files of these are damaged, and how a reader is run."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ from compiler_opt_perf.traces.windows import Windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.log import read_log
 
-#: Of one reader's run, and of the processes that it starts.
+#: Time limit of a reader's run, and of the processes that it starts.
 LIMIT_S = 30.0
 MEMORY_MIB = 8192
 # Exit statuses of `cop`, and that of LLVM's tools, for an input that is refused.
@@ -43,7 +43,7 @@ class RefusedError(Exception):
 
 
 class FailedError(Exception):
-    """The reader did what none may do.
+    """The reader did what no reader may do.
 
     Attributes:
       how: "crash", "hang", "traceback" or "mute" (it ended without a message).
@@ -83,7 +83,7 @@ class Target:
 
 
 def cop(line: str) -> Run:
-    """A verb, in this process."""
+    """Runs a verb of cop in this process."""
 
     def run(folder: Path, toolchain: Toolchain) -> bytes:
         words = [word.format(toolchain=toolchain.directory) for word in shlex.split(line)]

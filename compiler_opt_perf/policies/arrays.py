@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arrays in numpy's .npz files: a full disk and any damage are one error each."""
+"""Arrays in numpy's .npz files: a full disk is one kind of error, damage of any kind another."""
 
 import io
 import struct
@@ -16,7 +16,7 @@ from compiler_opt_perf.execution.files import open_input
 
 
 class ArraysError(Exception):
-    """A file of arrays that is damaged or has not the ones that are expected: the reason."""
+    """A file of arrays that is damaged, or lacks an expected array; the message is the reason."""
 
 
 def write_arrays(path: Path, **arrays: npt.NDArray[Any]) -> None:
@@ -50,4 +50,4 @@ def require_vector(name: str, array: npt.NDArray[Any], dtype: str, size: int) ->
     if array.dtype != np.dtype(dtype) or array.shape != (size,):
         raise ArraysError(f"{name} is {array.dtype} {list(array.shape)}, expected {dtype} [{size}]")
     if not np.isfinite(array).all():
-        raise ArraysError(f"{name} has values that are no numbers")
+        raise ArraysError(f"{name} has values that are not finite")

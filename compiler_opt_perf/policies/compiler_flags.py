@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a build says to a patched compiler, once, so that nobody copies -mllvm words.
+"""The flags of a build with a patched compiler, so that nobody has to copy -mllvm options.
 
 Policies decide where the optimiser or the code generator runs: in compile jobs, and in links with
 link-time optimisation, whose options the linker takes. A configuration file of clang tells both:
@@ -20,7 +20,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import MODELS
 
-# What the profile is looked up by, and what that must not change (docs/collect.md). A later
+# Debug info by which the profile is looked up, and the option that keeps it from changing
+# inlining (docs/collect.md). A later
 # -g, as in CMake's RelWithDebInfo, takes the place of the line tables.
 _LOCATIONS = ("-gline-tables-only", "-fdebug-info-for-profiling")
 _NO_DEFERRAL = "-enable-npm-pgo-inline-deferral=false"
@@ -32,8 +33,8 @@ class CompilerFlags:
 
     Attributes:
       toolchain: the patched tools.
-      options: LLVM's own, which compile jobs take after -mllvm and the linker as well.
-      locations: options of clang's by which the compiler knows the lines of the profile.
+      options: of LLVM; compile jobs take them after -mllvm, the linker as they are.
+      locations: options of clang for the debug info by which the profile is looked up.
     """
 
     toolchain: Toolchain
@@ -41,13 +42,13 @@ class CompilerFlags:
     locations: tuple[str, ...]
 
     def compile_words(self) -> list[str]:
-        """Words for compile jobs; a link that gets them too, as from CFLAGS, does not warn."""
+        """Flags for compile jobs; a link that gets them as well, as from CFLAGS, does not warn."""
         words = [*self.locations, *for_clang(self.options)]
         return ["--start-no-unused-arguments", *words, "--end-no-unused-arguments"]
 
     def link_words(self) -> list[str]:
-        """Words for links through clang, with or without link-time optimisation."""
-        # -Wl, would split what has commas.
+        """Flags for links through clang, with or without link-time optimisation."""
+        # -Wl, would split options at their commas.
         words = for_clang(self.options)
         return ["-fuse-ld=lld", *(word for one in words for word in ("-Xlinker", one))]
 
@@ -112,7 +113,7 @@ def compiler_flags(
         if model is not None:
             description = _description(model / "model.json")
             if not (model / "model.tflite").is_file():
-                raise ToolchainError(f"{model}: no policy (model.tflite is missing)")
+                raise ToolchainError(f"{model}: not a policy (model.tflite is missing)")
             if description.problem not in (None, name):
                 raise ToolchainError(f"{model}: a policy for {description.problem}, not {name}")
             modes += problem.development_options(model=model.absolute())

@@ -133,10 +133,10 @@ def _write_models(folder: Path, network: Network, weights: FloatArray) -> None:
     try:
         save_saved_model(folder, network, weights)
     except tf.errors.OpError as error:
-        # It tells a full disk from others by its class alone.
+        # Only the exception's class says that the disk is full.
         full = isinstance(error, tf.errors.ResourceExhaustedError)
         raise OSError(errno.ENOSPC if full else errno.EIO, error.message) from error
-    # No loader needs it, and it has a random number.
+    # No loader needs this file, and a random number in it would make equal policies differ.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
     (folder / MODEL_FILE).write_bytes(convert_to_tflite(folder))
 
@@ -214,7 +214,7 @@ class CandidateTemplate:
           ModelError: the converter merged or changed a weight buffer.
         """
         random = np.random.default_rng(0)
-        # Off the grid, so that no constant of the graph looks like them.
+        # Not on the grid, so that no constant of the graph equals one of them.
         marks = random.normal(size=network.size).astype(np.float32)
         with tempfile.TemporaryDirectory(prefix="candidate-template-") as folder:
             save_saved_model(Path(folder), network, marks)
@@ -241,10 +241,10 @@ class CandidateTemplate:
 
 
 def publish(policy: Policy, directory: Path) -> None:
-    """Writes the policy's directory, all of it or nothing.
+    """Writes the policy's directory, completely or not at all.
 
-    The same policy gives the same bytes. TensorFlow numbers the functions of a SavedModel by what
-    the process did before, so that a fresh one writes it.
+    The same policy gives the same bytes. TensorFlow numbers the functions of a SavedModel
+    consecutively over the life of a process, so that a new process writes each.
 
     Raises:
       FileWriteError: the disk is full or the folder cannot be written.
@@ -252,7 +252,7 @@ def publish(policy: Policy, directory: Path) -> None:
     """
     network = policy.network
     weights = to_grid(policy.weights)
-    # Before the work.
+    # Checked before the slow part.
     json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
         with Pool(1) as pool:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class InteractiveError(Exception):
-    """The compiler did not keep to the protocol, or a decision is not one of those it offers."""
+    """The compiler violated the protocol, or a decision is not one of those it offers."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ class InteractiveHost:
 
         Raises:
           CommandError: the compiler failed, crashed, or was killed at the time limit.
-          InteractiveError: the compiler does not keep to the protocol, or a decision is none.
+          InteractiveError: the compiler violates the protocol, or a decision is invalid.
           Exception: what the decision function raises, with a note that says where.
         """
         with (
@@ -166,7 +166,8 @@ class InteractiveHost:
             start_command(argv, env=env, memory_mib=memory_mib) as compiler,
         ):
             stream.watch(compiler.process.pid)
-            # Reads what the compiler prints, lest it waits for a reader while we wait for it.
+            # Reads what the compiler prints; otherwise, once that pipe is full, each waits for the
+            # other.
             completed = executor.submit(compiler.finish, timeout_s)
             try:
                 self._serve(stream)
@@ -260,7 +261,7 @@ class _Stream:
         for path in (self._to_compiler, self._from_compiler):
             os.mkfifo(path, 0o600)
             self._files.callback(os.unlink, path)
-        # For reading too, so that opening it waits for nobody, here and in the compiler.
+        # Opened for reading as well: then opening does not wait, here or in the compiler.
         self._advice = os.open(self._to_compiler, os.O_RDWR)
         self._files.callback(os.close, self._advice)
         self._features = self._open()
@@ -296,12 +297,12 @@ class _Stream:
         return self._cut(size)
 
     def answer(self, decision: int) -> None:
-        """Sends a decision; a pipe has always room for one."""
+        """Sends a decision; a pipe always has room for one."""
         os.write(self._advice, decision.to_bytes(8, "little", signed=True))
 
     def reopen(self) -> bool:
-        """Gets ready for another writer; False when the compiler has ended."""
-        # The new end is open before the old one is closed: a writer without reader is killed.
+        """Opens the pipe for another writer; False when the compiler has ended."""
+        # Opens the new end before closing the old one: a writer without a reader gets SIGPIPE.
         new, old = self._open(), self._features
         self._features = new
         os.close(old)

@@ -287,7 +287,7 @@ def _at_least(values: Tensor, limit: Any, ops: Any) -> Tensor:
 
 
 def _limited_to_grid(raised: Tensor, lowest: float, ops: Any) -> Tensor:
-    """What was raised by _ROUNDING, and so rounded to the grid: limited, and lowered again."""
+    """Subtracts _ROUNDING, whose addition has rounded the values to the grid, and limits them."""
     raised = _at_most(raised, _ROUNDING + ACTIVATION_LIMIT, ops)
     return _at_least(raised, _ROUNDING + lowest, ops) - _ROUNDING
 
@@ -314,7 +314,7 @@ def fit_normalisation(
         exponent = np.clip(np.rint(np.log2(max(deviation, 0.25))), -2, 3)
         inverse_scale[index] = 2.0**-exponent
         if feature.may_be_missing:
-            # -2 and 0 stay within the limits, and so a missing value apart from a zero.
+            # -2 and 0 must stay within the limits, so that a missing value differs from a zero.
             inverse_scale[index] = 2.0**-2
             center[index] = min(center[index], ACTIVATION_LIMIT * 2.0**2 - 2.0)
     return Normalisation(center, inverse_scale)

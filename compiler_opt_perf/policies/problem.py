@@ -20,7 +20,8 @@ from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED
 EVICTION_COLUMNS = 33
 
 
-#: The compiler feeds these features to models that take them, and with this option to everybody.
+#: The compiler feeds these features to models that take them; with this option, it logs and sends
+#: them in any case.
 _DECISION_FEATURES = "-mlgo-decision-features"
 
 
@@ -175,8 +176,8 @@ def _logged(feature: Feature) -> Feature:
 
 
 def _pmu_ppm(name: str) -> Feature:
-    # 16 of a million instructions is as little as matters: at 200 cycles each, 0.003 cycles per
-    # instruction. A million is the largest rate of our own; others may be larger.
+    # Less than 16 in a million instructions does not matter: at 200 cycles each, that is 0.003
+    # cycles per instruction. Our own rates are at most a million; others may be larger.
     return Feature(name, "int64", (1,), unit_scale=1 / 16, largest=1e6, may_be_missing=True)
 
 

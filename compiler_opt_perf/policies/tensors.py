@@ -2,7 +2,7 @@
 """How the compiler writes tensors, in training logs and in interactive mode.
 
 A header of JSON lists the tensors as llvm/lib/Analysis/TensorSpec.cpp describes them; a record is
-their bytes one behind the other, little endian.
+their bytes one after the other, little endian.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-# Beyond any tensor of the compiler; a larger one is damage.
+# No tensor of the compiler is larger; a file that claims one is damaged.
 _LARGEST_EXTENT = 1 << 20
 _NUMPY_TYPES = {
     "float": "<f4",
@@ -45,4 +45,4 @@ def record_type(tensors: Sequence[Tensor]) -> np.dtype[np.void]:
     try:
         return np.dtype(fields)
     except ValueError as error:
-        raise ValueError(f"the tensors make no record ({error})") from error
+        raise ValueError(f"the tensors do not form a record ({error})") from error

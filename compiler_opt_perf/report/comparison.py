@@ -39,7 +39,7 @@ class ComparisonError(Exception):
 
 @dataclass(frozen=True)
 class FunctionScores:
-    """RegAllocScore of one function (lower is better), under both policies.
+    """RegAllocScore of one function (lower is better) with both policies.
 
     Attributes:
       name: its linkage name.
@@ -62,11 +62,11 @@ class ModuleComparison:
       text_default, text_policy: machine code in bytes.
       functions: those with a score, by name; none for a problem without scores.
       decisions: taken by the policy.
-      with_pmu: of them, how many had PMU data, exact or flattened.
-      exact: of them, how many found their own inline stack in the profile.
-      differing: of them, how many the default policy would have taken otherwise.
-      compile_default, compile_policy: what pairs of compilations took, one value a pair, in
-        instructions or in seconds of processor time (Comparison.compile_time).
+      with_pmu: decisions with PMU data, exact or flattened.
+      exact: decisions whose own inline stack is in the profile.
+      differing: decisions that the default policy would have taken otherwise.
+      compile_default, compile_policy: cost of compiling, one value for each pair of compilations,
+        in instructions or in seconds of processor time (Comparison.compile_time).
     """
 
     name: str
@@ -86,12 +86,13 @@ class Comparison:
     """A policy compared on a corpus.
 
     Attributes:
-      problem: its name.
+      problem: name of the problem.
       level: the default that it is compared with, e.g. "-Oz".
-      modes: of the compiler, that took the same decisions and gave the same object files.
+      modes: names of the compiler's modes, which took the same decisions and gave the same object
+        files.
       seed: of the order of timed compilations, and of the intervals.
       compile_time: what was measured of compilations, in words.
-      modules: one row a module, by name; at least one.
+      modules: one row for each module, by name; at least one.
     """
 
     problem: str
@@ -175,7 +176,7 @@ def _paired(
 
 
 def _time_module(job: _TimingJob) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What compilations take without and with the job's options, in pairs of random order."""
+    """Measures compilations without and with the job's options, in pairs of random order."""
     taken: tuple[list[float], list[float]] = ([], [])
     order = random.Random(job.seed)
     with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
@@ -183,7 +184,7 @@ def _time_module(job: _TimingJob) -> tuple[tuple[float, ...], tuple[float, ...]]
             job.module.compile_command(job.clang, Path(folder) / "a.o", options)
             for options in ((), job.options)
         ]
-        # What is read for the first time is slower; of a count, nothing depends on it.
+        # The first compilation reads its files into the page cache; counts do not depend on that.
         warm_up = 0 if job.meter.counts else 1
         for pair in range(warm_up + job.pairs):
             for which in order.sample((0, 1), 2):
@@ -207,9 +208,9 @@ def compare(
     Args:
       modes: the policy and the compilers.
       compile_time: what to measure of compilations, a kind of `find_meter`.
-      repetitions: pairs of compilations to measure a module, at least 1; None for as many as what
-        is measured needs.
-      seed: of the order of these, and of the intervals of what is computed from the result.
+      repetitions: pairs of compilations of each module, at least 1; None for a number that suits
+        what is measured.
+      seed: of the order of the compilations, and of the intervals.
 
     Raises:
       ModesError: the modes disagree.
@@ -250,7 +251,7 @@ def compare(
             )
             for module in corpus.modules
         ]
-        # Times one at a time, so that compilations do not slow each other down.
+        # One at a time, so that compilations do not slow each other down.
         with Pool(workers if meter.counts else 1) as pool:
             times = pool.map(_time_module, timings, label=f"timing {len(timings)} modules")
             taken = [outcome.get() for outcome in times]

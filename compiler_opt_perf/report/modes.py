@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiles a module with one policy in each of the compiler's three modes, which must not matter.
+"""Compiles a module with one policy in the compiler's three modes, which must agree.
 
-Training judges a policy in development mode, users run it in release mode, and interactive mode has
-it in Python. They must take the same decisions and give the same object file, bit by bit.
+Training measures a policy in development mode, users run it in release mode, and interactive mode
+evaluates it in Python. They must take the same decisions and give the same object file, bit by bit.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TIMEOUT_S = 300.0
 
 
 class ModesError(Exception):
-    """Two modes decide otherwise, or write different object files."""
+    """Two modes take different decisions, or write different object files."""
 
 
 class _Description(msgspec.Struct, frozen=True):
@@ -44,14 +44,14 @@ class _Description(msgspec.Struct, frozen=True):
 def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> None:
     """Checks that the policy in a toolchain is the one in the folder `model`, by its checksum.
 
-    Of a policy without description (model.json) in either, only its decisions can tell.
+    Without a description (model.json) on both sides it passes: only decisions can tell then.
 
     Raises:
       ModesError: the toolchain has another policy for the problem, or none.
     """
     (place,) = (place for place in MODELS if place.problem == problem.name)
     compiled = toolchain.directory / "models" / place.name
-    # A set keeps only the models that it is built with.
+    # Building a set drops the models that the command does not name.
     others = (
         f" {other.option}=..."
         for other in MODELS
@@ -177,7 +177,7 @@ class Modes:
 def first_difference(
     release: Sequence[Decision], other: Sequence[Decision], mode: str
 ) -> str | None:
-    """Says where the decisions of release mode and of `mode` part; None when they are equal."""
+    """The first decision in which release mode and `mode` differ, in words; None if none does."""
     for index, (left, right) in enumerate(zip(release, other, strict=False)):
         if left != right:
             return f"decision {index}: release {left}, {mode} {right}"

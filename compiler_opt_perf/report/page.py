@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Shows comparisons to people: a table on the terminal and a self-contained HTML page."""
+"""Prints comparisons as a table on the terminal and as a self-contained HTML page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _COMPARE = "write it with `cop compare`"
 _Change = Annotated[float, msgspec.Meta(gt=-(2.0**64), lt=2.0**64)]
 # Columns of text that is not for a terminal.
 _WIDTH = 180
-# Names of what is left out that a terminal shows; the file has all.
+# How many names of left-out items a terminal shows; the file has all.
 _SHOWN_NAMES = 3
 
 # Columns of a training curve, changes against the default's cost, and what they are called in the
@@ -134,7 +134,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _agreement(modes: Sequence[str]) -> str:
-    """What the comparison says of the compiler's modes."""
+    """A sentence on the agreement of the compiler's modes."""
     if len(modes) < 2:
         return "The compiler's modes were not compared."
     names = f"{', '.join(modes[:-1])} and {modes[-1]}".capitalize()
@@ -142,20 +142,20 @@ def _agreement(modes: Sequence[str]) -> str:
 
 
 def _compile_time(comparison: Comparison, summary: Summary) -> str:
-    """How compile time was measured, and what difference that tells."""
+    """A sentence on how compile time was measured, and the smallest difference that it resolves."""
     change = summary.total.compile_time
     resolution = change.resolution if change else None
     told = (
         "pairs are too few for an interval"
         if resolution is None
-        else f"in all, differences from {100 * resolution:.2f}% on can be told from none"
+        else f"in the total, differences of {100 * resolution:.2f}% or more are resolved"
     )
     how = f"{comparison.compile_time}, in random order (seed {comparison.seed})"
     return f"Compile time: {how}; {told}."
 
 
 def _weighting(summary: Summary) -> str:
-    """How functions' scores are weighted."""
+    """A sentence on the weights of functions' scores."""
     if summary.total.score is None:
         return "No function has scores to compare."
     if not summary.weighted:
@@ -165,14 +165,14 @@ def _weighting(summary: Summary) -> str:
 
 
 def _names(left_out: LeftOut) -> str:
-    """What is left out, as a line."""
+    """A line that names what is left out."""
     names = ", ".join(left_out.names[:_SHOWN_NAMES])
     more = "" if len(left_out.names) <= _SHOWN_NAMES else ", ..."
     return f"Left out: {len(left_out.names)} {left_out.reason} ({names}{more})"
 
 
 def describe(comparison: Comparison) -> str:
-    """Tables of modules and programs, and what is needed to understand them."""
+    """Tables of modules and programs, with notes on how to read them."""
     summary = summarise(comparison)
     console = Console(width=None if Console().is_terminal else _WIDTH)
     title = f"{comparison.problem}: cost against default ({comparison.level}), negative is better"
@@ -202,13 +202,13 @@ def _table(title: str, first: str, rows: Sequence[Row]) -> Table:
 
 
 def _bars(rows: Sequence[Row]) -> str:
-    """Cost of each module: of the score where there are any, else of the text size."""
+    """Cost of each module: by the score if there are scores, else by the text size."""
     scored = any(row.score is not None for row in rows)
     changes = []
     for row in rows:
         change = row.score if scored else row.text
         if change is not None:
-            # Text between two dollars would be a formula.
+            # matplotlib takes text between two dollar signs for a formula.
             changes.append((row.name.replace("$", r"\$"), 100 * change.value))
     changes.sort(key=lambda pair: pair[1])
     figure = matplotlib.figure.Figure(figsize=(8, 0.22 * len(changes) + 1), layout="constrained")

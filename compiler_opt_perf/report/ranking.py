@@ -13,14 +13,14 @@ from compiler_opt_perf.cost.ranking import Estimate, Floats, Measured
 from compiler_opt_perf.execution import page
 from compiler_opt_perf.execution.files import write_json, write_text
 
-# The evaluator that the others are compared with, and those that are plotted.
+# The evaluator with which the others are compared, and the evaluators that are plotted.
 JUDGED = "mca-pmu"
 PLOTTED = ("regalloc-score", "count", "mca", JUDGED)
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One program.
+    """The measurements and predictions of one program.
 
     Attributes:
       name: of the program.
@@ -115,7 +115,7 @@ def _results(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> 
 
 
 def _triple(estimate: Estimate) -> list[float | None]:
-    """Value, low and high; without resolved pairs there is none."""
+    """Value, low and high end of the interval; None without resolved pairs."""
     known = (estimate.value, estimate.low, estimate.high)
     return [None if np.isnan(value) else value for value in known]
 

@@ -15,7 +15,7 @@ PMU_ARGUMENT = "PMUData"
 # What the compiler found in the PMU profile for a decision, best first. "cold": it is in a function
 # that was profiled and did not run. "function": only the function is known.
 PMU_KINDS = ("exact", "flattened", "function", "cold", "missing")
-# Without -pmu-profile the compiler says nothing of it.
+# Without -pmu-profile remarks do not have this argument.
 _NO_PROFILE = "missing"
 
 
@@ -29,7 +29,7 @@ class Decision:
 
     Attributes:
       function: where it was taken.
-      subject: what it was about: the callee, or the register that asks for a place.
+      subject: what was decided about: the callee, or the register that needs to be assigned.
       chosen: the policy's decision.
       default: what the compiler's own policy would have decided in the same state.
       pmu: one of PMU_KINDS.
@@ -113,10 +113,10 @@ def _decision(
 
 
 def _integer(value: Any) -> int:
-    # LLVM spells booleans out; YAML has already made some of these values what they look like.
+    # LLVM writes booleans as words, which the YAML loader may have converted already.
     return int({"true": True, "false": False}.get(str(value).lower(), value))
 
 
 def count_pmu(decisions: list[Decision]) -> Counter[str]:
-    """How many decisions had which kind of PMU data."""
+    """The number of decisions with each kind of PMU data."""
     return Counter(decision.pmu for decision in decisions)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a comparison says in all: costs against the default, by program and over the programs.
+"""Summary of a comparison: costs against the default, by program and over the programs.
 
 A cost is policy / default - 1: negative is better, for text size, RegAllocScore and compile time
 alike. Costs of several modules are combined as geometric means of the ratios: of a program's
-modules, then of the programs, so that no program counts for having more or larger modules. Scores
-are compared function by function, by the ratio that trainings are rewarded by.
+modules, then of the programs, so that a program with more or larger modules counts no more than the
+others. Scores are compared function by function, by the ratio that trainings are rewarded by.
 
-Intervals come from the bootstrap. Those of sizes and scores hold 95% of what other modules of these
-programs would give: each program's modules are drawn. Those of compile times hold 95% of what other
-compilations of the same modules would: each module's pairs are drawn, of which the median counts.
+Intervals come from the bootstrap. For sizes and scores it resamples each program's modules: these
+intervals are for other modules of the programs. For compile times it resamples each module's pairs
+and takes their median: these intervals are for other compilations of the same modules.
 """
 
 import math
@@ -37,8 +37,8 @@ class CostChange:
 
     Attributes:
       value: policy / default - 1, or a mean of such.
-      low, high: the 95% interval; None where one module, or fewer than three pairs of compilations,
-        tell nothing of others.
+      low, high: the 95% interval; None with one module only, or fewer than three pairs of
+        compilations.
     """
 
     value: float
@@ -47,7 +47,7 @@ class CostChange:
 
     @property
     def resolution(self) -> float | None:
-        """Half the interval's width: smaller differences cannot be told from none."""
+        """Half the interval's width: smaller differences are not resolved."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
@@ -59,9 +59,9 @@ class Row:
       name: of the module or the program; "total".
       modules: how many.
       text_default, text_policy: machine code in bytes, summed.
-      text: cost of the size; None where there is no code to compare.
-      score: cost of RegAllocScore; None without functions to compare.
-      compile_time: cost of compiling, in the comparison's unit.
+      text: change of the size; None where there is no code to compare.
+      score: change of RegAllocScore; None without functions to compare.
+      compile_time: change of the cost of compiling, in the comparison's unit.
       decisions, with_pmu, exact, differing: as of ModuleComparison, summed.
     """
 
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a mean does not hold, and why.
+    """What a mean leaves out, and why.
 
     Attributes:
       reason: in words.
@@ -98,9 +98,9 @@ class Summary:
     Attributes:
       modules, programs: rows by name.
       total: the geometric mean over the programs.
-      weighted: programs whose functions' scores are weighted by calls; elsewhere the profile, if
-        there is one, knows no call of any, and each function counts once.
-      left_out: what the means of sizes and scores do not hold.
+      weighted: programs whose functions' scores are weighted by calls. In the others each function
+        counts once, since the profile has no calls of them.
+      left_out: what the means of sizes and scores leave out.
     """
 
     modules: tuple[Row, ...]
@@ -112,7 +112,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class _Mean:
-    """A mean of logarithms of ratios, and what other measurements might have given.
+    """A mean of logarithms of ratios, with its bootstrap distribution.
 
     Attributes:
       value: NaN when there is nothing to compare.
@@ -123,7 +123,7 @@ class _Mean:
     draws: Floats
 
     def change(self) -> CostChange | None:
-        """As a cost; None when there is nothing to compare."""
+        """The mean as a cost; None when there is nothing to compare."""
         if math.isnan(self.value):
             return None
         if np.isnan(self.draws).any():
@@ -136,7 +136,7 @@ _NOTHING = _Mean(math.nan, np.full(_DRAWS, math.nan))
 
 
 def summarise(comparison: Comparison) -> Summary:
-    """Adds up a comparison; the same comparison gives the same intervals."""
+    """Summarises a comparison; equal comparisons give equal intervals."""
     programs: dict[str, list[ModuleComparison]] = {}
     for module in comparison.modules:
         programs.setdefault(module.name.split("/")[0], []).append(module)
@@ -181,7 +181,7 @@ def _module_row(module: ModuleComparison, seed: int) -> Row:
 def _means(
     modules: Sequence[ModuleComparison], weighted: bool, random: np.random.Generator
 ) -> tuple[_Mean, _Mean, _Mean]:
-    """Of the size, the score and the compile time of one program's modules."""
+    """Means of size, score and compile time over one program's modules."""
     sizes = [[(1.0, log)] if (log := _text_log(module)) is not None else [] for module in modules]
     scores = [
         [
@@ -202,7 +202,7 @@ def _means(
 def _mean_of_modules(
     modules: Sequence[Sequence[tuple[float, float]]], random: np.random.Generator
 ) -> _Mean:
-    """The weighted mean of all (weight, logarithm) of all modules; modules are drawn as a whole."""
+    """Weighted mean of the (weight, logarithm) pairs of all modules; resamples whole modules."""
     sums = np.array([(sum(w for w, _ in one), sum(w * log for w, log in one)) for one in modules])
     weights, logs = sums[sums[:, 0] > 0].T
     number = len(weights)
@@ -217,7 +217,7 @@ def _mean_of_modules(
 
 
 def _mean_of_pairs(modules: Sequence[Floats], random: np.random.Generator) -> _Mean:
-    """The mean over the modules of the median of each one's pairs; pairs are drawn."""
+    """Mean over the modules of the median of each module's pairs; resamples pairs."""
     value = float(np.mean([np.median(logs) for logs in modules]))
     number = min(map(len, modules))
     if number < _LEAST_PAIRS:
@@ -227,7 +227,7 @@ def _mean_of_pairs(modules: Sequence[Floats], random: np.random.Generator) -> _M
 
 
 def _mean_of_programs(programs: Sequence[_Mean]) -> _Mean:
-    """Each counts the same; those without anything to compare are left out."""
+    """Mean over the programs, each with the same weight; leaves out those without a value."""
     known = [mean for mean in programs if not math.isnan(mean.value)]
     if not known:
         return _NOTHING

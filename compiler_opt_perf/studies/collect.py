@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures PMU collection on real programs: how slow, how large, how much has a location.
+"""Measures PMU collection on real programs: slowdown, size, and located counts.
 
 Programs are built from Debian's sources;
 the compiler is the patched one of `cop toolchain build --set=dev`.
@@ -30,7 +30,7 @@ def native_seconds(argv: Sequence[str | Path]) -> float:
 
 
 class _Log(python_logging.Handler):
-    """Keeps what the collection says about itself."""
+    """Keeps the log messages of a collection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class _Log(python_logging.Handler):
         self.lines.append(record.getMessage())
 
     def number(self, pattern: str) -> float:
-        """The number in the only line that matches."""
+        """The number in the only line that matches the pattern."""
         (found,) = [match[1] for line in self.lines if (match := re.search(pattern, line))]
         return float(found)
 
 
 def measure(case: Built, path: Path) -> dict[str, Any]:
-    """Collects the profile `path`, and says what that took and what came of it."""
+    """Collects the profile `path`; returns its cost and its contents in numbers."""
     native = native_seconds([case.binary, *case.arguments])
     log = _Log()
     logging.get_absl_logger().addHandler(log)
@@ -72,7 +72,7 @@ def measure(case: Built, path: Path) -> dict[str, Any]:
 
 
 def tables(results: dict[str, dict[str, Any]]) -> str:
-    """The results of collections, in Markdown."""
+    """Tables of the results, in Markdown."""
     rows = [
         "| program | native | simulated | slowdown | memory | instructions | of them in libraries "
         "| conversion | profile |",
@@ -104,7 +104,7 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
 
 
 def study(programs: Sequence[str], output: Path) -> str:
-    """Measures some of `PROGRAMS`; returns tables of all results in the folder, in Markdown."""
+    """Measures the given `PROGRAMS`; returns tables of all results in the folder, in Markdown."""
     output = output.resolve()
     for name in programs:
         result = measure(build(name, output / name), output / f"{name}.pmu.json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What studies share besides their workloads."""
+"""Helpers that studies share besides their workloads."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,10 +22,10 @@ class StudyError(Exception):
 def run_all(
     commands: Iterable[Sequence[str | Path]], cwd: Path | None = None, label: str | None = None
 ) -> list[CompletedCommand]:
-    """Runs commands on all cores; with a `label`, shows how far it is.
+    """Runs commands on all cores; with a `label`, shows progress.
 
     Raises:
-      CommandError: one of them failed; all have ended.
+      CommandError: one of them failed; by then all have ended.
     """
     with Pool() as pool:
         outcomes = pool.map(_run, [(tuple(command), cwd) for command in commands], label=label)
@@ -51,6 +51,6 @@ def noted(path: Path, kind: type[T]) -> T | None:
 
 
 def saved(folder: Path, names: Iterable[str], suffix: str = ".json") -> dict[str, Any]:
-    """The results in `folder`, NAME + suffix, of those programs that have any."""
+    """The results in `folder`, files NAME + suffix, of the programs that have one."""
     found = {name: noted(folder / f"{name}{suffix}", dict[str, Any]) for name in names}
     return {name: result for name, result in found.items() if result is not None}

@@ -7,9 +7,9 @@ Instructions are counted by the processor or, where it cannot, by QEMU's user mo
 processor times of interleaved runs. Both are given as ratios to the compilation without a profile.
 Instructions do not depend on the machine's load.
 
-The profile holds those of real programs, as `cop study collect` leaves them, and copies of them
+The profile merges those of real programs, as `cop study collect` leaves them, with copies of them
 under other names, as many as the size needs. So the modules of those programs find their data, and
-the rest is what else a program of that size has.
+the copies stand for the rest of a program of that size.
 """
 
 import dataclasses
@@ -143,7 +143,7 @@ def modules(only: Sequence[str], folder: Path) -> list[Module]:
 
 
 def command(clang: Path, module: Module, extra: Sequence[str], folder: Path) -> list[str]:
-    """The compilation of a module."""
+    """The command that compiles a module."""
     options = ["-O2", "-w", *module.flags, *PROFILING_FLAGS.split(), *_RELEASE_MODE, *extra]
     return [str(clang), *options, "-c", str(module.source), "-o", str(folder / "out.o")]
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How near predicted instruction counts of candidates come to callgrind's.
+"""Measures how close predicted instruction counts of candidates come to callgrind's.
 
 Real programs, each compiled in several variants: other register allocation, other inlining, other
 code generation. One run of the default variant is profiled and traced; `profile-count` and `count`
-predict from that what each variant retires, and callgrind counts it, of the program's own object.
-The same within calls of some functions, from profiles of these calls alone, and by way of
-comparison from that of the whole run. What was counted is kept in the output folder and not
-counted again. Writes OUTPUT/PROGRAM.json.
+predict from that how many instructions each variant retires in the program's own object, and
+callgrind counts them. The same is done for calls of some functions, predicted from profiles of
+these calls alone and, for comparison, from the profile of the whole run. Counts are kept in the
+output folder and not repeated. Writes OUTPUT/PROGRAM.json.
 """
 
 import hashlib
@@ -52,10 +52,10 @@ class Variant:
     """One way to compile.
 
     Attributes:
-      kind: what is otherwise than in the default variant; "eviction", "inlining" or "other".
+      kind: what differs from the default variant: "eviction", "inlining" or "other".
       flags: of clang.
-      replays: block ids are kept for `count`.
-      by_entry: calls of the programs' entries are counted, too; each takes a run.
+      replays: whether block ids are kept, as `count` needs.
+      by_entry: whether calls of single functions are counted, too; each function takes a run.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Variant:
     by_entry: bool = False
 
 
-# Of whose calls instructions are told, each in a run of its own.
+# Whose calls are counted, each function in a run of its own.
 _BY_ENTRY = ("basic", "8 registers")
 _EVICTIONS = ("basic", "spill for size", "no region splitting", "10 registers", "8 registers")
 DEFAULT = Variant("default", by_entry=True)
@@ -93,7 +93,7 @@ VARIANTS: tuple[Variant, ...] = (
 )
 
 
-# By program, functions of whose calls the instructions are told.
+# By program, the functions whose calls are counted.
 ENTRIES: dict[str, tuple[str, ...]] = {
     "zstd": ("ZSTD_compressBlock_lazy2_row", "ZSTD_encodeSequences", "HUF_compress4X_repeat"),
     "lua": ("luaH_resize", "str_gsub", "sort"),
@@ -109,7 +109,7 @@ class Study:
         self.name = name
         self.entries = ENTRIES[name]
         self.folder = output / name
-        # The default variant's inputs are those of all.
+        # All variants run on the default variant's inputs.
         default = self._folder(DEFAULT)
         default.mkdir(parents=True, exist_ok=True)
         self.workload = COUNTED[name](default)
@@ -194,16 +194,16 @@ class Study:
         )
 
     def _counted(self, binary: Path, entry: str = "") -> dict[str, float]:
-        """Instructions of the program's object, by callgrind.
+        """Instructions of the program's object, counted by callgrind.
 
-        Within calls of `entry` if given; then their number, and the instructions of one.
+        With `entry`, only within its calls; then also their number, and the instructions of one.
         """
         arguments = list(self.workload.arguments)
         key = hashlib.sha256(repr((sha256(binary), arguments, entry)).encode()).hexdigest()
         stamp = self.folder / "counts" / f"{key[:16]}.json"
         if counted := noted(stamp, dict[str, int | float]):
             return counted
-        # The same path for all variants: what a program does may depend on it.
+        # The same path for all variants: a program's behaviour may depend on it.
         copy = self.folder / "copy" / self.name
         copy.parent.mkdir(exist_ok=True)
         hide_debug_info(binary, copy)
@@ -224,7 +224,7 @@ class Study:
 
 
 def _defined(binary: Path, functions: Sequence[str]) -> tuple[str, ...]:
-    """Those that are not inlined everywhere."""
+    """The functions that are not inlined everywhere."""
     listed = run_command([stock_tool("llvm-nm"), "--format=just-symbols", binary], timeout_s=60)
     return tuple(name for name in functions if name in listed.stdout.splitlines())
 
@@ -232,8 +232,8 @@ def _defined(binary: Path, functions: Sequence[str]) -> tuple[str, ...]:
 def tables(results: dict[str, dict[str, Any]]) -> str:
     """The results in Markdown.
 
-    Changes are shares of the default variant's instructions; errors of the predicted instructions,
-    which are the default variant's and the predicted change, of those that callgrind counted.
+    Changes are relative to the default variant's instructions. Predicted instructions are the
+    default variant's plus the predicted change; errors are relative to what callgrind counted.
     """
 
     def error(base: int, change: float, counted: int) -> float:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures which lookups in a PMU profile are found in compilations that differ from the profiled.
+"""Measures how many lookups in a PMU profile succeed in compilations unlike the profiled one.
 
-The profile is of one run of the program, built at -O2. What compilations at other levels, with
-other profiles and with ThinLTO look up: call sites, where the inliner decides about them, and loads
-and conditional branches, just before register allocation: what was found, and why the rest was not.
+The profile is of one run of the program, built at -O2. Compilations at other levels, with other
+profiles and with ThinLTO look up call sites, where the inliner decides about them, and loads and
+conditional branches, just before register allocation. The study counts what was found, and why the
+rest was not.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 _TIMEOUT_S = 1800.0
 PROGRAMS = ("zstd", "lmdb", "lua", "clang", "bzip2")
 FOUND = ("exact", "flattened")
-# The first is known, too: the function was profiled and did not run.
+# The first counts as known: the function was profiled and did not run.
 REASONS = ("cold", "no location", "line 0", "unknown function", "unknown line")
 _EVENTS = ("executions", "loads", "conditional-branches")
 
@@ -53,7 +54,7 @@ class Compilation:
 
     @property
     def name(self) -> str:
-        """What it is called in the tables."""
+        """The compilation's name in the tables."""
         parts = {
             "instrumented PGO": self.counters,
             "sample PGO": self.samples,
@@ -104,7 +105,7 @@ def lookups(
     counters: Path | None,
     folder: Path,
 ) -> dict[str, Any]:
-    """Compiles the program and counts what became of the lookups.
+    """Compiles the program and counts the lookups by outcome.
 
     Args:
       counters: the instrumented profile, for the compilations that use it.
@@ -144,7 +145,7 @@ def lookups(
         kind.append(f"-fprofile-use={counters}")
     run_all(
         [
-            # A C++ driver differs in nothing that matters before linking.
+            # The C driver does for C++, too: they differ only in linking.
             [tools.clang, *unit, *options, *kind, f"-foptimization-record-file={log}", "-o", target]
             for unit, target, log in zip(case.units, bitcode, logs, strict=True)
         ],
@@ -222,7 +223,7 @@ def _numbered(folder: Path, case: Built, suffix: str) -> list[Path]:
 def _import_and_optimise(
     case: Built, options: list[str], tools: Toolchain, bitcode: list[Path]
 ) -> list[Path]:
-    """ThinLTO's other steps: the linker's indices, then each module with what it imports."""
+    """ThinLTO's further steps: the linker's indices, then each module with its imports."""
     linker = [str(stock_tool("clang")), "-fuse-ld=lld", "-flto=thin", "-Wl,--thinlto-index-only"]
     program = str(bitcode[0].parent / "program")
     run_command([*linker, *map(str, bitcode), *case.libraries, "-o", program])
@@ -243,13 +244,13 @@ def _import_and_optimise(
 
 
 def remarks(paths: Iterable[Path]) -> Iterable[str]:
-    """The documents of files of remarks."""
+    """The YAML documents of remark files."""
     for path in paths:
         yield from path.read_text(errors="replace").split("\n--- ")
 
 
 def call_site(remark: str) -> str:
-    """One of `FOUND` and `REASONS`, of a remark that the inliner made before it decided."""
+    """The outcome (of `FOUND` and `REASONS`) in a remark that the inliner made before deciding."""
     if miss := re.search(r"- Miss: +'?([\w ]+)", remark):
         return miss[1]
     coverage = re.search(r"- pmu_coverage: +'(\d)'", remark)

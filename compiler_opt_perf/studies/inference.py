@@ -45,7 +45,7 @@ class Program:
     expected: npt.NDArray[np.int64]
 
     def run(self, mode: str, decisions: int, tool: tuple[str, ...] = ()) -> str:
-        """What the program (or the tool that runs it) reports; checks the decisions."""
+        """Runs the program, under a tool if given; checks its decisions and returns its report."""
         output = self.executable.with_name("decisions")
         litert = package_directory("ai_edge_litert") / "libLiteRt.so"
         result = subprocess.run(
@@ -120,7 +120,7 @@ def study(policies: Sequence[Path], decisions: int) -> None:
 
     Args:
       policies: folders that training published.
-      decisions: to time in a round.
+      decisions: how many to time in a round.
 
     Raises:
       ToolchainError: the compiler is not built, or decides differently from numpy.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Does a predicted cost rank compilations of a program as their measured times do?
+"""Compares how predicted costs and measured times rank compilations of a program.
 
 Four real programs, each compiled by several register allocations of the same optimised code. One
 run of the default one is recorded (block trace, PMU profile); every evaluator predicts the cost of
@@ -51,7 +51,7 @@ _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
 _SHORTEST_PART_S = 0.001
-# What is left out of mca-pmu, one at a time.
+# Parts of mca-pmu that are left out, one at a time.
 _PARTS = (
     "stack-slots",
     "other-stores",
@@ -67,7 +67,7 @@ _PARTS = (
 )
 
 PROGRAMS = tuple(TIMED)
-# What each does.
+# What each step does.
 STEPS = {
     "build": "trains the policies, compiles the variants, and checks that all compute the same",
     "record": "block trace and PMU profile of the default variant",
@@ -161,7 +161,7 @@ class Study:
                         measured.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
                         measured.moments = len(times)
                     if len(times) != measured.moments:
-                        raise StudyError(f"{argv[0]}: does something else than in other runs")
+                        raise StudyError(f"{argv[0]}: computes something else than in other runs")
                     parts = np.diff(times[measured.boundaries])
                     runs[i] = np.round(parts, 7).tolist()
                 measured.seconds.append(runs)
@@ -172,7 +172,7 @@ class Study:
     # Evaluate
 
     def evaluate(self) -> None:
-        """Predicts the cost of every variant in every way."""
+        """Predicts the cost of every variant with every evaluator."""
         self._draw()
         variants = self.builds.variants()
         predictions: dict[str, list[float]] = {}
@@ -243,11 +243,13 @@ class Study:
     # Report
 
     def result(self) -> Ranked:
-        """What the earlier steps found. Raises OSError where one is missing."""
+        """The results of the earlier steps. Raises OSError if one is missing."""
         rounds = read_noted(self.folder / "rounds.json", _Rounds)
         predictions = read_noted(self.folder / "predictions.json", _Predictions)
         if predictions.variants != rounds.variants:
-            raise StudyError(f"{self.folder}: measured and predicted variants differ; do both anew")
+            raise StudyError(
+                f"{self.folder}: measured and predicted variants differ; repeat both steps"
+            )
         evaluation = read_noted(self.folder / "evaluation_seconds.json", dict[str, float])
         return Ranked(
             name=self.name,
@@ -281,18 +283,18 @@ def study(
     processor: int,
     cpu: Path | None = None,
 ) -> str:
-    """Takes some of `STEPS` with some of `PROGRAMS`, in the order given.
+    """Runs the given `STEPS` for the given `PROGRAMS`, in this order.
 
     Args:
-      rounds: of runs of all variants.
-      processor: number of the one that runs are bound to.
+      rounds: how often all variants run.
+      processor: number of the processor that runs are bound to.
       cpu: CPU file; None for one of this machine, in the output folder, measured if it is missing.
 
     Returns:
-      The report in Markdown; empty if that is none of the steps.
+      The report in Markdown; empty if it is not among the steps.
 
     Raises:
-      StudyError: the variants do not do the same, or results do not belong together.
+      StudyError: the variants compute different things, or results do not belong together.
       OSError: the results of an earlier step are missing.
     """
     output = output.resolve()

@@ -4,8 +4,8 @@
 At the end of each part the overlay is built with upstream's mock models, in a tree of its own. Its
 tests are the lit tests that name a patch of this part or of those before, the C++ unit tests, and
 upstream's of the ML advisors. Needs `cop toolchain build --set=mock`, which compiles the models. A
-run that was stopped goes on where it was: what passed with the same patches and tests is not done
-again, until the folder is removed.
+run that was stopped goes on where it was: what passed with the same patches and tests is not
+repeated until the folder is removed.
 """
 
 import hashlib
@@ -113,7 +113,7 @@ def study(output: Path) -> str:
     patches = hashlib.sha256()
     for part in parts:
         for commit, _ in part.commits:
-            # What it changes, not its message.
+            # The change, without the commit's message.
             patches.update(tree.changes(commit).encode())
         tests = sorted(test for subject in part.subjects for test in tests_of.get(subject, []))
         digest = patches.copy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures block traces of real programs: how slow, how large, how exact.
+"""Measures block traces of real programs: slowdown, size, accuracy.
 
 For each program: processor time of a traced run against a plain one, side by side, and of QEMU and
 valgrind that do nothing else; bytes a block; speed of writing and reading; and how often the
@@ -35,7 +35,7 @@ PROGRAMS = ("zstd", "lua", "sqlite")
 
 
 def measure(case: Built, folder: Path) -> dict[str, Any]:
-    """Everything about one program, in a folder of its own."""
+    """All measurements of one program, in a folder of its own."""
     command: list[str | Path] = [case.binary, *case.arguments]
     path = folder / f"{folder.name}.bbtrace"
     emulated = ["qemu-x86_64", "-cpu", "max,-erms,-fsrm", *command]
@@ -53,7 +53,7 @@ def measure(case: Built, folder: Path) -> dict[str, Any]:
         "valgrind": lambda: processor_seconds(simulated),
     }
     seconds: dict[str, list[float]] = {way: [] for way in ways}
-    # Side by side, so that the machine's other work hits all alike.
+    # Interleaved, so that other work on the machine affects all alike.
     for _ in range(_PAIRS):
         for way, work in ways.items():
             seconds[way].append(work())

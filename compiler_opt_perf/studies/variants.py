@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ways to allocate registers, of whose code studies ask what it costs."""
+"""Variants of register allocation, whose code studies compare."""
 
 import random
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler_opt_perf.policies.interactive import Decide, Observation
 
-# What clang says where a variant has fewer than some instruction needs.
+# clang's message where a variant has fewer registers than an instruction needs.
 TOO_FEW_REGISTERS = "ran out of registers during register allocation"
 
 
@@ -17,7 +17,7 @@ def _imitated(observation: Observation) -> int:
     """Nearly what the default policy does: the lightest live range gives way to a heavier one."""
     features = observation.features
     mask = features["mask"].reshape(-1) > 0
-    # NaN is infinity by infinity: live ranges that cannot be spilled.
+    # NaN is infinity divided by infinity, of live ranges that cannot be spilled.
     weight = np.nan_to_num(features["use_def_density"].reshape(-1), nan=np.inf)
     hints = np.nan_to_num(features["nr_broken_hints"].reshape(-1))
     free = features["is_free"].reshape(-1) > 0
@@ -30,7 +30,7 @@ def _imitated(observation: Observation) -> int:
 
 
 def _heaviest(observation: Observation) -> int:
-    """The opposite: the heaviest gives way."""
+    """The opposite: the heaviest live range gives way."""
     mask = observation.features["mask"].reshape(-1) > 0
     weight = np.nan_to_num(observation.features["use_def_density"].reshape(-1), nan=2.0)
     return int(np.argmax(np.where(mask, weight, -1.0)))
@@ -44,7 +44,7 @@ def _largest(observation: Observation) -> int:
 
 
 def _never(observation: Observation) -> int:
-    """Nobody gives way unless somebody has to."""
+    """No live range gives way unless one has to."""
     mask = observation.features["mask"].reshape(-1) > 0
     return len(mask) - 1 if mask[-1] else _imitated(observation)
 
@@ -64,7 +64,7 @@ class Variant:
     Attributes:
       options: of the code generator.
       rule: name of the rule that decides evictions; None for the compiler's own policy.
-      random: share of decisions that are drawn instead, each admissible one alike.
+      random: share of decisions that are drawn at random instead, uniformly from the admissible.
       seed: of the draws.
       training: name of the training whose policy decides evictions, a key of TRAININGS.
     """
@@ -77,7 +77,7 @@ class Variant:
     training: str | None = None
 
     def decide(self, module: str) -> Decide:
-        """The decision function for one module, whichever others are compiled beside it."""
+        """The decision function for one module; its draws do not depend on other modules."""
         assert self.rule is not None
         rule = RULES[self.rule]
         draws = random.Random(f"{self.seed} {module}")
@@ -90,9 +90,9 @@ class Variant:
         return decide
 
 
-# Networks that imitate the default policy, after two gradient steps and after five: they take 82%
-# and 88% of its decisions (after 20 all, for its decision is an input). And one that evolution
-# strategies made from random weights. Settings of training.config.
+# Settings of training.config. The first two imitate the default policy, for two gradient steps and
+# for five: they take 82% and 88% of its decisions (after 20 steps all, since that decision is an
+# input). The third is made by evolution strategies from random weights.
 TRAININGS: dict[str, dict[str, int | float]] = {
     "barely imitating": {"warm_start_steps": 2, "generations": 0},
     "briefly imitating": {"warm_start_steps": 5, "generations": 0},

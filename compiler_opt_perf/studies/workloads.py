@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The real programs that studies measure: how each is built, and what it is run on.
+"""The real programs that studies measure: their builds and workloads.
 
 A program has up to two runs: one to count or to simulate, which takes a second at most where no
 tool slows it down, and one to time, which repeats short parts that work on little memory: caches
@@ -61,7 +61,7 @@ class Built:
       arguments: of the run.
       units: for each translation unit, clang's arguments but for level, profile and output.
       directory: where they are compiled.
-      libraries: options to link them with; none for parts of a program.
+      libraries: options of the link; none for parts of a program.
     """
 
     binary: Path
@@ -79,7 +79,7 @@ class Workload:
       program, tree: its sources.
       arguments: of the run.
       inputs: files that the run reads and that are there before the program is built.
-      output: the file with the result of the run; None if the result is what it prints.
+      output: the file that holds the run's result; None if the result is printed.
       flags: compiler flags beside the program's own.
     """
 
@@ -148,7 +148,7 @@ def _lua(script: str) -> Callable[[Path], Workload]:
     def workload(folder: Path) -> Workload:
         path = folder / "script.lua"
         write_text(path, (Path(__file__).parent / script).read_text())
-        # Lua hashes and chooses pivots of large sorts by the time, so that no two runs are alike.
+        # Lua seeds hashes and the pivots of large sorts with the time: no two runs are alike.
         fixed = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
         tree = debian_source("lua5.4")
         return Workload(PROGRAMS["lua"], tree, (str(path),), (path,), flags=fixed)
@@ -259,7 +259,7 @@ LLVM_UNITS = (
     "Support/SmallPtrSet",
 )
 
-# Of these, what is compiled again for lookups (hits); the rest takes a minute or two each.
+# The units that are compiled again for lookups (hits); the others take a minute or two each.
 LOOKED_UP = (
     "Analysis/BasicAliasAnalysis",
     "CodeGen/LiveInterval",

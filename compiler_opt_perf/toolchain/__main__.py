@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The work on the patch series, as `tools/patches`."""
+"""The program behind `tools/patches`: applies, writes back and checks the patch series."""
 
 import argparse
 import sys
@@ -16,13 +16,15 @@ from compiler_opt_perf.toolchain.patches import patched_tree
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/patches", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    apply = actions.add_parser("apply", help="bring build/llvm-22.1.8 to the series")
+    apply = actions.add_parser("apply", help="apply the series in build/llvm-22.1.8")
     apply.add_argument(
-        "--discard", action="store_true", help="throw away work in the tree that is in no patch"
+        "--discard", action="store_true", help="throw away work in the tree that no patch has"
     )
     actions.add_parser("refresh", help="write the tree's commits back to llvm_patches")
     actions.add_parser("verify", help="check that the series applies and is in canonical form")
-    actions.add_parser("check-overlay", help="check that what the overlay compiles is enough")
+    actions.add_parser(
+        "check-overlay", help="check that the overlay compiles everything that the patches affect"
+    )
     export = actions.add_parser("export", help="write the series for git am, with its lit tests")
     export.add_argument("--output", required=True, help="folder for the patches")
     actions.add_parser("unit", help="build and run the series' C++ unit tests")

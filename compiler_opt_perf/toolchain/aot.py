@@ -36,18 +36,18 @@ def aot_compile(
 ) -> None:
     """Writes `output/<name>.h` and `output/<name>.o`; does nothing when they are up to date.
 
-    The digest of everything that they depend on is kept beside them, as `<name>.digest`, and what
-    the policy says of itself, in its model.json, as `<name>.json`.
+    The digest of everything that they depend on is kept beside them, as `<name>.digest`, and the
+    policy's description, its model.json, as `<name>.json`.
 
     Args:
       saved_model: directory with `saved_model.pb`; its signature "action" is compiled.
-      model: which of the compiler's models it is to be.
+      model: the compiler's model that it is compiled to.
       features: what the compiler feeds to it, from `model_inputs.fed_features`.
       output: directory, made if needed.
 
     Raises:
-      ToolchainError: no SavedModel there, TensorFlow cannot compile it, or it is not a model for
-        this place: another problem's, or it takes what the compiler does not feed.
+      ToolchainError: no SavedModel there, TensorFlow cannot compile it, or the model does not fit:
+        it is for another problem, or takes inputs that the compiler does not feed.
     """
     if not (saved_model / "saved_model.pb").is_file():
         raise ToolchainError(
@@ -105,7 +105,7 @@ def generate_mock(tree: Path, model: ReleaseModel, output: Path) -> None:
 
 
 def venv_program(name: str) -> Path:
-    """The program `name` of the virtual environment that runs this.
+    """The program `name` of the virtual environment of this process.
 
     Raises:
       ToolchainError: it is not there.
@@ -144,7 +144,7 @@ def tensorflow_version() -> str:
 
 
 def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
-    # What is up to date has passed the checks, so what they check against counts too.
+    # An up-to-date result has passed the checks, so what they depend on is part of the digest.
     settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with model.json")
     digest = hashlib.sha256(repr(settings).encode())
     for file in sorted(saved_model.rglob("*")):

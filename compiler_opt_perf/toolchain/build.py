@@ -37,7 +37,7 @@ from compiler_opt_perf.toolchain.model_inputs import (
 )
 from compiler_opt_perf.toolchain.patches import PatchedTree, patched_tree
 
-# Sets whose models are not the caller's to choose.
+# Sets with fixed models.
 DEVELOPMENT_SET = "dev"
 MOCK_SET = "mock"
 
@@ -65,7 +65,7 @@ def build(
 
     Raises:
       ToolchainError: no source, a patch that does not apply, an unsound overlay, a model that
-        cannot be compiled or is not one for its place, or a compilation or link that fails.
+        cannot be compiled or does not fit, or a compilation or link that fails.
     """
     models = _check_models(set_name, inline_model, evict_model)
     stock_tool("llvm-config")
@@ -89,7 +89,7 @@ def build(
 def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> Toolchain:
     """Compiles and links the tools of one set, whose models have been compiled, from `tree`.
 
-    The tree is taken as it stands, whichever of the patches it has.
+    The tree is compiled as it is, with whichever patches it has.
 
     Raises:
       ToolchainError: an unsound overlay, or a compilation or link that fails.
@@ -110,10 +110,10 @@ def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> 
 def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
     """Builds the series' C++ unit tests, with upstream's mock models, and runs them.
 
-    The set "mock" must have been built; the tree is taken as it stands.
+    The set "mock" must have been built; the tree is compiled as it is.
 
     Returns:
-      A line with the number of tests, and 0 if the series has none.
+      A line with the number of tests; 0 if the series has none.
 
     Raises:
       ToolchainError: they do not build, or one fails.
@@ -202,7 +202,7 @@ def _checked_plan(tree: PatchedTree, changed: Sequence[str]) -> overlay.Plan:
 
 
 def _write_plan(tree: PatchedTree, path: Path) -> None:
-    """Writes the list of what to compile, unless it was written for the very same tree."""
+    """Writes the list of what to compile, unless there is one for the same tree."""
     changed = tree.changed_files()
     digest = hashlib.sha256(Path(overlay.__file__).read_bytes())
     for file in [PATCHES / "overlay.toml", *(tree.directory / name for name in changed)]:
@@ -239,7 +239,7 @@ def _configure(tree: PatchedTree, build_directory: Path) -> None:
     }
     command = ["cmake", "-G", "Ninja", "-S", str(OVERLAY_PROJECT), "-B", str(directory)]
     command += [f"-D{name}={value}" for name, value in definitions.items()]
-    # Which models are there decides what is compiled, so it is a part of the configuration.
+    # The presence of models decides what is compiled, so it is part of the configuration.
     models = sorted((build_directory / "toolchain").glob("*/models/*.o"))
     stamp = directory / "configured"
     key = "\n".join([*command, *map(str, models)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The series as upstream would take it: each patch with its lit tests where LLVM's tree has such.
+"""The series in upstream's form: each patch with its lit tests, at their place in LLVM's tree.
 
 The tests are kept in `lit_tests`, where all run at once on whatever the overlay has built. Each
 names the patch that it tests, in a line `PATCH: <subject>`.
@@ -15,7 +15,7 @@ from compiler_opt_perf.toolchain.patches import PatchError
 
 LIT_TESTS = REPO_ROOT / "lit_tests"
 
-# Folder of lit_tests to the one in LLVM's tree.
+# Folders of lit_tests, and their places in LLVM's tree.
 _PLACES = {
     "DevMode": "llvm/test/Other/mlgo-development",
     "Inline": "llvm/test/Transforms/Inline/ML/policies",
@@ -26,7 +26,7 @@ _PLACES = {
     "ThinLTO": "llvm/test/ThinLTO/X86/mlgo",
     "TraceCost": "llvm/test/tools/llvm-trace-cost",
 }
-# What needs clang cannot be there, nor what needs the linker be with clang's.
+# Tests that need clang, or the linker, belong to other test suites than LLVM's own.
 _CLANG_PLACE = "clang/test/CodeGen/mlgo"
 _LINK_PLACE = "cross-project-tests/mlgo"
 _SUFFIXES = (".ll", ".mir", ".c", ".cpp", ".test")
@@ -75,7 +75,11 @@ def group_by_patch(subjects: Iterable[str], root: Path = LIT_TESTS) -> dict[str,
         if found and found[1] in known:
             tests[found[1]].append(path)
         else:
-            name = f"names '{found[1]}', which is no patch's subject" if found else "names no patch"
+            name = (
+                f"names '{found[1]}', which is not the subject of any patch"
+                if found
+                else "names no patch"
+            )
             wrong.append(f"{path}: {name}")
     if wrong:
         raise PatchError(
@@ -110,14 +114,12 @@ def exported_tests(
             added[f"{place}/lit.local.cfg"] = _LOCAL_CONFIGURATION.encode()
             if f"{place}/{path.name}" in contents:
                 raise PatchError(
-                    f"{path}: another test is to be {place}/{path.name} as well; rename one of them"
+                    f"{path}: another test would become {place}/{path.name}; rename one"
                 )
             added[f"{place}/{path.name}"] = _adapt(text).encode()
             for name, content in added.items():
                 if contents.setdefault(name, content) != content:
-                    raise PatchError(
-                        f"{path}: another file is to be {name} as well; rename one of them"
-                    )
+                    raise PatchError(f"{path}: another file would become {name}; rename one")
         files[subject] = added
     return files
 
@@ -153,7 +155,7 @@ def _adapt(text: str) -> str:
     ]
     for number, line in enumerate(lines):
         if "PATCH: " in line:
-            # The patch that the test comes with needs no name.
+            # In LLVM's tree the test does not name its patch.
             prefix = line.partition("PATCH: ")[0]
             lines[number] = f"{prefix}REQUIRES: {', '.join(needs)}\n" if needs else ""
             break

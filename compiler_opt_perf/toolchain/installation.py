@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A built compiler, and what has to be beside it."""
+"""A built compiler, and the files that must be beside it."""
 
 import os
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where things are, which LLVM they are for, and the error every step of the toolchain raises."""
+"""Folders of the repository and its outputs, and the error of all steps of the toolchain."""
 
 import contextlib
 import fcntl

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the overlay build must compile, and whether that is sound.
+"""Finds what the overlay build must compile, and checks that linking it is sound.
 
 The overlay links a few freshly compiled translation units (TUs) with the distribution's static
 archives of the same LLVM. That is sound only if every TU that includes a patched header is compiled
-anew, or if the patch leaves alone all that the other TUs see of that header.
+anew, or if the patch changes nothing of the header that the other TUs use.
 """
 
 import os
@@ -26,13 +26,13 @@ _CODE = (
 _INCLUDE_PATHS = ("llvm/include", "clang/include", "polly/include", "lld/include")
 _HEADERS = (".h", ".def", ".inc")
 _UNITS = (".cpp", ".c", ".cc")
-# Neither compiled nor included: builds other than the overlay, tests, text.
+# Neither compiled nor included: build files, tests, text.
 _INERT = re.compile(
     r"(^|/)CMakeLists\.txt$|\.(cmake|md|rst|txt|py)$|^(llvm|clang)/(docs|test|unittests|utils)/"
 )
 _UNIT_TEST = re.compile(r"^llvm/unittests/.*Test\.cpp$")
-# The folders of each tool that no archive holds, so that they are compiled always. Of the linker
-# that is everything but its main program, which refers to the formats besides ELF.
+# Folders of the tools that no archive holds, and which are therefore always compiled. For the
+# linker that is everything but its main program, which refers to other formats than ELF.
 TOOLS = {
     "clang": ("clang/tools/driver/",),
     "ld.lld": ("lld/Common/", "lld/ELF/"),
@@ -59,12 +59,12 @@ class UnsoundOverlayError(ToolchainError):
 
 @dataclass(frozen=True)
 class Allowance:
-    """A patched header of which only the users of certain names need to be compiled anew.
+    """A patched header for which only the users of certain names need to be compiled anew.
 
     Attributes:
       header: path in the LLVM tree.
       symbols: every name whose meaning, value or layout the patches change.
-      reason: why the rest of the header is as it was for all other users.
+      reason: why nothing changes for all other users of the header.
     """
 
     header: str
@@ -97,7 +97,7 @@ def load_allowances(path: Path) -> tuple[Allowance, ...]:
 
 
 class IncludeGraph:
-    """Which files of an LLVM tree include which, whatever the preprocessor's conditions say.
+    """Which files of an LLVM tree include which, regardless of preprocessor conditions.
 
     Attributes:
       files: every source and header, relative to the tree.
@@ -138,7 +138,7 @@ class IncludeGraph:
         for path in _INCLUDE_PATHS:
             if f"{path}/{target}" in self.files:
                 return [f"{path}/{target}"]
-        # A library's private include path: every header whose path ends so, to be on the safe side.
+        # From a library's private include path: to be safe, every header whose path ends like this.
         suffix = "/" + target.lstrip("./")
         return [c for c in by_name.get(target.rpartition("/")[2], ()) if c.endswith(suffix)]
 
@@ -154,7 +154,7 @@ class IncludeGraph:
         return seen
 
     def mentioning(self, files: Iterable[str], names: Iterable[str]) -> set[str]:
-        """Those of `files` in whose text one of `names` occurs as a whole word."""
+        """The `files` whose text has one of `names` as a whole word."""
         pattern = re.compile(
             rb"\b(" + b"|".join(re.escape(name.encode()) for name in names) + rb")\b"
         )
@@ -166,7 +166,7 @@ class Plan:
     """What to compile. All paths are relative to the tree.
 
     Attributes:
-      common: TUs that are the same whatever model is compiled in.
+      common: TUs that do not depend on the models.
       model_dependent: TUs that include an ahead-of-time compiled model or ask whether there is one.
       mains: tool name to the TUs of its main program.
       development_mode: whether the tree can evaluate models without TensorFlow Lite's sources.

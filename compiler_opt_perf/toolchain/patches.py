@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The patch series: applied to a tree of its own, refreshed from it, verified.
+"""The patch series: applies it to a tree of its own, writes it back from there, verifies it.
 
 `build/llvm-22.1.8` is a git repository: one commit holds the pristine source, then comes one commit
 a patch. Work on the patches happens there, with plain git; `refresh` writes the commits back to
@@ -33,7 +33,7 @@ from compiler_opt_perf.toolchain.source import llvm_source
 _BRANCH = "patched"
 _BASE = "refs/overlay/base"
 _APPLIED = "refs/overlay/applied"
-# Commits are the same on every machine: hashes depend on the source and the patches alone.
+# Commits are the same on every machine: hashes depend only on the source and the patches.
 _IDENTITY = {"NAME": "compiler-opt-perf", "EMAIL": "compiler-opt-perf@localhost"}
 _EPOCH = "2025-01-14T00:00:00+0000"
 _FORMAT = ("--zero-commit", "--no-signature", "--no-numbered", "--full-index")
@@ -44,7 +44,7 @@ PARTS = ("fixes", "profile", "features", "trace-cost")
 
 
 class PatchError(ToolchainError):
-    """A patch does not apply, the series is not in order, or work would be lost."""
+    """A patch does not apply, the series is inconsistent, or work would be lost."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Series:
         return [self.directory / name for name in names]
 
     def digest(self) -> str:
-        """Changes when a patch or the order does."""
+        """A digest of the patches and their order."""
         digest = hashlib.sha256()
         for patch in self.patches():
             name = patch.relative_to(self.directory)
@@ -104,10 +104,10 @@ class PatchedTree:
         self.directory = directory
 
     def apply(self, discard: bool = False) -> Path:
-        """Brings the tree to the series; files that do not change keep their times.
+        """Makes the tree equal to the series; files that do not change keep their times.
 
         Does nothing when neither the series nor the source have changed since the last time, so
-        that work in progress in the tree is built as it stands.
+        that work in progress in the tree stays and is built.
 
         Args:
           discard: throw away commits and edits in the tree that are not in the series.
@@ -140,7 +140,7 @@ class PatchedTree:
 
         Raises:
           PatchError: the series is not the one that was applied, edits are not committed, or the
-            history is not a line from the base.
+            history is not linear.
         """
         with self._lock():
             self._refuse_to_overwrite_series()
@@ -154,8 +154,8 @@ class PatchedTree:
                 "rev-list", "--merges", f"{_BASE}..HEAD"
             ):
                 raise PatchError(
-                    f"{self.directory}: its history is not one line of commits from the pristine "
-                    f"source; rebase it: git rebase {_BASE}"
+                    f"{self.directory}: its history is not a linear sequence of commits on the "
+                    f"pristine source; rebase it: git rebase {_BASE}"
                 )
             self._write_series()
             self._git("update-ref", _APPLIED, "HEAD")
@@ -235,17 +235,17 @@ class PatchedTree:
         ).strip()
 
     def changed_files(self) -> list[str]:
-        """Files that differ from the pristine source, new ones included, as the tree stands now."""
+        """Files of the tree, as it is now, that differ from the pristine source or are new."""
         changed = self._git("diff", "--name-only", _BASE, "--")
         untracked = self._git("ls-files", "--others", "--exclude-standard")
         return sorted({*changed.splitlines(), *untracked.splitlines()})
 
     def commits(self) -> list[tuple[str, str]]:
-        """(hash, message) of each commit after the pristine source, as the tree stands now."""
+        """(hash, message) of each commit after the pristine source, in the tree as it is now."""
         return self._messages("HEAD")
 
     def size(self, commit: str) -> int:
-        """How many lines a commit adds and removes."""
+        """Numbers of lines that a commit adds and removes."""
         rows = self._git("show", "--format=", "--numstat", commit).splitlines()
         return sum(int(count) for row in rows for count in row.split()[:2])
 
@@ -267,7 +267,7 @@ class PatchedTree:
 
     def _create(self) -> None:
         self._git("init", "--quiet", f"--initial-branch={_BRANCH}")
-        # The source is taken byte by byte, whatever attributes it carries.
+        # The source is committed byte by byte: its own .gitattributes must not convert anything.
         attributes = self.directory / ".git" / "info" / "attributes"
         attributes.parent.mkdir(exist_ok=True)
         attributes.write_text("* -text\n")
@@ -304,7 +304,9 @@ class PatchedTree:
                 # -b keeps prefixes such as [MLGO] in the subject.
                 info = self._git("mailinfo", "-b", str(message), str(diff), stdin=stream)
             except CommandError as error:
-                raise PatchError(f"{patch}: no patch in git format-patch form: {error}") from error
+                raise PatchError(
+                    f"{patch}: not in the form of git format-patch: {error}"
+                ) from error
         header = dict(line.split(": ", 1) for line in info.splitlines() if ": " in line)
         if not {"Author", "Email", "Subject", "Date"} <= header.keys():
             raise PatchError(
@@ -340,8 +342,8 @@ class PatchedTree:
         )
 
     def _check_out(self, commit: str) -> None:
-        # Without the stamp the tree counts as unfinished: when this is killed, the next run checks
-        # out again. Only then may git have left its lock; any other is of a git that is running.
+        # Without the stamp the tree counts as unfinished: if this process is killed, the next run
+        # checks out again. Only then can git's lock be stale; any other is of a running git.
         lock = self.directory / ".git" / "index.lock"
         if not self._stamp().is_file():
             lock.unlink(missing_ok=True)
@@ -358,7 +360,7 @@ class PatchedTree:
         write_text(self._stamp(), self._key())
 
     def _write_series(self) -> None:
-        """Writes HEAD's commits as patches; old ones go last, when the new ones are complete."""
+        """Writes HEAD's commits as patches; removes the old ones when the new ones are complete."""
         directory = self.series.directory
         with tempfile.TemporaryDirectory() as folder:
             names = self._format_patches("HEAD", Path(folder))
@@ -383,7 +385,7 @@ class PatchedTree:
     def _refuse_to_overwrite_series(self) -> None:
         if not self._stamp().is_file():
             raise PatchError(
-                f"{self.directory}: the series has not been applied here, or not to its end; run "
+                f"{self.directory}: the series has not been applied here, or not completely; run "
                 "tools/patches apply"
             )
         if self._stamp().read_text() != self._key():
@@ -396,7 +398,7 @@ class PatchedTree:
             )
 
     def _carry_over(self) -> str:
-        """How work in the tree gets on top of a series that has changed."""
+        """Instructions for carrying work in the tree over to a changed series."""
         work = self.directory.with_name(f"{self.directory.name}.work")
         return (
             f"To keep work: in {self.directory}, commit it and run git format-patch -o {work} "
@@ -467,7 +469,7 @@ class PatchedTree:
             **{f"GIT_COMMITTER_{name}": value for name, value in _IDENTITY.items()},
             **(env or {}),
         }
-        # The source can be had again: neither compression nor a flush per file is worth its time.
+        # The tree can be made again: compression and a flush of each file are not worth it.
         fast = ("-c", "core.compression=0", "-c", "core.fsync=none", "-c", "gc.auto=0")
         return run_command(
             ["git", *fast, f"--git-dir={repository}",
@@ -499,7 +501,7 @@ def patched_tree(build: Path = BUILD) -> PatchedTree:
     """The repository `build/llvm-22.1.8` for this release's series; fetches the source if needed.
 
     Raises:
-      ToolchainError: the source cannot be had.
+      ToolchainError: the source is not available.
     """
     tree = PatchedTree(Series(PATCHES), llvm_source(build=build), build / f"llvm-{LLVM_VERSION}")
     logging.debug("Patched tree %s from %s", tree.directory, tree.source)

@@ -212,7 +212,7 @@ def test_an_interrupted_checkout_is_taken_up_again(
     monkeypatch.undo()
     # What a git that was killed leaves behind.
     (tree.directory / ".git" / "index.lock").touch()
-    with pytest.raises(PatchError, match="or not to its end; run tools/patches apply"):
+    with pytest.raises(PatchError, match="or not completely; run tools/patches apply"):
         tree.refresh()
     tree.apply()
     assert (tree.directory / "three.cpp").read_text() == "newer\n"

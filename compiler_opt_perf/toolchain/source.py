@@ -51,8 +51,8 @@ LLVM_PARTS = (
 # Compiled against LLVM's headers and linked in, but not part of every source tree.
 LLVM_OPTIONAL_PARTS = ("polly/include", "polly/lib")
 
-# Upstream's tests of what the patched passes are close to. They are a tree of their own, for few
-# people run them and a change of the parts above makes everyone unpack them again.
+# Upstream's tests around the patched passes. They are a tree of their own: few people run them, and
+# a change of the parts above would unpack them again.
 LLVM_TEST_PARTS = (
     "cmake",
     "llvm/lib/Analysis/models",
@@ -72,7 +72,7 @@ def llvm_version(tree: Path) -> str:
     """The version an LLVM source tree says it is, for example "22.1.8".
 
     Raises:
-      ToolchainError: `tree` is not the root of an LLVM monorepo of the last years.
+      ToolchainError: `tree` is not the root of a recent LLVM monorepo.
     """
     # The version moved to the shared cmake folder with LLVM 19.
     for name in ("cmake/Modules/LLVMVersion.cmake", "llvm/CMakeLists.txt"):
@@ -83,7 +83,7 @@ def llvm_version(tree: Path) -> str:
         if len(found) == 3:
             return f"{found['MAJOR']}.{found['MINOR']}.{found['PATCH']}"
     raise ToolchainError(
-        f"{tree}: no LLVM source tree (cmake/Modules/LLVMVersion.cmake names no version); "
+        f"{tree}: not an LLVM source tree (cmake/Modules/LLVMVersion.cmake names no version); "
         "LLVM_SRC must name the root of an llvm-project checkout"
     )
 
@@ -91,8 +91,8 @@ def llvm_version(tree: Path) -> str:
 def check_llvm_tree(tree: Path, parts: Sequence[str] = LLVM_PARTS) -> None:
     """Raises ToolchainError unless `tree` is of the supported LLVM release and has `parts`.
 
-    Versions of one release (22.1.8, 22.1.9) differ in fixes; what they may not differ in, the
-    headers, is compared with those installed by `check_headers`.
+    Versions of one release (22.1.8, 22.1.9) differ in fixes. Their headers must not differ from
+    those installed; `check_headers` compares them.
     """
     version = llvm_version(tree)
     release = LLVM_VERSION.rpartition(".")[0]
@@ -119,8 +119,8 @@ _DEBIAN_HEADERS = ("clang/Driver/Distro.h", "llvm/TargetParser/ARMTargetParser.d
 def different_headers(tree: Path, installed: Path = LLVM_PREFIX / "include") -> list[str]:
     """Headers that `tree` and the folder `installed` both have and that differ.
 
-    What is compiled from the tree is linked with archives that were compiled from the others. Those
-    that are known to differ on Debian, without effect, are left out.
+    Our objects are compiled with the tree's headers, the archives were with the installed ones.
+    Headers that are known to differ on Debian, without effect, are left out.
     """
     different = []
     for folder, _, names in os.walk(installed, followlinks=True):
@@ -155,7 +155,7 @@ def llvm_source(user_tree: Path | None = None, build: Path = BUILD) -> Path:
 
     Raises:
       ToolchainError: the tree is not LLVM 22.1, or its headers are not those of the installed
-        archives, or the source package could not be had.
+        archives, or the source package is not available.
     """
     return _llvm_tree(f"llvm-{LLVM_VERSION}", LLVM_PARTS, LLVM_OPTIONAL_PARTS, user_tree, build)
 

@@ -62,7 +62,7 @@ def test_a_tree_of_another_version_of_the_release_is_taken_with_a_warning(
 
 
 def test_a_folder_that_is_no_llvm_tree_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match="no LLVM source tree"):
+    with pytest.raises(ToolchainError, match="not an LLVM source tree"):
         llvm_source(tmp_path / "nowhere", tmp_path / "build")
 
 

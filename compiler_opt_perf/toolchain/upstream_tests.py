@@ -39,7 +39,7 @@ UNSUPPORTED = (
     "LLVM :: CodeGen/MLRegAlloc/default-eviction-advisor.ll",
     "LLVM :: CodeGen/MLRegAlloc/default-priority-advisor.ll",
     "LLVM :: Transforms/Inline/inlining-advisor-default.ll",
-    # Wants assertions, which the distribution's archives have not.
+    # Needs assertions, which the distribution's archives lack.
     "LLVM :: Transforms/Inline/ML/state-accounting-skip-non-cold.ll",
 )
 
@@ -50,11 +50,11 @@ WIDE_SUITES = (
     "Transforms/SampleProfile",
     "tools/llvm-profgen",
 )
-# Test to why its result differs from that on the distribution's tools; the tests of `SUITES` apart.
+# By test, why its result differs from that with the distribution's tools; not of `SUITES`.
 DIFFERENT: dict[str, str] = {}
 
 _TRIPLE = "x86_64-pc-linux-gnu"
-# What our tools have and the distribution's have not, as upstream's CMake would say it.
+# Features that our tools have and the distribution's lack, as upstream's CMake names them.
 _DEVELOPMENT_MODE = {"LLVM_HAVE_TFLITE": 1}
 _MOCK_MODELS = {
     "LLVM_HAVE_TF_AOT": 1,
@@ -75,7 +75,7 @@ def run_upstream_tests(
       toolchain: tools with upstream's mock models.
       source: pristine LLVM tree.
       output: folder for results, replaced.
-      development_mode: whether the tools have it, as all have but those of a part of the series.
+      development_mode: whether the tools have it; those built from a part of the series may not.
 
     Returns:
       A line with the counts.
@@ -138,7 +138,7 @@ def compare(stock: Results, ours: Results) -> str:
     for suite in WIDE_SUITES:
         tests = {name for name in names if name.startswith(f"LLVM :: {suite}/")}
         same = Counter(_code(ours, name) for name in tests - different)
-        # One that is expected to fail and does has passed.
+        # A test that is expected to fail, and fails, has passed.
         passed = same["PASS"] + same["XFAIL"]
         rows.append(
             f"| {suite} | {len(tests)} | {passed} | {same['UNSUPPORTED']} | "

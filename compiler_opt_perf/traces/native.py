@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The parts in C (tools/tracer): built when first needed, and called."""
+"""Calls the C libraries of tools/tracer, which are compiled when first needed."""
 
 import ctypes
 import functools
@@ -35,7 +35,7 @@ _WRONG = {
 
 
 def library(name: str) -> Path:
-    """The library made of tools/tracer/NAME.c; compiles it unless that was done before.
+    """The library of tools/tracer/NAME.c; compiles it if needed.
 
     Raises:
       TraceError: it does not compile.
@@ -107,7 +107,7 @@ def _check(code: int) -> int:
 
 
 def compress(raw: bytes) -> bytes:
-    """`raw` as one zstd frame with a checksum. Raises TraceError when memory runs out."""
+    """Compresses to one zstd frame with a checksum. Raises TraceError when memory runs out."""
     frame = ctypes.create_string_buffer(_reader().trace_bound(len(raw)))
     size = _check(_reader().trace_compress(raw, len(raw), frame, len(frame)))
     return frame.raw[:size]
@@ -122,16 +122,16 @@ def decompress(frame: bytes, raw_bytes: int) -> bytes:
 
 
 def _require_plausible(frame: bytes, raw_bytes: int) -> None:
-    """Checks, before memory is asked for, that a zstd frame can have so much content.
+    """Checks, before memory is allocated, that a zstd frame can have that much content.
 
-    Its blocks have heads of 3 bytes and 128 KiB of content at most. Raises TraceError.
+    A block of a frame has a header of 3 bytes and at most 128 KiB of content. Raises TraceError.
     """
     if raw_bytes > (len(frame) // 3 + 1) << 17:
         raise TraceError(_WRONG[-1])
 
 
 def encode(numbers: Numbers) -> bytes:
-    """Block numbers as LEB128 of their differences in zigzag code."""
+    """Encodes block numbers: their differences, in zigzag code, as LEB128."""
     numbers = np.ascontiguousarray(numbers, np.uint32)
     raw = np.empty(len(numbers) * _MAX_BYTES, np.uint8)
     size = _reader().trace_encode(numbers.ctypes.data, len(numbers), raw.ctypes.data)
@@ -139,13 +139,13 @@ def encode(numbers: Numbers) -> bytes:
 
 
 def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
-    """The `count` numbers, none above `limit`, that a compressed list holds.
+    """Decodes a compressed list of `count` numbers, none above `limit`.
 
     Raises:
-      TraceError: it is damaged, or something else.
+      TraceError: the list is damaged, or has another length.
     """
     _require_plausible(frame, raw_bytes)
-    # Each takes a byte at least.
+    # Each number takes at least one byte.
     if count > raw_bytes:
         raise TraceError(_WRONG[-2])
     numbers = np.empty(count, np.uint32)
@@ -154,10 +154,10 @@ def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
 
 
 class WindowCounter:
-    """Counts distinct windows of `length` consecutive blocks; `gap` is the number of a gap.
+    """Counts distinct windows of `length` consecutive blocks; `gap` is the number that marks a gap.
 
-    Each block gives one window: it and those before it in its stream, oldest first. Where fewer
-    precede, the front holds `gap`.
+    Each block ends one window: the blocks before it in its stream, oldest first, and itself. Where
+    fewer blocks precede, the window begins with `gap`.
     """
 
     def __init__(self, length: int, gap: int):
@@ -171,11 +171,11 @@ class WindowCounter:
             _reader().trace_windows_delete(self._state)
 
     def add(self, numbers: Numbers, starts: bool) -> int:
-        """Counts the windows that end in `numbers`; returns how many these are.
+        """Counts the windows that end in `numbers`; returns their number.
 
         Args:
-          numbers: the next of the stream.
-          starts: they are the first of a stream.
+          numbers: the stream's next blocks.
+          starts: whether the blocks are the first of a stream.
         """
         numbers = np.ascontiguousarray(numbers, np.uint32)
         return _check(
@@ -183,7 +183,7 @@ class WindowCounter:
         )
 
     def result(self) -> tuple[Numbers, npt.NDArray[np.uint64]]:
-        """Distinct windows [N, length] and their counts [N], by falling count, then content."""
+        """Distinct windows [N, length] and their counts [N], by falling count, then by content."""
         number = _reader().trace_windows_size(self._state)
         if not number:
             return np.empty((0, self._length), np.uint32), np.empty(0, np.uint64)
@@ -191,17 +191,17 @@ class WindowCounter:
             _reader().trace_windows_numbers(self._state), (number, self._length)
         )
         counts = np.ctypeslib.as_array(_reader().trace_windows_counts(self._state), (number,))
-        # The last key is the first to decide.
+        # lexsort sorts by its last key first.
         keys = [windows[:, column] for column in range(self._length - 1, -1, -1)]
         order = np.lexsort((*keys, ~counts))
         return windows[order], counts[order]
 
 
 class BranchPredictor:
-    """Tells which branches of a run a modern core would have mispredicted.
+    """Simulates a branch predictor and counts the branches that it mispredicts.
 
-    A TAGE predictor of directions and one of targets, fed with the run. Streams follow one another,
-    as threads that take turns on one core.
+    TAGE predicts directions, ITTAGE targets. Streams are simulated one after the other, as
+    threads that take turns on one core.
     """
 
     def __init__(self, table: BlockTable):
@@ -221,16 +221,16 @@ class BranchPredictor:
             _predictor().predictor_delete(self._state)
 
     def add(self, numbers: Numbers, starts: bool) -> None:
-        """Runs the next blocks of a stream.
+        """Simulates the next blocks of a stream.
 
         Args:
-          numbers: the next of the stream.
-          starts: they are the first of a stream.
+          numbers: the stream's next blocks.
+          starts: whether the blocks are the first of a stream.
         """
         numbers = np.ascontiguousarray(numbers, np.uint32)
         _predictor().predictor_add(self._state, numbers.ctypes.data, len(numbers), starts)
 
     def result(self) -> npt.NDArray[np.uint64]:
-        """By block [B, 4]: exits, mispredicted ones, calls, mispredicted ones."""
+        """Counts by block, [B, 4]: exits, mispredicted exits, calls, mispredicted calls."""
         counts = _predictor().predictor_counts(self._state)
         return np.ctypeslib.as_array(counts, (self._blocks, 4)).copy()

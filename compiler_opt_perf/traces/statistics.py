@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a trace holds, in numbers, as text and as a page with plots."""
+"""Statistics of a trace: numbers, text, and a page with plots."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from compiler_opt_perf.traces.trace_file import Stream, Trace
 
 @dataclass(frozen=True)
 class HotFunction:
-    """A function's part of a trace.
+    """What a trace holds of one function.
 
     Attributes:
       name: linkage name.
-      executions: of its blocks, all together.
-      share: of all executions.
+      executions: executions of its blocks, summed.
+      share: of all executions of the trace.
       blocks: how many of its blocks were executed.
-      of: how many it has.
-      code_bytes: size of those executed, bytes.
+      of: how many blocks it has.
+      code_bytes: size of its executed blocks, in bytes.
     """
 
     name: str
@@ -41,12 +41,12 @@ class HotFunction:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A trace in numbers.
+    """Statistics of a trace.
 
     Attributes:
-      trace: it.
+      trace: the trace.
       counts: [B] int64, executions of each block.
-      functions: those executed, the most executed first.
+      functions: the executed functions, by falling executions.
     """
 
     trace: Trace
@@ -80,16 +80,16 @@ class Statistics:
 
     @property
     def total(self) -> int:
-        """Executed blocks."""
+        """Number of executed blocks."""
         return int(self.counts.sum())
 
     def hottest(self, share: float) -> int:
-        """The least number of blocks that make up `share` of all executions."""
+        """The smallest number of blocks that make up `share` of all executions."""
         running = np.cumsum(np.sort(self.counts)[::-1])
         return int(np.searchsorted(running, share * self.total)) + 1 if self.total else 0
 
     def summary(self) -> str:
-        """Some lines about the whole."""
+        """A few lines about the whole trace."""
         trace, table = self.trace, self.trace.table
         size = trace.path.stat().st_size
         executed = self.counts > 0
@@ -193,7 +193,7 @@ class Statistics:
         return page.svg(figure)
 
     def _coverage(self) -> str:
-        """Which share of the executions the hottest blocks make up; SVG."""
+        """The share of the executions that the hottest blocks make up; SVG."""
         running = np.cumsum(np.sort(self.counts[self.counts > 0])[::-1])
         figure = matplotlib.figure.Figure(figsize=(9, 3), layout="constrained")
         axes = figure.subplots()

@@ -21,11 +21,11 @@ class Adam:
 
     @classmethod
     def start(cls, size: int) -> "Adam":
-        """Before the first step."""
+        """The moments before the first step: zeros."""
         return cls(0, np.zeros(size), np.zeros(size))
 
     def step(self, gradient: Vector) -> tuple["Adam", Vector]:
-        """The next moments, and the direction m / (sqrt(v) + epsilon) of the step, bias-free."""
+        """The next moments, and the bias-corrected step direction m / (sqrt(v) + epsilon)."""
         steps = self.steps + 1
         first = _BETA1 * self.first_moment + (1 - _BETA1) * gradient
         second = _BETA2 * self.second_moment + (1 - _BETA2) * gradient**2

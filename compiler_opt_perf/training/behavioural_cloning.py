@@ -33,9 +33,8 @@ class Settings:
       steps: gradient steps.
       batch_size: rows a step.
       learning_rate: Adam's, decaying to a tenth (cosine).
-      label_smoothing: share of the probability that is spread over all admissible decisions. A
-        network that is sure of everything is hard to improve: small changes of its weights change
-        no decision.
+      label_smoothing: share of the probability that is spread over all admissible decisions.
+        Without it the scores lie far apart, and small changes of the weights change no decision.
       seed: of initial weights and of the batches.
     """
 
@@ -51,7 +50,7 @@ class Accuracy:
     """Share of decisions that equal the compiler's.
 
     Attributes:
-      rows: how many rows that is.
+      rows: number of rows.
       overall: of all rows.
       idle: of rows where the compiler does nothing (no inlining, no eviction).
       active: of the other rows.
@@ -68,7 +67,7 @@ class Accuracy:
 
 
 def class_weights(decisions: IntArray, idle_decision: int) -> FloatArray:
-    """A weight a row, mean 1, float32 [rows]: idle and other decisions weigh the same in total."""
+    """The rows' weights, mean 1, float32 [rows]: idle and other decisions weigh the same in sum."""
     idle = decisions == idle_decision
     share = np.clip(idle.mean(), 0.05, 0.95)
     weights = np.where(idle, 0.5 / share, 0.5 / (1 - share))

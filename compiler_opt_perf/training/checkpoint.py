@@ -49,7 +49,7 @@ class Checkpoint:
       best: weights that cost least on the validation modules so far, and failed on none.
       warm_start: weights that the evolution strategies began with.
       normalisation: of the network's inputs.
-      record: JSON-able: `curve` (a record a generation), `modules` (names, by what they are for),
+      record: JSON-able: `curve` (a record for each generation), `modules` (names, by purpose),
         `best_generation`, `best_change`, accuracy and change of the warm start, counts of
         compilations and failures, and, once the training has ended, `ended`.
     """

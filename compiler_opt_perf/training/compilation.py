@@ -36,7 +36,8 @@ class Compiler:
       profiles: PMU profiles of the programs.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
-      evaluator: what tells costs, one of those that replay a trace; None for the problem's reward.
+      evaluator: the evaluator that measures costs, one that replays a trace; None to use the
+        problem's own reward.
       context: the recorded run, for the evaluator.
     """
 
@@ -51,7 +52,7 @@ class Compiler:
 
     @property
     def reward(self) -> Reward:
-        """What training makes smaller."""
+        """The cost that training makes smaller."""
         if self.evaluator is None:
             return REWARDS[self.problem.reward]
         return evaluator_reward(self.evaluator, self.context)
@@ -89,7 +90,7 @@ class Job:
     Attributes:
       model: directory of the candidate's model; None for the compiler's own policy.
       log: where the training log of the compiler's own policy goes.
-      key: what the compiler's own policy is measured on; kept with the result.
+      key: identifies what the default measurement depends on; kept with the result.
     """
 
     compiler: Compiler
@@ -106,7 +107,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Default:
-    """What the compiler's own policy makes of a module.
+    """The result of compiling a module with the compiler's own policy.
 
     Attributes:
       costs: by part.
@@ -138,7 +139,7 @@ def measure_default(job: Job) -> Default:
         if job.compiler.score_in_log:
             costs = reward.measure(log_file)
         else:
-            # Development mode repeats the default policy's decisions, not its whole behaviour.
+            # Development mode takes the default policy's decisions, but differs from it otherwise.
             job.compiler.compile(job.module, object_file, [])
             costs = reward.measure(object_file)
         with atomic_write(job.log) as temporary:
@@ -170,7 +171,7 @@ def measure_candidate(job: Job) -> Costs:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder for the compiler's output; without room there, what fails is not its fault."""
+    """A folder for the compiler's output. A failure for lack of room there is a FileWriteError."""
     with tempfile.TemporaryDirectory(prefix="compile-") as name:
         folder = Path(name)
         try:

@@ -17,7 +17,7 @@ _MOST_LAYERS = 8
 
 
 class ConfigError(Exception):
-    """A setting that there is not, or with a value that makes no sense."""
+    """An unknown setting, or a value outside its range."""
 
 
 def _setting(default: Any, low: float, high: float, meaning: str) -> Any:
@@ -34,36 +34,42 @@ class Config:
       ConfigError: a value of another type or out of its range; names setting, value and range.
     """
 
-    seed: int = _setting(1, 0, 2**63 - 1, "of every random choice")
-    generations: int = _setting(50, 0, 10**6, "of evolution strategies, in all")
+    seed: int = _setting(1, 0, 2**63 - 1, "seed of every random choice")
+    generations: int = _setting(50, 0, 10**6, "generations of evolution strategies, in all")
     budget_s: float = _setting(
         0.0, 0, 10**9, "no generation begins that would end after so many seconds; 0: no limit"
     )
     workers: int = _setting(0, 0, 1024, "processes that compile; 0: one a core")
     timeout_s: float = _setting(60.0, 0.1, 86400, "limit of one compilation, in seconds")
-    memory_mib: int = _setting(4096, 64, 2**24, "limit of its address space, in MiB")
+    memory_mib: int = _setting(
+        4096, 64, 2**24, "limit of the address space of a compilation, in MiB"
+    )
     hidden: tuple[int, ...] = _setting((16, 8), 1, MAX_LAYER_INPUTS, "widths of the hidden layers")
     validation_share: float = _setting(
-        0.2, 0, 0.9, "of the modules, at least one: candidates are chosen on them"
+        0.2, 0, 0.9, "share of the modules, at least one, by which candidates are chosen"
     )
     test_share: float = _setting(
-        0.2, 0, 0.9, "of the modules, at least one: measured once, at the end"
+        0.2, 0, 0.9, "share of the modules, at least one, on which the result is measured, once"
     )
     max_decisions: int = _setting(
-        1000, 1, 10**9, "modules with more take part in a share of the generations"
+        1000, 1, 10**9, "modules with more decisions take part in a share of the generations"
     )
-    warm_starts: int = _setting(3, 1, 100, "imitations to begin with; the cheapest is taken")
+    warm_starts: int = _setting(
+        3, 1, 100, "imitations of the default policy to begin with; the cheapest is taken"
+    )
     warm_start_steps: int = _setting(1000, 0, 10**7, "gradient steps of an imitation")
-    warm_start_batch: int = _setting(512, 1, 10**6, "decisions a gradient step")
-    warm_start_learning_rate: float = _setting(0.02, 0, 10, "of its Adam")
+    warm_start_batch: int = _setting(512, 1, 10**6, "decisions in a gradient step")
+    warm_start_learning_rate: float = _setting(0.02, 0, 10, "Adam's learning rate for imitations")
     label_smoothing: float = _setting(
-        0.1, 0, 0.99, "probability that an imitation spreads over all decisions"
+        0.1, 0, 0.99, "probability that imitations spread over all decisions"
     )
-    warm_start_rows: int = _setting(50_000, 1, 10**8, "logged decisions to imitate")
-    pairs: int = _setting(8, 1, 10**4, "antithetic pairs of candidates a generation")
+    warm_start_rows: int = _setting(50_000, 1, 10**8, "logged decisions to imitate, at most")
+    pairs: int = _setting(8, 1, 10**4, "antithetic pairs of candidates in a generation")
     sigma: float = _setting(0.06, 1e-4, 1, "standard deviation of the perturbations")
-    learning_rate: float = _setting(0.015, 0, 1, "of evolution strategies' Adam")
-    modules_per_generation: int = _setting(8, 1, 10**6, "modules that candidates are compared on")
+    learning_rate: float = _setting(0.015, 0, 1, "Adam's learning rate for evolution strategies")
+    modules_per_generation: int = _setting(
+        8, 1, 10**6, "modules on which the candidates of a generation are compared"
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -76,12 +82,12 @@ class Config:
         if self.validation_share + self.test_share > 0.9:
             raise ConfigError(
                 f"setting validation_share={self.validation_share} and "
-                f"test_share={self.test_share}: expected 0.9 or less together, for some modules "
-                "are to train on"
+                f"test_share={self.test_share}: expected a sum of at most 0.9, since some "
+                "modules are needed to train on"
             )
 
     def changed(self, changes: Mapping[str, Any]) -> "Config":
-        """With other values; JSON's lists count as tuples, whole numbers as any. ConfigError."""
+        """A copy with other values, as JSON has them. Raises ConfigError."""
         known = {field.name: field for field in dataclasses.fields(self)}
         values: dict[str, Any] = {}
         for name, value in changes.items():
@@ -95,13 +101,13 @@ class Config:
         return dataclasses.replace(self, **values)
 
     def as_json(self) -> dict[str, Any]:
-        """By name, as JSON has them."""
+        """The values by name, as JSON has them."""
         values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return values
 
     @classmethod
     def describe(cls) -> str:
-        """A line a setting: name, default, range and meaning."""
+        """One line for each setting: name, default, range and meaning."""
         return "\n".join(
             f"  {field.name}={_shown(field.default)}: {field.metadata['meaning']}; "
             f"{_expected(field)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ends a training."""
+"""Errors that end a training."""
 
 
 class TrainingError(Exception):

@@ -38,11 +38,11 @@ from compiler_opt_perf.training.compilation import (
 from compiler_opt_perf.training.log import LogError
 from compiler_opt_perf.training.rewards import Costs
 
-# Beyond the compiler's own limit, for starting it and reading what it wrote.
+# Added to the compiler's own limit, for starting it and reading what it wrote.
 _GRACE_S = 30.0
 _FAILURES_KEPT = 10
-# What a module counts as, as a multiple of the default's cost, on which a candidate fails: twice
-# the cost, or that of the worst candidate measured with it if that is more.
+# The cost of a module on which a candidate fails, as a multiple of the default's; if a candidate
+# measured with it costs more there, that one's cost.
 FAILURE_RATIO = 2.0
 
 
@@ -77,7 +77,7 @@ class Measurement:
 
     @property
     def failed_everywhere(self) -> bool:
-        """Nothing is known of it."""
+        """The candidate failed on every module, so that its cost is unknown."""
         return len(self.failed) == self.modules
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Measurement:
 
 
 def cheapest(measured: Sequence[Measurement]) -> int | None:
-    """Which costs least of those that failed on no module, the first of equals; None of none."""
+    """Index of the cheapest candidate without a failure, the first of equals; else None."""
     sound = [index for index, one in enumerate(measured) if not one.failed]
     return min(sound, key=lambda index: measured[index].change, default=None)
 
@@ -94,10 +94,10 @@ def cheapest(measured: Sequence[Measurement]) -> int | None:
 def measure_defaults(
     compiler: Compiler, modules: Sequence[Module], folder: Path, pool: Pool
 ) -> tuple[list[MeasuredModule], dict[str, str]]:
-    """Compiles each module with the compiler's own policy; what is in `folder` is not done again.
+    """Compiles each module with the compiler's own policy, unless `folder` has its result.
 
     Returns:
-      The measured modules, and why each other one is left out, by name.
+      The measured modules, and by name why each other module is left out.
     """
     problem = compiler.problem
     profiles = {
@@ -152,7 +152,7 @@ def _read_default(log: Path, key: Sequence[str]) -> Default | None:
     try:
         measured = decode(read_input(path), _Measured, path)
     except (OSError, JsonError):
-        # Not there yet, or not whole: it is measured again.
+        # Missing or damaged: it is measured again.
         return None
     if measured.key != tuple(key) or not log.is_file():
         return None
@@ -160,18 +160,18 @@ def _read_default(log: Path, key: Sequence[str]) -> Default | None:
 
 
 def _raise_unless_of_one_compilation(error: Exception | None) -> None:
-    """Lets pass what one module or candidate can cause; a bug, say, would befall all of them."""
+    """Raises what no single module or candidate can cause, such as a bug of ours."""
     if isinstance(error, CommandError) and error.kind != "missing":
         return
     if isinstance(error, FileWriteError):
-        # Raised in a worker, whose stack tells nothing.
+        # Raised in a worker: the traceback of this process would not show where.
         raise error from None
     if not isinstance(error, LogError | ObjectFileError | WorkerError):
-        raise error or AssertionError("an outcome without value and error")
+        raise error or AssertionError("an outcome with neither value nor error")
 
 
 def _brief(error: Exception | None) -> str:
-    """A reason without times and names of temporary files: the same in each run."""
+    """The reason without times and temporary names, so that it is the same in each run."""
     if not isinstance(error, CommandError):
         return "the compiler left a damaged file, or its process was killed"
     how = {"timeout": "exceeds the time limit", "crashed": "crashes"}
@@ -218,8 +218,8 @@ class Evaluator:
     ) -> list[Measurement]:
         """The cost of each candidate against the default's.
 
-        A module on which a candidate fails counts `FAILURE_RATIO` times what the default costs
-        there, or as much as for the worst of the candidates, so that none is better off for it.
+        A module on which a candidate fails costs it `FAILURE_RATIO` times the default's cost, or
+        as much as the worst candidate if that is more, so that failing never pays.
 
         Args:
           candidates: weight vectors.

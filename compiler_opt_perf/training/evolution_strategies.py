@@ -26,7 +26,7 @@ Project = Callable[[Vector], Vector]
 
 @dataclass(frozen=True)
 class Settings:
-    """What does not change during a run.
+    """The parameters of a run.
 
     Attributes:
       pairs: antithetic pairs a generation; candidates are twice as many.
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands; with Settings, all that the next generation depends on.
+    """The state of a run; with Settings, all that the next generation depends on.
 
     Attributes:
       mean: the weights that the perturbations are added to, float64 [size].
@@ -57,12 +57,12 @@ class State:
 
     @classmethod
     def start(cls, mean: npt.NDArray[Any]) -> "State":
-        """Before the first generation."""
+        """The state before the first generation."""
         return cls(mean.astype(np.float64), Adam.start(mean.size))
 
     @property
     def generation(self) -> int:
-        """Generations done."""
+        """Number of finished generations."""
         return self.adam.steps
 
 
@@ -86,8 +86,8 @@ def update(
 
     g = 1 / (2 n sigma) * sum_i (F(theta + sigma e_i) - F(theta - sigma e_i)) e_i   (n pairs)
 
-    followed by an ascent step of Adam, and by `project`: were the mean to leave the admissible
-    weights, its perturbed copies would all be cut off to the same ones.
+    followed by an ascent step of Adam, and by `project`: if the mean left the range of admissible
+    weights, its perturbed copies would all be clipped to the same weights.
 
     Args:
       noise: e, float64 [pairs, size].
@@ -115,8 +115,8 @@ def generation(
     candidates see the same tasks (common random numbers), both signs of a pair the same noise.
 
     Args:
-      shares: for each task, in what share of the generations that draw it it is used, in (0, 1]; of
-        a draw without any that is, the one with the largest share is used.
+      shares: for each task the probability, in (0, 1], that it is used when it is drawn. If none
+        of the drawn tasks would be used, the one with the largest share is.
 
     Returns:
       The next state, the fitness of the candidates, float64 [pairs, 2], and the weights of the

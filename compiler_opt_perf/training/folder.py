@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The folder of a training: held by one process, of one training, and never half claimed."""
+"""The folder of a training: locked by one process, and claimed by one training or by none."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ _LOCK = "lock"
 
 
 class TrainingFolder:
-    """Names of the files of a training; see `train`.
+    """The files of a training; see `train`.
 
     Attributes:
       path: the folder.
@@ -36,7 +36,7 @@ class TrainingFolder:
     @classmethod
     @contextlib.contextmanager
     def held(cls, path: Path) -> Iterator["TrainingFolder"]:
-        """Holds the folder; a second process waits. One that was not claimed is as it was before.
+        """Locks the folder; a second process waits. A folder that is not claimed stays unchanged.
 
         Raises:
           TrainingError: the folder holds something else.
@@ -44,14 +44,14 @@ class TrainingFolder:
         folder = cls(path)
         new = [part for part in (path, *path.parents) if not part.exists()]
         if path.exists() and not path.is_dir():
-            raise TrainingError(f"{path}: is no folder; choose another output folder")
+            raise TrainingError(f"{path}: is not a folder; choose another output folder")
         if path.is_dir() and not folder.is_claimed:
-            # What an interrupted training leaves that had not begun to train.
+            # What a training leaves that was interrupted before it claimed the folder.
             others = {entry.name for entry in path.iterdir()} - {_LOCK, folder.default.name}
             if others:
                 raise TrainingError(
-                    f"{path}: holds {sorted(others)[0]!r}, which is of no training; choose a new "
-                    "or empty output folder"
+                    f"{path}: holds {sorted(others)[0]!r}, which is not part of a training; "
+                    "choose a new or empty output folder"
                 )
         with exclusive(path / _LOCK):
             try:
@@ -67,11 +67,11 @@ class TrainingFolder:
 
     @property
     def is_claimed(self) -> bool:
-        """A training has begun here."""
+        """Whether a training has begun here."""
         return self._inputs.exists()
 
     def require_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Refuses to go on with a training of other inputs. Raises TrainingError."""
+        """Raises TrainingError if the folder holds a training with other inputs."""
         if not self.is_claimed:
             return
         try:
@@ -86,5 +86,5 @@ class TrainingFolder:
             )
 
     def claim(self, inputs: Mapping[str, Any]) -> None:
-        """Notes what this training is of. Raises FileWriteError."""
+        """Records the inputs of this training. Raises FileWriteError."""
         write_json(self._inputs, inputs)

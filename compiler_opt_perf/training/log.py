@@ -27,7 +27,7 @@ _OUTCOME = b'{"outcome":'
 _CONTEXT = b'{"context":'
 
 
-_COMPILE_AGAIN = "compile the module again to get a whole log"
+_COMPILE_AGAIN = "compile the module again to get a complete log"
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class _Context(msgspec.Struct, frozen=True):
 
 
 class LogError(Exception):
-    """A log that is damaged or is not of the expected problem: file, byte offset, reason."""
+    """A log that is damaged or of another problem; names file, byte offset and reason."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class TrainingLog:
     Attributes:
       path: the file.
       content: its bytes.
-      record: the structured type of one decision, a field a tensor, in the log's order.
+      record: the structured type of one decision, with a field for each tensor, in the log's order.
       starts: int64 [decisions], where the decisions' bytes lie.
       rewards: [decisions], or None when the log has none.
-      contexts: names of the functions with at least one decision, in the order they come in.
+      contexts: names of the functions with at least one decision, in the log's order.
       context_of: int64 [decisions], index into `contexts`.
     """
 
@@ -73,7 +73,7 @@ class TrainingLog:
         return _gather(self.content, self.starts, self.record)
 
     def select(self, rows: npt.NDArray[np.int64]) -> "TrainingLog":
-        """The log of some of its decisions alone, without rewards; nothing is copied yet."""
+        """A view of some of the decisions, without rewards; nothing is copied yet."""
         return dataclasses.replace(
             self, starts=self.starts[rows], rewards=None, context_of=self.context_of[rows]
         )
@@ -108,8 +108,8 @@ class TrainingLog:
     def default_decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
         """What the compiler's own policy would decide, int64 [rows].
 
-        Where it is not logged apart (no `default_decision` in the problem), it is what was decided:
-        only logs that were written without a model answer the question. Raises LogError.
+        If the problem has no tensor for them (`default_decision`), the decisions taken are
+        returned; they are the default's only in a log written without a model. Raises LogError.
         """
         return self._field(problem.default_decision or problem.decision, "int64", (1,))[:, 0]
 
@@ -157,7 +157,7 @@ def read_log(path: Path) -> TrainingLog:
 
 
 class _Reader:
-    """One pass over the file that notes where records lie; numpy gathers them when needed."""
+    """One pass over the file that notes the records' offsets; numpy gathers them when needed."""
 
     def __init__(self, path: Path, content: bytes):
         self._path = path

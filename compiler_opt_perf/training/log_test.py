@@ -124,7 +124,7 @@ def test_damaged_logs_are_errors(tmp_path: Path, content: bytes, message: str) -
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        ({"name": "a", "type": "int64_t", "shape": [1]}, "make no record"),
+        ({"name": "a", "type": "int64_t", "shape": [1]}, "do not form a record"),
         (
             {"name": "c", "type": "int64_t", "shape": [-1]},
             r"\$\.features\[3\]\.shape\[0\]: expected `int` [<>]= ",

@@ -27,15 +27,16 @@ WORSE = "worse than the default: do not ship"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came out. Changes are against the default's cost, -0.01 for 1% less.
+    """The result. Changes are against the default's cost, -0.01 for 1% less.
 
     Attributes:
       policy: directory of the published policy.
       reward: name of what was made smaller.
-      test_change: of the published policy, on the modules that neither trained nor chose.
-      test_failed: names of those of them on which the compiler failed with it.
-      validation_change: of the published policy on the modules that it was chosen by; optimistic.
-      warm_start_change: of the warm start, there.
+      test_change: of the published policy, on the modules used for neither training nor choice.
+      test_failed: names of the test modules on which the compiler failed with the policy.
+      validation_change: of the published policy on the validation modules; optimistic, since the
+        policy was chosen by them.
+      warm_start_change: of the warm start on the validation modules.
       generations: done in all.
     """
 
@@ -49,22 +50,22 @@ class TrainingResult:
 
     @property
     def is_worse(self) -> bool:
-        """The policy costs more than the default, or is not fit for a module."""
+        """Whether the policy costs more than the default, or fails on a module."""
         return self.test_change > 0 or bool(self.test_failed)
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
+        """The result in a few words."""
         if self.is_worse:
             return WORSE
         return "better than the default" if self.test_change < 0 else "as good as the default"
 
 
 def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
-    """Measures the best weights on the modules that neither trained nor chose them.
+    """Measures the best weights on the test modules.
 
-    The compilations are not counted: a training that goes on after this is to be as one that never
-    ended.
+    The compilations are not counted, so that a training that goes on after this equals one that
+    never ended.
     """
     (measured,) = evaluator.measure([checkpoint.best], run.split.test, f"{run.problem.name}: test")
     by_budget = checkpoint.state.generation < run.config.generations
@@ -79,7 +80,7 @@ def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkp
 
 
 def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
-    """The result of a training that has ended."""
+    """The result of an ended training."""
     record = checkpoint.record
     return TrainingResult(
         policy=run.folder.policy,
@@ -144,7 +145,7 @@ def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What model.json and training.json say; nothing in it depends on time."""
+    """The common part of model.json and training.json; nothing in it depends on time."""
     result, record = result_of(run, checkpoint), checkpoint.record
     config = run.config.as_json()
     return {
@@ -171,5 +172,5 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that the weights depend on."""
+    """Versions of the packages that the weights depend on."""
     return {name: version(name) for name in ("numpy", "tensorflow-cpu")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What training makes smaller, measured from one compilation of a module.
+"""Rewards: the costs that training makes smaller, measured from one compilation of a module.
 
 Costs are compared to those of the compiler's own policy, module by module, as a ratio: below 1 is
 better. Reports have it as a change, -0.01 for 1% less.
@@ -18,7 +18,7 @@ from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.log import read_log
 
-#: The part of instructions that the model of a CPU does not know, each at the mean cost.
+#: The part that holds instructions unknown to the CPU's model, charged the mean cost each.
 UNSUPPORTED = "(unsupported instructions)"
 
 
@@ -28,8 +28,8 @@ class Costs:
 
     Attributes:
       parts: cost of each part: functions, or "text".
-      executions: of a recorded run's executions, how many each function's code has; None when no
-        run is replayed.
+      executions: by function, how many of the recorded run's block executions the code accounts
+        for; None when no run is replayed.
     """
 
     parts: Mapping[str, float]
@@ -37,7 +37,7 @@ class Costs:
 
     @property
     def total(self) -> float:
-        """Over all parts."""
+        """The sum over all parts."""
         return math.fsum(self.parts.values())
 
 
@@ -47,8 +47,8 @@ class Reward:
 
     Attributes:
       name: as in Problem.reward.
-      adds_up: sums over modules mean something (bytes); otherwise modules are compared one by one
-        (scores are relative to each function's entry).
+      adds_up: whether costs of modules can be summed (bytes); if not, modules are compared one by
+        one (scores are relative to each function's entry).
       measure: the costs of one compilation, given its training log if the problem has its score
         there (Problem.score_in_log), else its object file.
     """
@@ -58,10 +58,10 @@ class Reward:
     measure: Callable[[Path], Costs]
 
     def ratio(self, default: Costs, policy: Costs, calls: Mapping[str, float]) -> float:
-        """What the policy's compilation of a module costs, as a multiple of the default's.
+        """The cost of a module with the policy, as a multiple of the default's.
 
         Args:
-          default: costs more than nothing, if costs add up.
+          default: with a total above 0, if costs add up.
           calls: how often each function was called, for scores.
 
         Raises:
@@ -87,9 +87,9 @@ class Reward:
 def charged_total(default: Costs, policy: Costs) -> float:
     """The policy's total, with a charge for code that it lost.
 
-    What a run executed in a function, and the policy's code has not, cannot be priced: neither when
-    blocks are missing, for which llvm-trace-cost charges the mean, nor when the whole function is.
-    So a function that lost executions costs at least what the default's does.
+    Recorded executions of blocks that the policy's code no longer has cannot be priced. For single
+    blocks llvm-trace-cost charges the mean cost; a function that is missing has no cost at all.
+    So a function that lost executions costs at least what it costs with the default policy.
     """
     total = policy.total
     if default.executions is None or policy.executions is None:
@@ -122,7 +122,7 @@ REWARDS: dict[str, Reward] = {
 
 
 def require_comparable(problem: Problem, evaluator: str, context: Context) -> None:
-    """Refuses an evaluator by which compilations of the problem cannot be compared.
+    """Refuses an evaluator that cannot compare compilations of the problem.
 
     Raises:
       TrainingError: it replays no trace, the problem does not keep the recorded functions and
@@ -137,7 +137,7 @@ def require_comparable(problem: Problem, evaluator: str, context: Context) -> No
         )
     if not problem.keeps_blocks:
         raise TrainingError(
-            f"evaluator {evaluator}: cannot compare what {problem.name} decides: its decisions "
+            f"evaluator {evaluator}: cannot compare policies for {problem.name}: their decisions "
             "change the functions and blocks that the trace is of, and a function that vanishes "
             "would cost nothing; train without an evaluator, on its own reward, "
             f"{problem.reward}"
@@ -167,7 +167,7 @@ def evaluator_reward(evaluator: str, context: Context) -> Reward:
 
 
 def replayed_costs(parts: Mapping[str, float], report: Mapping[str, Any]) -> Costs:
-    """Costs with what a report of llvm-trace-cost says of the code that has none.
+    """Costs, with the executions that a report of llvm-trace-cost could not price.
 
     Args:
       parts: by function, and of unmapped blocks.

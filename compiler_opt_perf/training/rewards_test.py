@@ -88,7 +88,12 @@ def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("problem", "evaluator", "context", "message"),
     [
-        ("inline-size", "count", Context(trace=Path("t")), "cannot compare what inline-size"),
+        (
+            "inline-size",
+            "count",
+            Context(trace=Path("t")),
+            "cannot compare policies for inline-size",
+        ),
         ("inline-size", "mca", Context(trace=Path("t")), "train without an evaluator"),
         ("regalloc-evict", "count", Context(), "needs the trace"),
         ("regalloc-evict", "mca", Context(trace=Path("t")), "needs a CPU file"),

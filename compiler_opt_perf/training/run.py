@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One run of a training: what does not change in it, its state on disk, its clock."""
+"""One run of a training: its fixed inputs, its state on disk, its clock."""
 
 import dataclasses
 import json
@@ -26,11 +26,11 @@ from compiler_opt_perf.training.split import Split
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds of a training, those before an interruption included.
+    """Seconds spent on a training, those before interruptions included.
 
     Attributes:
-      start: of this process's part, in seconds of time.monotonic.
-      before: what the parts before it took.
+      start: when this process began, in seconds of time.monotonic.
+      before: seconds that earlier processes spent.
     """
 
     start: float
@@ -38,24 +38,24 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """So far."""
+        """Seconds spent so far."""
         return self.before + time.monotonic() - self.start
 
 
 @dataclass(frozen=True)
 class Run:
-    """What does not change.
+    """What does not change during a run.
 
     Attributes:
       compiler: with the problem, the profile and the reward.
-      folder: where the training lies.
+      folder: the training's folder.
       config: settings.
       pool: workers that compile.
       calls: how often functions were called, by program and name; weights of their scores.
       split: the usable modules.
       left_out: why each other module is not among them, by name.
-      large: for modules with more than `max_decisions`, in what share of the generations that draw
-        them they take part, by name.
+      large: by name of the modules with more than `max_decisions`, the share of the generations
+        drawing them in which they take part.
       clock: of the time budget.
     """
 
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def problem(self) -> Problem:
-        """What is decided."""
+        """The problem that policies decide."""
         return self.compiler.problem
 
     @property
@@ -84,14 +84,14 @@ class Run:
         return Network(self.problem, self.with_pmu, self.config.hidden, normalisation)
 
     def evaluator(self, checkpoint: Checkpoint) -> Evaluator:
-        """Measures weights of the checkpoint's network, and counts on from its counts."""
+        """An evaluator for the checkpoint's network, which continues its counts."""
         evaluator = self.fresh_evaluator(self.network(checkpoint.normalisation))
         evaluator.compilations = checkpoint.record["compilations"]
         evaluator.failures = checkpoint.record["failures"]
         return evaluator
 
     def fresh_evaluator(self, network: Network) -> Evaluator:
-        """Measures weights of the network."""
+        """An evaluator for the network, with counts of 0."""
         template = CandidateTemplate.make(network)
         return Evaluator(self.compiler, template, self.pool, self.folder.failures, self.calls)
 
@@ -123,7 +123,7 @@ class Run:
         curve = [*checkpoint.record["curve"], {**point, "elapsed_s": self.clock.seconds}]
         counts = {"compilations": evaluator.compilations, "failures": evaluator.failures}
         record = {**checkpoint.record, **counts, "curve": curve}
-        # It goes on after an end.
+        # A training that had ended goes on.
         record.pop("ended", None)
         checkpoint = dataclasses.replace(checkpoint, record=record)
         checkpoint.save(self.folder.checkpoint)
@@ -131,7 +131,7 @@ class Run:
         return checkpoint
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
-        """Whether all generations are done, or no other fits into the time budget.
+        """Whether all generations are done, or another one does not fit into the time budget.
 
         A budget that ended the training once is used up, however fast the next run might be.
         """
@@ -151,7 +151,7 @@ class Run:
         return True
 
     def seconds_left(self, checkpoint: Checkpoint) -> float:
-        """Until the last generation, or the end of the budget."""
+        """Estimated seconds until the last generation, or until the end of the budget."""
         generations = self.config.generations - checkpoint.state.generation
         left = generations * seconds_per_generation(checkpoint)
         if self.config.budget_s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The search: evolution strategies on training modules, choice by validation modules."""
+"""The search: evolution strategies on training modules, selection on validation modules."""
 
 import dataclasses
 import time
@@ -26,7 +26,7 @@ Weights = npt.NDArray[Any]
 
 
 def evolve(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
-    """Evolution strategies up to the number of generations or the time budget.
+    """Runs evolution strategies until all generations are done or the time budget is used up.
 
     Raises:
       TrainingError: in a generation every candidate fails on every module.
@@ -100,7 +100,7 @@ def evolve(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint
 def _with_best(
     checkpoint: Checkpoint, measured: Sequence[Measurement], weights: Sequence[Weights]
 ) -> Checkpoint:
-    """The checkpoint after a generation: with better weights where one of these costs less."""
+    """The checkpoint after a generation, with these weights if they cost less than its best."""
     chosen = cheapest(measured)
     if chosen is None or measured[chosen].change >= checkpoint.record["best_change"]:
         return checkpoint

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which modules a training learns from, which it chooses by, and which tell what came out."""
+"""The split of modules: to train on, to choose policies by, and to test the result on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,9 @@ class Split:
     Attributes:
       training: the warm start imitates the compiler's decisions in them, and evolution strategies
         compare candidates on some of them in each generation.
-      validation: of the weights that come out of a generation, those that cost least here are kept.
-      test: the published policy is measured on them, once; nothing is learned or chosen from them.
+      validation: the weights of any generation that cost least on them are kept.
+      test: the published policy is measured on them, once; they influence neither training nor
+        choice.
     """
 
     training: tuple[MeasuredModule, ...]
@@ -42,7 +43,7 @@ class Split:
 def usable_modules(
     measured: Sequence[MeasuredModule],
 ) -> tuple[list[MeasuredModule], dict[str, str]]:
-    """The modules on which policies can differ, and why each other one is left out, by name."""
+    """The modules on which policies can differ, and by name why each other one is left out."""
     usable = []
     left_out = {}
     for one in measured:
@@ -60,8 +61,8 @@ def split_modules(
 ) -> Split:
     """Draws the modules for each purpose from the seed, at least one for each.
 
-    Validation compiles all of its modules in each generation: it gets none with more than
-    `max_decisions` while there are others.
+    Each generation compiles all validation modules: modules with more than `max_decisions` are
+    taken for validation only when there are no others.
 
     Raises:
       TrainingError: fewer than three modules.
@@ -86,5 +87,5 @@ def split_modules(
 
 
 def _count(modules: int, share: float, others: int) -> int:
-    """A share of the modules, at least one; leaves `others`."""
+    """How many modules a share is: at least one, leaving at least `others`."""
     return min(max(round(modules * share), 1), modules - others)

@@ -3,10 +3,10 @@
 
 Everything lies in one output folder, so that an interrupted training goes on where it was:
 
-  inputs.json      what the training is of; the folder belongs to it from then on
+  inputs.json      the inputs of the training, which owns the folder from then on
   default/         training log and cost of the compiler's own policy, a pair a module
   checkpoint.npz   state after the last finished generation
-  curve.jsonl      a line a generation, for plots
+  curve.jsonl      a line for each generation, for plots
   training.json    settings, modules and results
   failures/        models that made the compiler fail, for reproduction
   policy/          the published policy (see policies.export)

@@ -466,7 +466,7 @@ def test_a_refused_start_leaves_nothing_behind(
         run("inline-size", two, toolchain, output)
     with pytest.raises(PmuError, match="none"):
         run("inline-size", corpora, toolchain, output, tmp_path / "none.pmu.json")
-    with pytest.raises(TrainingError, match="cannot compare what inline-size decides"):
+    with pytest.raises(TrainingError, match="cannot compare policies for inline-size"):
         context = Context(trace=tmp_path / "t")
         train(
             PROBLEMS["inline-size"], corpus, toolchain, Profiles(), output, SMALL, "count", context
@@ -484,9 +484,9 @@ def test_a_folder_of_something_else_is_left_alone(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(TrainingError, match=r"holds 'notes\.txt', which is of no training"):
+    with pytest.raises(TrainingError, match=r"holds 'notes\.txt', which is not part of a training"):
         run("inline-size", corpora, toolchain, tmp_path)
-    with pytest.raises(TrainingError, match="is no folder"):
+    with pytest.raises(TrainingError, match="is not a folder"):
         run("inline-size", corpora, toolchain, tmp_path / "notes.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

@@ -28,13 +28,13 @@ from compiler_opt_perf.training.run import Run
 def begin(run: Run) -> tuple[Checkpoint, Evaluator]:
     """Trains several imitations and begins with the one that costs least on validation modules.
 
-    Near-equal imitations can differ by per cents.
+    The costs of imitations that are nearly equal can differ by several per cent.
 
     Returns:
-      The first state, and what measured it.
+      The first state, and the evaluator that measured it.
 
     Raises:
-      TrainingError: each fails on one of these modules.
+      TrainingError: each imitation fails on some validation module.
     """
     network, warm_starts = _warm_starts(run)
     evaluator = run.fresh_evaluator(network)
@@ -78,7 +78,7 @@ def begin(run: Run) -> tuple[Checkpoint, Evaluator]:
 
 
 def _warm_starts(run: Run) -> tuple[Network, list[FloatArray]]:
-    """Imitates the compiler's decisions on the training modules, from several beginnings."""
+    """Imitates the compiler's decisions on the training modules, from several initial weights."""
     inputs, decisions = default_decisions(run, run.split.training)
     network = run.network(fit_normalisation(inputs, run.problem, run.with_pmu))
     warm_starts: list[FloatArray] = []
