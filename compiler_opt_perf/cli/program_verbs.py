@@ -20,14 +20,14 @@ def _define_program_build(values: flags.FlagValues) -> None:
 
 
 def _program_build(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, find_program
+    from compiler_opt_perf.corpus.program_table import PROGRAMS
+    from compiler_opt_perf.corpus.programs import build_program, find_program, program_tree
     from compiler_opt_perf.execution.llvm import stock_tool
-    from compiler_opt_perf.toolchain.debian import debian_source
 
     if len(arguments) != 1:
         raise UsageError(f"expected one program: {', '.join(sorted(PROGRAMS))}")
     program = find_program(arguments[0])
-    tree = optional_path(values, "source") or debian_source(program.source_package)
+    tree = optional_path(values, "source") or program_tree(program)
     output = Path(values.output)
     print(build_program(program, tree, output, clang=stock_tool("clang")).binary)
 

@@ -9,7 +9,8 @@ import pytest
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
-from compiler_opt_perf.corpus.programs import PROGRAMS, program_sources
+from compiler_opt_perf.corpus.program_table import PROGRAMS
+from compiler_opt_perf.corpus.programs import program_sources
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError

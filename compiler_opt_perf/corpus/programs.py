@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Real programs from Debian's source packages: how each is built.
 
-One table row a program. The programs' own build systems are not used: a list of sources and flags
+The programs' own build systems are not used: a list of sources and flags (corpus.program_table)
 builds in seconds, the same way for each, and yields compile_commands.json as a by-product.
 """
 
+import fnmatch
+import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.toolchain.source import llvm_source
 
 _TIMEOUT_S = 600.0
 
@@ -27,183 +32,18 @@ class ProgramError(Exception):
     """A program that is unknown or does not build."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """How to build and run one program.
-
-    Attributes:
-      name: what it is called here; also the binary's file name.
-      source_package: Debian's name of it.
-      sources: globs relative to the source tree.
-      excluded: paths that the globs match and the program does not need.
-      flags: preprocessor and language flags; relative include folders refer to the source tree.
-      libraries: link flags.
-      generated: headers (name, text) that the package's own build system would write.
-      workload_inputs: globs, relative to the source tree, whose files make up an input for runs.
-    """
-
-    name: str
-    source_package: str
-    sources: tuple[str, ...]
-    flags: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    generated: tuple[tuple[str, str], ...] = ()
-    workload_inputs: tuple[str, ...] = ()
-
-
-PROGRAMS: dict[str, Program] = {
-    program.name: program
-    for program in (
-        Program(
-            name="zstd",
-            source_package="libzstd",
-            sources=(
-                "lib/common/*.c",
-                "lib/compress/*.c",
-                "lib/decompress/*.c",
-                "lib/dictBuilder/*.c",
-                "programs/*.c",
-            ),
-            flags=(
-                "-DZSTD_DISABLE_ASM",
-                "-DZSTD_MULTITHREAD",
-                "-DXXH_NAMESPACE=ZSTD_",
-                "-DDEBUGLEVEL=0",
-                "-Ilib",
-                "-Ilib/common",
-                "-Ilib/dictBuilder",
-            ),
-            libraries=("-lpthread",),
-            workload_inputs=("lib/*/*.[ch]", "programs/*.[ch]"),
-        ),
-        Program(
-            name="lua",
-            source_package="lua5.4",
-            sources=("src/*.c",),
-            excluded=("src/luac.c",),
-            flags=("-DLUA_USE_LINUX", "-DLUA_COMPAT_5_3", "-Isrc"),
-            libraries=("-lm", "-ldl"),
-            generated=(
-                ("lua5.4-deb-multiarch.h", '#define DEB_HOST_MULTIARCH "x86_64-linux-gnu"\n'),
-            ),
-        ),
-        Program(
-            name="bzip2",
-            source_package="bzip2",
-            sources=("*.c",),
-            # Tests and tools with a main of their own.
-            excluded=("bzip2recover.c", "dlltest.c", "mk251.c", "spewG.c", "unzcrash.c"),
-            flags=("-D_FILE_OFFSET_BITS=64",),
-            workload_inputs=("*.[ch]", "manual.*"),
-        ),
-        Program(
-            name="cmark",
-            source_package="cmark",
-            sources=("src/*.c",),
-            flags=("-DCMARK_STATIC_DEFINE", "-Isrc"),
-            generated=(
-                (
-                    "config.h",
-                    "#include <stdbool.h>\n"
-                    "#define HAVE___BUILTIN_EXPECT\n"
-                    "#define CMARK_ATTRIBUTE(list) __attribute__(list)\n"
-                    "#define CMARK_INLINE inline\n",
-                ),
-                ("cmark_export.h", "#define CMARK_EXPORT\n"),
-                (
-                    "cmark_version.h",
-                    '#define CMARK_VERSION 0\n#define CMARK_VERSION_STRING "Debian"\n',
-                ),
-            ),
-            workload_inputs=("*.md", "test/*.txt"),
-        ),
-        Program(
-            name="jansson",
-            source_package="jansson",
-            sources=("src/*.c", "test/bin/json_process.c"),
-            flags=("-DHAVE_CONFIG_H", "-DHAVE_STDINT_H", "-Isrc"),
-            generated=(
-                ("jansson_private_config.h", "#define INITIAL_HASHTABLE_ORDER 3\n"),
-                (
-                    "jansson_config.h",
-                    "#define JSON_INLINE inline\n"
-                    "#define JSON_INTEGER_IS_LONG_LONG 1\n"
-                    "#define JSON_HAVE_LOCALECONV 1\n"
-                    "#define JSON_HAVE_ATOMIC_BUILTINS 1\n"
-                    "#define JSON_HAVE_SYNC_BUILTINS 1\n"
-                    "#define JSON_PARSER_MAX_DEPTH 2048\n",
-                ),
-            ),
-        ),
-        Program(
-            name="libgsm",
-            source_package="libgsm",
-            sources=("src/*.c",),
-            flags=("-DSASR", "-DNeedFunctionPrototypes=1", "-Iinc"),
-            libraries=("-lm",),
-        ),
-        Program(
-            name="libyaml",
-            source_package="libyaml",
-            sources=("src/*.c", "tests/run-parser.c"),
-            flags=(
-                "-DYAML_VERSION_MAJOR=0",
-                "-DYAML_VERSION_MINOR=2",
-                "-DYAML_VERSION_PATCH=5",
-                '-DYAML_VERSION_STRING="0.2.5"',
-                "-Iinclude",
-            ),
-        ),
-        Program(
-            name="lz4",
-            source_package="lz4",
-            sources=("lib/*.c", "programs/*.c"),
-            flags=("-DXXH_NAMESPACE=LZ4_", "-Ilib"),
-            workload_inputs=("lib/*.[ch]", "programs/*.[ch]", "tests/*.[ch]"),
-        ),
-        Program(
-            name="minisat",
-            source_package="minisat2",
-            sources=("minisat/simp/*.cc", "minisat/core/Solver.cc", "minisat/utils/*.cc"),
-            flags=("-std=c++98", "-D__STDC_LIMIT_MACROS", "-D__STDC_FORMAT_MACROS", "-I."),
-            libraries=("-lstdc++", "-lm", "-lz"),
-        ),
-        Program(
-            name="mujs",
-            source_package="mujs",
-            sources=("*.c",),
-            excluded=("one.c", "pp.c"),
-            flags=("-std=c99",),
-            libraries=("-lm",),
-        ),
-        Program(
-            name="tcc",
-            source_package="tcc",
-            sources=("tcc.c", "libtcc.c", "tcc[aegpr]*.c", "i386-asm.c", "x86_64-*.c"),
-            excluded=("tccpe.c",),
-            flags=("-DONE_SOURCE=0", "-DTCC_TARGET_X86_64", "-I."),
-            libraries=("-lm", "-ldl", "-lpthread"),
-            generated=(
-                ("config.h", '#define TCC_VERSION "Debian"\n#define CONFIG_TCC_STATIC 0\n'),
-            ),
-        ),
-        Program(
-            name="zlib",
-            source_package="zlib",
-            sources=("*.c", "test/minigzip.c"),
-            flags=("-DHAVE_UNISTD_H", "-D_LARGEFILE64_SOURCE=1", "-I."),
-            workload_inputs=("*.[ch]", "*/*.[ch]"),
-        ),
-    )
-}
-
-
 def find_program(name: str) -> Program:
     """The program of that name. Raises ProgramError, which lists the known names."""
     if name not in PROGRAMS:
         raise ProgramError(f"{name}: unknown program; known are {', '.join(sorted(PROGRAMS))}")
     return PROGRAMS[name]
+
+
+def program_tree(program: Program) -> Path:
+    """The unpacked source that the program is built from, fetched if needed. ToolchainError."""
+    if program.source_package.startswith("llvm-toolchain-"):
+        return llvm_source()
+    return debian_source(program.source_package)
 
 
 def sqlite_amalgamation(tree: Path, output: Path) -> Path:
@@ -256,8 +96,23 @@ def program_sources(program: Program, tree: Path) -> list[Path]:
             raise ProgramError(
                 f"{tree}: no file matches {pattern}; is it the source of {program.source_package}?"
             )
-        sources += [path for path in found if str(path) not in program.excluded]
+        sources += [path for path in found if not _matches(path, program.excluded)]
     return sources
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(str(path), pattern) for pattern in patterns)
+
+
+def _from_template(text: str, values: Mapping[str, str]) -> str:
+    """What CMake's configure_file makes of a template. Variables without a value are 0."""
+
+    def define(line: re.Match[str]) -> str:
+        name, rest = line.groups()
+        return f"#define {name}{rest}" if name in values else f"/* #undef {name} */"
+
+    text = re.sub(r"^[ \t]*#[ \t]*cmakedefine[ \t]+(\w+)(.*)$", define, text, flags=re.MULTILINE)
+    return re.sub(r"@(\w+)@|\$\{(\w+)\}", lambda m: values.get(m[1] or m[2], "0"), text)
 
 
 def compile_commands(
@@ -283,7 +138,10 @@ def compile_commands(
     headers = output.resolve() / "generated"
     for name, text in program.generated:
         write_text(headers / name, text)
-    includes = [f"-I{headers}"] if program.generated else []
+    for name, template in program.templates:
+        text = _from_template((tree / template).read_text(), dict(program.values))
+        write_text(headers / name, text)
+    includes = [f"-I{headers}"] if program.generated or program.templates else []
     commands = []
     for source in program_sources(program, tree):
         target = objects / source.with_suffix(".o")
@@ -291,6 +149,13 @@ def compile_commands(
         argv += ["-c", str(source), "-o", str(target)]
         commands.append({"directory": str(tree), "file": str(source), "arguments": argv})
     return commands
+
+
+def _link_flags(program: Program) -> tuple[str, ...]:
+    """Of a library, an image that cannot run: of copies that several objects have it keeps one."""
+    if not program.is_library:
+        return program.libraries
+    return ("-nostdlib", "-Wl,--entry=0", "-Wl,--unresolved-symbols=ignore-all")
 
 
 def build_program(
@@ -303,6 +168,8 @@ def build_program(
     workers: int | None = None,
 ) -> BuiltProgram:
     """Builds the program for profiling and writes compile_commands.json and the workload's input.
+
+    A library without `main` is linked to an image of its code that cannot run.
 
     Args:
       tree: the unpacked source package; never written to.
@@ -322,17 +189,9 @@ def build_program(
     binary = output / program.name
     with atomic_write(binary) as temporary:
         object_files = [job.argv[-1] for job in jobs]
+        words = ["-Wl,--build-id", *_link_flags(program)]
         run_command(
-            [
-                clang,
-                "-fuse-ld=lld",
-                "-Wl,--build-id",
-                *object_files,
-                *program.libraries,
-                "-o",
-                temporary,
-            ],
-            timeout_s=_TIMEOUT_S,
+            [clang, "-fuse-ld=lld", *object_files, *words, "-o", temporary], timeout_s=_TIMEOUT_S
         )
     binary.chmod(0o755)
     logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)

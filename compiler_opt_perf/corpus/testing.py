@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from compiler_opt_perf.corpus.programs import PROGRAMS
+from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.toolchain.debian import debian_source
 
 

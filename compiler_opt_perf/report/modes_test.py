@@ -12,7 +12,8 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.corpus.programs import PROGRAMS, build_program, compile_commands
+from compiler_opt_perf.corpus.program_table import PROGRAMS
+from compiler_opt_perf.corpus.programs import build_program, compile_commands
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -48,6 +49,12 @@ for key in pairs(seen) do keys[#keys + 1] = key end
 table.sort(keys)
 print(#table.concat(keys), select(2, table.concat(keys):gsub("a(%d)", "%1")))
 """
+
+# Programs with 200 modules together, small ones.
+COMPARED = (
+    *("zstd", "lua", "bzip2", "cmark", "jansson", "libgsm", "libyaml", "lz4", "minisat", "mujs"),
+    *("tcc", "zlib"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +117,8 @@ def modes_of(
 
 def _extract(problem: Problem, corpus: Path, folder: Path) -> None:
     commands = {}
-    for name, program in PROGRAMS.items():
+    for name in COMPARED:
+        program = PROGRAMS[name]
         tree = debian_source(program.source_package)
         commands[name] = folder / "programs" / name / "commands.json"
         entries = compile_commands(program, tree, commands[name].parent, clang=stock_tool("clang"))

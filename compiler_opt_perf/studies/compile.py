@@ -23,7 +23,7 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.corpus.programs import PROGRAMS, Program
+from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.cost.timing import find_meter, processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json, write_text

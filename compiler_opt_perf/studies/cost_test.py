@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.corpus.programs import Program
+from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.studies import cost as bench
 from compiler_opt_perf.studies.workloads import COUNTED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain

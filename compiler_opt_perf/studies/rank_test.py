@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_opt_perf.corpus.programs import Program
+from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.report.ranking import Ranked, write
 from compiler_opt_perf.studies import rank as bench
 from compiler_opt_perf.studies import variant_builds, variants

@@ -15,13 +15,8 @@ from pathlib import Path
 import msgspec
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.corpus.programs import (
-    PROGRAMS,
-    Program,
-    build_program,
-    program_sources,
-    sqlite_amalgamation,
-)
+from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
+from compiler_opt_perf.corpus.programs import build_program, program_sources, sqlite_amalgamation
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.execution.json_text import decode

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from pathlib import Path
 
-from compiler_opt_perf.corpus.programs import Program
+from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.studies import collect, cost, hits, rank, trace
