@@ -178,6 +178,29 @@ def _inference(values: Any, arguments: list[str]) -> None:
     study([Path(argument) for argument in arguments], values.decisions)
 
 
+# cop study headroom
+
+
+def _define_headroom(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.headroom import PROGRAMS
+
+    _define_output(values, "bench-headroom")
+    _define_only(values, PROGRAMS, "programs to search")
+    define_toolchain(values, "toolchain", "mock")
+    flags.DEFINE_integer("modules", 4, "of each program, at random", 1, flag_values=values)
+    flags.DEFINE_integer("rounds", 4, "of flips of all decisions", 1, flag_values=values)
+    flags.DEFINE_integer("seed", 1, "of the draw of modules", 0, flag_values=values)
+
+
+def _headroom(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.headroom import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    toolchain = Toolchain.load(Path(values.toolchain))
+    counts = {name: values[name].value for name in ("modules", "rounds", "seed")}
+    print(study(values.only, Path(values.output), toolchain, **counts))
+
+
 # cop study rank
 
 
@@ -273,6 +296,13 @@ VERBS: tuple[Verb, ...] = (
         _define_inference,
         _inference,
         arguments="POLICY...",
+    ),
+    Verb(
+        "study headroom",
+        "Search inlining decisions of real modules: how small could any policy make them at -Oz?",
+        "study headroom --only=tinyxml,bzip2 --modules=2 --output=build/bench-headroom",
+        _define_headroom,
+        _headroom,
     ),
     Verb(
         "study rank",

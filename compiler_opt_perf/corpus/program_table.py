@@ -49,6 +49,15 @@ _GLOG_HAS = (
     *("ALIGNED_STORAGE", "CXX11_ATOMIC", "CXX11_CHRONO", "CXX11_NULLPTR_T"),
 )
 _GLOG_EMPTY = ("EXPORT", "NO_EXPORT", "DEPRECATED")
+# What config.h of LLVM has for Linux.
+_LLVM_HAS = (
+    *("UNISTD_H", "SYS_MMAN_H", "SYS_RESOURCE_H", "SYS_TIME_H", "SYS_STAT_H", "SYS_TYPES_H"),
+    *("DLFCN_H", "FCNTL_H", "SIGNAL_H", "SYSEXITS_H", "TERMIOS_H", "SYS_IOCTL_H", "SYS_PARAM_H"),
+    *("PTHREAD_H", "LINK_H", "DLOPEN", "DLADDR", "GETRUSAGE", "GETPAGESIZE", "SIGALTSTACK"),
+    *("STRERROR_R", "SYSCONF", "MALLINFO2", "POSIX_SPAWN", "PREAD", "SETENV", "ISATTY", "FUTIMENS"),
+    *("PTHREAD_GETNAME_NP", "PTHREAD_SETNAME_NP", "PTHREAD_GETSPECIFIC", "BACKTRACE"),
+    *("UNWIND_BACKTRACE", "STRUCT_STAT_ST_MTIM_TV_NSEC", "MALLOC_H", "EXECINFO_H"),
+)
 _TAGLIB_FOLDERS = (
     *("toolkit", "asf", "mpeg", "ogg", "ogg/flac", "flac", "mpc", "mp4", "ogg/vorbis", "ogg/speex"),
     *("ogg/opus", "mpeg/id3v2", "mpeg/id3v2/frames", "mpeg/id3v1", "ape", "wavpack", "trueaudio"),
@@ -435,6 +444,21 @@ PROGRAMS: dict[str, Program] = {
                 "-I/usr/lib/llvm-22/include",
             ),
             is_library=True,
+            generated=(
+                (
+                    "llvm/Config/config.h",
+                    '#include "llvm/Config/llvm-config.h"\n'
+                    '#define PACKAGE_NAME "LLVM"\n'
+                    '#define PACKAGE_STRING "LLVM"\n'
+                    '#define PACKAGE_VERSION "22"\n'
+                    '#define BUG_REPORT_URL ""\n'
+                    '#define LTDL_SHLIB_EXT ".so"\n'
+                    "#define LLVM_WINDOWS_PREFER_FORWARD_SLASH 0\n"
+                    "#define LLVM_ENABLE_CRASH_DUMPS 0\n"
+                    "#define BACKTRACE_HEADER <execinfo.h>\n"
+                    + "".join(f"#define HAVE_{name} 1\n" for name in _LLVM_HAS),
+                ),
+            ),
         ),
     )
 }

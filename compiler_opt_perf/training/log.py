@@ -23,6 +23,7 @@ from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.policies.tensors import Tensor, record_type
 
 _OBSERVATION = b'{"observation":'
+_KEY = b',"key":'
 _OUTCOME = b'{"outcome":'
 _CONTEXT = b'{"context":'
 
@@ -41,6 +42,10 @@ class _Context(msgspec.Struct, frozen=True):
     context: str
 
 
+class _Keyed(msgspec.Struct, frozen=True):
+    key: str
+
+
 class LogError(Exception):
     """A log that is damaged or of another problem; names file, byte offset and reason."""
 
@@ -54,6 +59,7 @@ class TrainingLog:
       content: its bytes.
       record: the structured type of one decision, with a field for each tensor, in the log's order.
       starts: int64 [decisions], where the decisions' bytes lie.
+      keys: of the decisions (docs/features.md), in their order; empty when none were asked for.
       rewards: [decisions], or None when the log has none.
       contexts: names of the functions with at least one decision, in the log's order.
       context_of: int64 [decisions], index into `contexts`.
@@ -63,6 +69,7 @@ class TrainingLog:
     content: bytes
     record: np.dtype[np.void]
     starts: npt.NDArray[np.int64]
+    keys: tuple[str, ...]
     rewards: npt.NDArray[Any] | None
     contexts: tuple[str, ...]
     context_of: npt.NDArray[np.int64]
@@ -74,8 +81,13 @@ class TrainingLog:
 
     def select(self, rows: npt.NDArray[np.int64]) -> "TrainingLog":
         """A view of some of the decisions, without rewards; nothing is copied yet."""
+        keys = tuple(self.keys[row] for row in rows) if self.keys else ()
         return dataclasses.replace(
-            self, starts=self.starts[rows], rewards=None, context_of=self.context_of[rows]
+            self,
+            starts=self.starts[rows],
+            keys=keys,
+            rewards=None,
+            context_of=self.context_of[rows],
         )
 
     def inputs(self, problem: Problem, with_pmu: bool) -> dict[str, npt.NDArray[Any]]:
@@ -172,6 +184,7 @@ class _Reader:
         reward_type = self._record([header.score]) if header.score is not None else None
 
         observations: list[int] = []
+        keys: list[str] = []
         outcomes: list[int] = []
         context_of: list[int] = []
         contexts: dict[str, int] = {}
@@ -185,6 +198,8 @@ class _Reader:
                     raise self._error("an observation before any context", at=start)
                 observations.append(self._skip(observation_type.itemsize))
                 context_of.append(contexts.setdefault(context, len(contexts)))
+                if _KEY in line:
+                    keys.append(self._decode(line, _Keyed, start).key)
             elif line.startswith(_OUTCOME):
                 if reward_type is None or len(outcomes) + 1 != len(observations):
                     raise self._error("an outcome without an observation", at=start)
@@ -196,6 +211,8 @@ class _Reader:
                     f"expected an observation, outcome or context, found {line[:40]!r}", at=start
                 )
         self._check_outcomes(reward_type, observations, outcomes, self._at)
+        if keys and len(keys) != len(observations):
+            raise self._error(f"{len(keys)} of {len(observations)} decisions have keys")
         rewards = None
         if header.score is not None and reward_type is not None:
             starts = np.array(outcomes, np.int64)
@@ -205,6 +222,7 @@ class _Reader:
             content=self._content,
             record=observation_type,
             starts=np.array(observations, np.int64),
+            keys=tuple(keys),
             rewards=rewards,
             contexts=tuple(contexts),
             context_of=np.array(context_of, np.int64),

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How small could any inlining policy make real modules at -Oz?
+
+Rivals of a policy that need no learning, and a bound of what learning can reach:
+
+  - one `-inline-threshold` for all modules, the best of some;
+  - the best of them for each module;
+  - a search over each module's decisions (training.local_search).
+
+A function that several modules of a program have counts in each as a part: once in all, as in the
+linked program. The copies are those of all modules of the program, the default's.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from compiler_opt_perf.corpus.corpus import Corpus, Module
+from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.corpus.program_table import PROGRAMS as ALL_PROGRAMS
+from compiler_opt_perf.corpus.programs import compile_commands, program_tree
+from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.studies.common import StudyError, saved
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.labels import Flipper, LabelJob, count_copies
+from compiler_opt_perf.training.local_search import SearchJob, search
+
+PROGRAMS = tuple(name for name in ALL_PROGRAMS if name != "llvm")
+#: Of -Oz it is 5.
+THRESHOLDS = (-50, -25, 0, 15, 25, 50, 80, 120, 225)
+#: Decisions of a module that takes part: more take hours, fewer tell nothing.
+DECISIONS = range(5, 301)
+
+_PROBLEM = PROBLEMS["inline-size"]
+_TIMEOUT_S = 120.0
+_MEMORY_MIB = 8192
+_SEARCH_TIMEOUT_S = 7200.0
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A module as the default compiles it, and as it does with each of `THRESHOLDS`."""
+
+    decisions: int
+    default: FunctionSizes
+    by_threshold: tuple[FunctionSizes, ...]
+
+
+def study(
+    only: Sequence[str],
+    output: Path,
+    toolchain: Toolchain,
+    *,
+    modules: int = 4,
+    rounds: int = 4,
+    seed: int = 1,
+) -> str:
+    """Searches some modules of each program; what the folder holds is not done again.
+
+    Args:
+      only: some of `PROGRAMS`.
+      modules: of each program, drawn at random.
+      rounds: of the search, at most.
+
+    Returns:
+      The table of all programs in the folder, in Markdown.
+
+    Raises:
+      StudyError: no module of a program has so many decisions.
+    """
+    output = output.resolve()
+    compiler = Compiler(
+        clang=toolchain.clang,
+        litert_library=toolchain.litert_library,
+        problem=_PROBLEM,
+        profiles=Profiles(),
+        timeout_s=_TIMEOUT_S,
+        memory_mib=_MEMORY_MIB,
+    )
+    for name in only:
+        path = output / f"{name}.json"
+        if not path.exists():
+            result = _study(name, output / name, compiler, modules, rounds, seed)
+            write_json(path, {"modules": modules, "rounds": rounds, "seed": seed, **result})
+    return table(saved(output, PROGRAMS))
+
+
+def _study(
+    name: str, folder: Path, compiler: Compiler, count: int, rounds: int, seed: int
+) -> dict[str, Any]:
+    """The result of one program."""
+    corpus = _corpus(name, folder)
+    jobs = [LabelJob(compiler, module) for module in corpus]
+    with Pool() as pool:
+        limit = _TIMEOUT_S * (2 + len(THRESHOLDS))
+        outcomes = pool.map(_compile, jobs, timeout_s=limit, label=f"{name}: thresholds")
+        compiled = [outcome.get() for outcome in outcomes]
+        copies = count_copies([one.default for one in compiled])
+        usable = [i for i, one in enumerate(compiled) if one.decisions in DECISIONS]
+        if not usable:
+            raise StudyError(
+                f"{name}: none of {len(jobs)} modules has {DECISIONS.start} to "
+                f"{DECISIONS.stop - 1} decisions; leave the program out (--only)"
+            )
+        draw = np.random.default_rng(derive_seed(seed, "modules", name))
+        drawn = sorted(draw.permutation(usable)[:count].tolist())
+        logging.info("%s: %d of %d usable modules, seed %d", name, len(drawn), len(usable), seed)
+        searches = [SearchJob(replace(jobs[i], copies=copies), rounds) for i in drawn]
+        found = pool.map(search, searches, timeout_s=_SEARCH_TIMEOUT_S, label=f"{name}: search")
+    rows = []
+    for i, outcome in zip(drawn, found, strict=True):
+        own = asdict(outcome.get())
+        own["differing"] = len(own.pop("decisions"))
+        sizes = [_bytes(one, copies) for one in compiled[i].by_threshold]
+        rows.append({**own, "taken": compiled[i].decisions, "by_threshold": sizes})
+    return {"thresholds": THRESHOLDS, "modules_in_all": len(jobs), "searched": rows}
+
+
+def _corpus(name: str, folder: Path) -> Sequence[Module]:
+    """All modules of a program, without debug info."""
+    corpus = folder / "corpus"
+    if not (corpus / "train" / "corpus_description.json").exists():
+        program = ALL_PROGRAMS[name]
+        commands = folder / "build" / "compile_commands.json"
+        entries = compile_commands(
+            program,
+            program_tree(program),
+            commands.parent,
+            clang=stock_tool("clang"),
+            flags=(_PROBLEM.optimization_level,),
+        )
+        write_json(commands, entries)
+        extract_corpus(
+            {name: commands},
+            corpus,
+            clang=stock_tool("clang"),
+            opt_level=_PROBLEM.optimization_level,
+            stage=_PROBLEM.corpus_stage,
+            held_out_share=0.5,
+            seed=1,
+        )
+    parts = [Corpus.load(corpus / part).modules for part in ("train", "held_out")]
+    return [module for part in parts for module in part]
+
+
+def _compile(job: LabelJob) -> _Compiled:
+    """In a pool's worker."""
+    with tempfile.TemporaryDirectory(prefix="headroom-") as name:
+        folder = Path(name)
+        default, log = Flipper(job, folder).compile({})
+        object_file = folder / "module.o"
+        by_threshold = []
+        for threshold in THRESHOLDS:
+            job.compiler.compile(job.module, object_file, [f"-inline-threshold={threshold}"])
+            by_threshold.append(function_sizes(object_file))
+        return _Compiled(len(log.starts), default, tuple(by_threshold))
+
+
+def _bytes(sizes: FunctionSizes, copies: dict[str, int]) -> float:
+    return sum(size / copies.get(name, 1) for name, size in sorted(sizes.items()))
+
+
+def table(results: dict[str, Any]) -> str:
+    """Changes against -Oz, in Markdown, a row a program."""
+    lines = [
+        "| program | modules | decisions | bytes | best constant of all | best of each program | "
+        "best of each module | search | decisions that differ | compilations |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    if not results:
+        return "\n".join(lines)
+    rows = {name: _Row.of(result) for name, result in results.items()}
+    joint = sum((row.by_threshold for row in rows.values()), np.zeros(len(THRESHOLDS)))
+    constant = int(np.argmin(joint))
+    for name, row in [*rows.items(), ("all", _Row.joined(list(rows.values())))]:
+        own = "" if name == "all" else _change(row.by_threshold.min(), row.default)
+        lines.append(
+            f"| {name} | {row.modules} | {row.taken} | {row.default:,.0f} | "
+            f"{_change(row.by_threshold[constant], row.default)} | {own} | "
+            f"{_change(row.best_of_each, row.default)} | {_change(row.best, row.default)} | "
+            f"{row.differing} | {row.compilations} |"
+        )
+    lines += ["", f"The best constant of all is -inline-threshold={THRESHOLDS[constant]}."]
+    return "\n".join(lines)
+
+
+def _change(size: float, default: float) -> str:
+    return f"{100 * (size / default - 1):+.2f}%"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Sums over modules."""
+
+    modules: int
+    taken: int
+    default: float
+    by_threshold: np.ndarray[Any, np.dtype[np.float64]]
+    best_of_each: float
+    best: float
+    differing: int
+    compilations: int
+
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> "_Row":
+        """Of one program."""
+        rows = result["searched"]
+        by_threshold = np.array([row["by_threshold"] for row in rows])
+        default = np.array([row["default"] for row in rows])
+        return cls(
+            len(rows),
+            sum(row["taken"] for row in rows),
+            float(default.sum()),
+            by_threshold.sum(axis=0),
+            float(np.minimum(default, by_threshold.min(axis=1)).sum()),
+            sum(row["best"] for row in rows),
+            sum(row["differing"] for row in rows),
+            sum(row["compilations"] for row in rows),
+        )
+
+    @classmethod
+    def joined(cls, rows: Sequence["_Row"]) -> "_Row":
+        """Of all programs."""
+        columns = zip(*(vars(row).values() for row in rows), strict=True)
+        return cls(*(sum(column[1:], column[0]) for column in columns))

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Labels of single inlining decisions: what each would change in bytes, taken the other way.
+
+A flip compiles the module again with one decision taken the other way, and the policy takes all
+others. Most decisions of a module have nothing to do with one another, so that one compilation
+tells the differences of several flips apart, by the sizes of the functions that each can change:
+
+  - the caller, and every function that the caller's body has been inlined into;
+  - the callee, whose body dies when the last call of it is gone.
+
+Flips whose functions are disjoint share a compilation. If a function that none of them should touch
+has another size, or one of the decisions was not asked for any more, the batch is halved and its
+halves are compiled; a flip that is alone has the difference of the whole module, whatever changed.
+
+A function that several objects of a program have (a COMDAT) is once in the linked program, so that
+each copy counts as a part (`copies`).
+
+The functions here run in pool workers: nothing that this module imports loads TensorFlow.
+"""
+
+import collections
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
+from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.log import TrainingLog, read_log
+
+_BATCH = 32
+
+
+@dataclass(frozen=True)
+class LabelJob:
+    """One module to label.
+
+    Attributes:
+      model: directory of the policy around whose decisions the flips are; None: the default.
+      decisions: some of them, given by key instead.
+      copies: of functions that several objects of the program have: in how many.
+      most: as many sites are tested, drawn at random if there are more.
+      seed: of the draw.
+    """
+
+    compiler: Compiler
+    module: Module
+    model: Path | None = None
+    decisions: Mapping[str, int] = field(default_factory=dict)
+    copies: Mapping[str, int] = field(default_factory=dict)
+    most: int = 1_000_000
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The tested decisions of one module, in the order in which the policy took them.
+
+    Attributes:
+      module: its name.
+      keys: of the decisions (docs/features.md).
+      observations: [decisions], structured: the logged tensors.
+      difference: float64 [decisions], bytes of the module with the decision taken the other way,
+        less bytes as it is; copies count as parts.
+      compilations: that it took.
+    """
+
+    module: str
+    keys: tuple[str, ...]
+    observations: npt.NDArray[np.void]
+    difference: npt.NDArray[np.float64]
+    compilations: int
+
+
+def count_copies(sizes: Sequence[FunctionSizes]) -> dict[str, int]:
+    """Of functions that more than one object of a program has: in how many they are."""
+    counts = collections.Counter(name for one in sizes for name in one.shared)
+    return {name: count for name, count in counts.items() if count > 1}
+
+
+def label(job: LabelJob) -> Labels:
+    """Flips each decision of a module. In a pool's worker.
+
+    Raises:
+      CommandError: the compiler failed on the module.
+      LogError, ObjectFileError: it left a damaged file.
+    """
+    with tempfile.TemporaryDirectory(prefix="labels-") as name:
+        return Flipper(job, Path(name)).labels(job.decisions)
+
+
+class Flipper:
+    """Compiles one module with given decisions.
+
+    Attributes:
+      compilations: how many there were.
+    """
+
+    def __init__(self, job: LabelJob, folder: Path):
+        self._job = job
+        self._folder = folder
+        self.compilations = 0
+
+    def labels(self, given: Mapping[str, int]) -> Labels:
+        """What each other decision than those taken, some of which are given, would change."""
+        base, log = self.compile(given)
+        decision = self._job.compiler.problem.decision
+        taken = dict(zip(log.keys, log.observations[decision].reshape(-1).tolist(), strict=True))
+        rows = np.arange(len(log.keys))
+        if len(rows) > self._job.most:
+            draw = np.random.default_rng(self._job.seed)
+            rows = np.sort(draw.choice(rows, self._job.most, replace=False))
+        reach = _reach(taken)
+        difference: dict[str, float] = {}
+        waiting = _batches([log.keys[row] for row in rows], reach)
+        while waiting:
+            batch = waiting.pop()
+            flipped = {key: 1 - taken[key] for key in batch}
+            sizes, after = self.compile({**given, **flipped})
+            told_apart = self._tell_apart(batch, reach, base, sizes)
+            if len(batch) == 1:
+                difference[batch[0]] = self.bytes(sizes) - self.bytes(base)
+            elif told_apart is not None and set(batch) <= set(after.keys):
+                difference.update(told_apart)
+            else:
+                half = len(batch) // 2
+                waiting += [batch[:half], batch[half:]]
+        keys = tuple(log.keys[row] for row in rows)
+        return Labels(
+            self._job.module.name,
+            keys,
+            log.observations[rows],
+            np.array([difference[key] for key in keys], np.float64),
+            self.compilations,
+        )
+
+    def compile(self, decisions: Mapping[str, int]) -> tuple[FunctionSizes, TrainingLog]:
+        """The sizes of the functions, and the log, with some decisions given."""
+        self.compilations += 1
+        job, problem = self._job, self._job.compiler.problem
+        object_file, log = self._folder / "module.o", self._folder / "module.log"
+        options = problem.development_options(
+            model=job.model, log=log, profile=job.compiler.profiles.of(job.module.program)
+        )
+        options.append("-mlgo-decision-keys")
+        if decisions:
+            path = self._folder / "decisions"
+            path.write_text("".join(f"{key} {value}\n" for key, value in decisions.items()))
+            options.append(f"-mlgo-decisions={path}")
+        job.compiler.compile(job.module, object_file, options)
+        return function_sizes(object_file), read_log(log)
+
+    def _tell_apart(
+        self,
+        batch: Sequence[str],
+        reach: Mapping[str, frozenset[str]],
+        base: FunctionSizes,
+        sizes: FunctionSizes,
+    ) -> dict[str, float] | None:
+        """The difference of each flip; None when something else changed."""
+        changed = {name for name in base.keys() | sizes.keys() if base.get(name) != sizes.get(name)}
+        if changed - frozenset().union(*(reach[key] for key in batch)):
+            return None
+        return {key: self._weighted(base, sizes, reach[key]) for key in batch}
+
+    def _weighted(self, base: FunctionSizes, sizes: FunctionSizes, names: frozenset[str]) -> float:
+        copies = self._job.copies
+        return sum(
+            (sizes.get(name, 0) - base.get(name, 0)) / copies.get(name, 1) for name in sorted(names)
+        )
+
+    def bytes(self, sizes: FunctionSizes) -> float:
+        """Of all functions; copies count as parts."""
+        return self._weighted(FunctionSizes(), sizes, frozenset(sizes))
+
+
+def _reach(taken: Mapping[str, int]) -> dict[str, frozenset[str]]:
+    """The functions that flipping a decision can change, by its key.
+
+    Args:
+      taken: the decision, 1 for inlining, by key.
+    """
+    hosts: dict[str, set[str]] = {}
+    for key, inlined in taken.items():
+        caller, callee = key.split(" ")[:2]
+        if inlined:
+            hosts.setdefault(callee, set()).add(caller)
+
+    def closure(name: str) -> frozenset[str]:
+        found, new = {name}, [name]
+        while new:
+            more = hosts.get(new.pop(), set()) - found
+            found |= more
+            new += more
+        return frozenset(found)
+
+    closures: dict[str, frozenset[str]] = {}
+    result = {}
+    for key in taken:
+        caller, callee = key.split(" ")[:2]
+        if caller not in closures:
+            closures[caller] = closure(caller)
+        result[key] = closures[caller] | {callee}
+    return result
+
+
+def _batches(keys: Sequence[str], reach: Mapping[str, frozenset[str]]) -> list[list[str]]:
+    """Keys whose functions are disjoint, first fit; those that reach fewest functions first."""
+    batches: list[tuple[list[str], set[str]]] = []
+    for key in sorted(keys, key=lambda key: len(reach[key])):
+        for batch, functions in batches:
+            if len(batch) < _BATCH and functions.isdisjoint(reach[key]):
+                batch.append(key)
+                functions |= reach[key]
+                break
+        else:
+            batches.append(([key], set(reach[key])))
+    return [batch for batch, _ in batches]
