@@ -56,7 +56,8 @@ def choose(name: BackendName, binary: Path, geometry: CacheGeometry, within: str
       within: count only what calls of this function of the binary execute; for the simulator alone.
 
     Raises:
-      PmuError: there is no perf, it cannot count here, or the binary has no such function.
+      PmuError: there is no perf, or it cannot count here.
+      BinaryError: the binary has no such function.
     """
     if within is not None:
         entries = function_entries(binary, within)

@@ -75,7 +75,8 @@ def collect(
       text: write sample profiles in LLVM's text format instead of the extensible binary one.
 
     Raises:
-      PmuError: a tool is missing, the binary is not fit for profiling, or the run failed.
+      PmuError: a tool is missing, or the run failed.
+      BinaryError: the binary is not fit for profiling.
       CommandError: one of LLVM's tools failed.
       FileWriteError: disk full, or the output folder cannot be written.
     """

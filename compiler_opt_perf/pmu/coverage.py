@@ -91,7 +91,7 @@ def coverage(profile: Profile, code: Path) -> Coverage:
         Bitcode is compiled as it is, so that it should be optimised already.
 
     Raises:
-      PmuError: not such a file, or it has no debug info.
+      PmuError, BinaryError: not such a file, or it has no debug info.
       CommandError: one of LLVM's tools failed.
     """
     with tempfile.TemporaryDirectory(prefix="pmu-coverage-") as folder:

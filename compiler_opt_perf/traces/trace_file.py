@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The file of a block trace, NAME.bbtrace; docs/formats.md describes it."""
+"""The file of a block trace, NAME.bbtrace; docs/formats.md describes it.
+
+Of more than 400 lines, for writing, reading and checking have to agree on each byte.
+"""
 
 import json
 import os

@@ -35,7 +35,7 @@ def compared_with_profile(
       CostError: the profile is of the calls of a function and counts none, or its lines are not
         found in a binary.
       FitError: the solver failed.
-      PmuError, TraceError: as ProfiledProgram.of, ProfiledProgram.read and `estimate`.
+      PmuError, BinaryError, FitError: as ProfiledProgram.of, ProfiledProgram.read and `estimate`.
     """
     program = profiled_program(profile, base)
     if program.within and not program.entries[program.within]:

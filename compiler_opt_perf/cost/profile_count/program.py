@@ -60,9 +60,9 @@ class ProfiledProgram:
         """Computes the counts of the binary's blocks from the profile of its run.
 
         Raises:
-          PmuError: the profile is of another build or has no executions, or the binary has no
-            debug info.
-          TraceError: its address map does not say which blocks follow each other.
+          PmuError: the profile is of another build or has no executions.
+          BinaryError: the binary has no debug info, or its address map does not say which blocks
+            follow each other.
           FitError: the solver failed.
         """
         _require_profile_of(profile, binary)
