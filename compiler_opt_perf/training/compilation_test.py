@@ -144,6 +144,7 @@ def test_workers_import_no_plots_no_solvers_and_no_tensorflow() -> None:
 import sys
 import compiler_opt_perf.execution.pool
 import compiler_opt_perf.training.compilation
+import compiler_opt_perf.training.local_search
 print({"jinja2", "matplotlib", "scipy", "tensorflow"} & set(sys.modules))
 """
     completed = subprocess.run(
