@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,15 @@ def _return_unsendable(_: int) -> object:
     return lambda: 0
 
 
+@pytest.fixture
+def sigint_raises() -> Iterator[None]:
+    """Whoever runs the tests may have SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_raises")
 def test_an_interrupted_call_leaves_no_results_for_the_next() -> None:
     def interrupt() -> None:
         time.sleep(1.0)

@@ -536,6 +536,7 @@ def test_rows_are_drawn_from_all_logs(
                 config=SMALL.changed({"warm_start_rows": rows}),
                 problem=PROBLEMS["inline-size"],
                 with_pmu=False,
+                compiler=SimpleNamespace(profiles=Profiles()),
             ),
         )
         inputs, decisions = default_decisions(sampled, measured)
