@@ -300,7 +300,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "study headroom",
         "Search inlining decisions of real modules: how small could any policy make them at -Oz?",
-        "study headroom --only=tinyxml,bzip2 --modules=2 --output=build/bench-headroom",
+        "study headroom --only=cppunit,bzip2 --modules=2 --output=build/bench-headroom",
         _define_headroom,
         _headroom,
     ),

@@ -31,7 +31,7 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.studies.common import StudyError, saved
+from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.labels import Flipper, LabelJob, count_copies
@@ -76,9 +76,6 @@ def study(
 
     Returns:
       The table of all programs in the folder, in Markdown.
-
-    Raises:
-      StudyError: no module of a program has so many decisions.
     """
     output = output.resolve()
     compiler = Compiler(
@@ -110,9 +107,9 @@ def _study(
         copies = count_copies([one.default for one in compiled])
         usable = [i for i, one in enumerate(compiled) if one.decisions in DECISIONS]
         if not usable:
-            raise StudyError(
-                f"{name}: none of {len(jobs)} modules has {DECISIONS.start} to "
-                f"{DECISIONS.stop - 1} decisions; leave the program out (--only)"
+            logging.warning(
+                "%s: none of %d modules has %d to %d decisions: left out",
+                *(name, len(jobs), DECISIONS.start, DECISIONS.stop - 1),
             )
         draw = np.random.default_rng(derive_seed(seed, "modules", name))
         drawn = sorted(draw.permutation(usable)[:count].tolist())
@@ -179,9 +176,9 @@ def table(results: dict[str, Any]) -> str:
         "best of each module | search | decisions that differ | compilations |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    if not results:
+    rows = {name: _Row.of(result) for name, result in results.items() if result["searched"]}
+    if not rows:
         return "\n".join(lines)
-    rows = {name: _Row.of(result) for name, result in results.items()}
     joint = sum((row.by_threshold for row in rows.values()), np.zeros(len(THRESHOLDS)))
     constant = int(np.argmin(joint))
     for name, row in [*rows.items(), ("all", _Row.joined(list(rows.values())))]:

@@ -41,6 +41,7 @@ def test_changes_are_of_sums() -> None:
         {
             "a": result([100, 100], [90, 80], [[95, 120], [105, 90]]),
             "b": result([200], [200], [[190, 300]]),
+            "none": {"searched": []},
         }
     )
     a, b, total = printed.splitlines()[2:5]
