@@ -10,12 +10,11 @@ from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS
-from compiler_opt_perf.corpus.programs import program_sources
+from compiler_opt_perf.corpus.programs import program_sources, program_tree
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.toolchain.debian import debian_source
 
 CLANG = Path("/usr/bin/clang-22")
 MODULES = ("lstring", "ltable", "lvm", "lgc")
@@ -242,6 +241,6 @@ def test_a_source_that_is_compiled_twice_is_named(
 def test_every_program_of_the_table_has_its_sources() -> None:
     for name in ("lua",):
         program = PROGRAMS[name]
-        sources = program_sources(program, debian_source(program.source_package))
+        sources = program_sources(program, program_tree(program))
         assert len(sources) > 30
         assert not {str(source) for source in sources} & set(program.excluded)

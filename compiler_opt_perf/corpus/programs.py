@@ -17,6 +17,7 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
@@ -149,6 +150,46 @@ def compile_commands(
         argv += ["-c", str(source), "-o", str(target)]
         commands.append({"directory": str(tree), "file": str(source), "arguments": argv})
     return commands
+
+
+def extract_programs(
+    names: Sequence[str],
+    builds: Path,
+    corpus: Path,
+    *,
+    flags: Sequence[str],
+    opt_level: str,
+    stage: str,
+    held_out_share: float,
+) -> None:
+    """Extracts the modules of programs of the table, split with seed 1; see `extract_corpus`.
+
+    Args:
+      names: of the programs.
+      builds: receives a folder for each, with its compile_commands.json and generated headers.
+      corpus: receives train/ and held_out/.
+      flags: of the compilations, as for `compile_commands`.
+
+    Raises: as `program_tree`, `compile_commands` and `extract_corpus`.
+    """
+    clang = stock_tool("clang")
+    commands = {}
+    for name in names:
+        program = find_program(name)
+        commands[name] = builds / name / "compile_commands.json"
+        entries = compile_commands(
+            program, program_tree(program), commands[name].parent, clang=clang, flags=flags
+        )
+        write_json(commands[name], entries)
+    extract_corpus(
+        commands,
+        corpus,
+        clang=clang,
+        opt_level=opt_level,
+        stage=stage,
+        held_out_share=held_out_share,
+        seed=1,
+    )
 
 
 def _link_flags(program: Program) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.corpus.program_table import PROGRAMS
-from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.corpus.programs import program_tree
 
 
 def lua_compile_commands(folder: Path, names: Sequence[str], flags: Sequence[str] = ()) -> Path:
@@ -18,7 +18,7 @@ def lua_compile_commands(folder: Path, names: Sequence[str], flags: Sequence[str
       flags: of the compiler, before Lua's own.
     """
     program = PROGRAMS["lua"]
-    tree = debian_source(program.source_package)
+    tree = program_tree(program)
     for name, text in program.generated:
         (folder / name).write_text(text)
     commands = []

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus, Module
-from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.program_table import PROGRAMS
-from compiler_opt_perf.corpus.programs import build_program, compile_commands
+from compiler_opt_perf.corpus.programs import (
+    build_program,
+    compile_commands,
+    extract_programs,
+    program_tree,
+)
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.collect import collect
@@ -26,7 +30,6 @@ from compiler_opt_perf.policies.testing import random_network
 from compiler_opt_perf.report.modes import Modes, ModesError
 from compiler_opt_perf.report.remarks import count_pmu
 from compiler_opt_perf.toolchain.build import build
-from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
@@ -70,7 +73,7 @@ def profile(folder: Path) -> Path:
     manifests = []
     for name in ("bzip2", "lua"):
         program = PROGRAMS[name]
-        tree = debian_source(program.source_package)
+        tree = program_tree(program)
         built = build_program(program, tree, folder / "programs" / name, clang=clang)
         given = folder / f"{name}.input"
         if built.workload_input is not None:
@@ -115,25 +118,6 @@ def modes_of(
     )
 
 
-def _extract(problem: Problem, corpus: Path, folder: Path) -> None:
-    commands = {}
-    for name in COMPARED:
-        program = PROGRAMS[name]
-        tree = debian_source(program.source_package)
-        commands[name] = folder / "programs" / name / "commands.json"
-        entries = compile_commands(program, tree, commands[name].parent, clang=stock_tool("clang"))
-        write_json(commands[name], entries)
-    extract_corpus(
-        commands,
-        corpus,
-        clang=stock_tool("clang"),
-        opt_level=problem.optimization_level,
-        stage=problem.corpus_stage,
-        held_out_share=0.5,
-        seed=1,
-    )
-
-
 def corpus_of(problem: Problem, folder: Path) -> list[Module]:
     """Modules of all programs as the problem wants them: all but the dozen with most code.
 
@@ -141,7 +125,15 @@ def corpus_of(problem: Problem, folder: Path) -> list[Module]:
     """
     corpus = folder / f"corpus-{problem.name}"
     if not corpus.exists():
-        _extract(problem, corpus, folder)
+        extract_programs(
+            COMPARED,
+            folder / "programs",
+            corpus,
+            flags=("-O2", *PROFILING_FLAGS.split()),
+            opt_level=problem.optimization_level,
+            stage=problem.corpus_stage,
+            held_out_share=0.5,
+        )
     modules = [m for side in ("train", "held_out") for m in Corpus.load(corpus / side).modules]
     return sorted(modules, key=lambda module: module.bitcode.stat().st_size)[:MODULES]
 
@@ -215,7 +207,7 @@ def test_rates_that_the_compiled_model_takes_must_be_given(both: Toolchain, fold
 def _link_arguments(folder: Path) -> list[str]:
     """`llvm-lto2 run` arguments: Lua's modules, compiled for ThinLTO, and who defines what."""
     program = PROGRAMS["lua"]
-    tree = debian_source(program.source_package)
+    tree = program_tree(program)
     inputs, resolutions, defined = [], [], set()
     for entry in compile_commands(program, tree, folder / "thinlto", clang=stock_tool("clang")):
         bitcode = Path(entry["arguments"][-1]).with_suffix(".bc")

@@ -24,6 +24,7 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
+from compiler_opt_perf.corpus.programs import program_tree
 from compiler_opt_perf.cost.timing import find_meter, processor_seconds
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import write_json, write_text
@@ -33,7 +34,6 @@ from compiler_opt_perf.pmu.sample_profile import convert_to_binary, convert_to_t
 from compiler_opt_perf.pmu.store import save_profile
 from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.workloads import overlay_compiler
-from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD
 
 _PROFILE_BYTES = 10_000_000
@@ -120,7 +120,7 @@ def modules(only: Sequence[str], folder: Path) -> list[Module]:
         program: Program = PROGRAMS[name]
         for header, text in program.generated:
             write_text(folder / name / header, text)
-        tree = debian_source(program.source_package)
+        tree = program_tree(program)
         own = [f"-I{(folder / name).resolve()}", *program.flags]
         jobs += [(tree, Path(source), own) for source in sources]
     llvm = BUILD / f"llvm-{LLVM_VERSION}"

@@ -21,13 +21,11 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Corpus, Module
-from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.program_table import PROGRAMS as ALL_PROGRAMS
-from compiler_opt_perf.corpus.programs import compile_commands, program_tree
+from compiler_opt_perf.corpus.programs import extract_programs
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -129,24 +127,14 @@ def _corpus(name: str, folder: Path) -> Sequence[Module]:
     """All modules of a program, without debug info."""
     corpus = folder / "corpus"
     if not (corpus / "train" / "corpus_description.json").exists():
-        program = ALL_PROGRAMS[name]
-        commands = folder / "build" / "compile_commands.json"
-        entries = compile_commands(
-            program,
-            program_tree(program),
-            commands.parent,
-            clang=stock_tool("clang"),
-            flags=(_PROBLEM.optimization_level,),
-        )
-        write_json(commands, entries)
-        extract_corpus(
-            {name: commands},
+        extract_programs(
+            [name],
+            folder / "build",
             corpus,
-            clang=stock_tool("clang"),
+            flags=(_PROBLEM.optimization_level,),
             opt_level=_PROBLEM.optimization_level,
             stage=_PROBLEM.corpus_stage,
             held_out_share=0.5,
-            seed=1,
         )
     parts = [Corpus.load(corpus / part).modules for part in ("train", "held_out")]
     return [module for part in parts for module in part]

@@ -16,9 +16,8 @@ from absl import logging
 from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus
-from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.corpus.programs import compile_commands, find_program
+from compiler_opt_perf.corpus.programs import compile_commands, extract_programs
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -36,7 +35,6 @@ from compiler_opt_perf.studies.variants import (
     Variant,
 )
 from compiler_opt_perf.studies.workloads import Workload
-from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.config import Config
 from compiler_opt_perf.training.train import train
@@ -74,25 +72,14 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
         return {}
     corpus = output / "corpus"
     if not (corpus / "train" / "corpus_description.json").exists():
-        commands = {}
-        for name in _TRAINING_PROGRAMS:
-            program = find_program(name)
-            tree = debian_source(program.source_package)
-            options = (_PROBLEM.optimization_level, *PROFILING_FLAGS.split())
-            folder = output / "training-programs" / name
-            found = compile_commands(
-                program, tree, folder, clang=stock_tool("clang"), flags=options
-            )
-            commands[name] = folder / "compile_commands.json"
-            write_json(commands[name], found)
-        extract_corpus(
-            commands,
+        extract_programs(
+            _TRAINING_PROGRAMS,
+            output / "training-programs",
             corpus,
-            clang=stock_tool("clang"),
+            flags=(_PROBLEM.optimization_level, *PROFILING_FLAGS.split()),
             opt_level=_PROBLEM.optimization_level,
             stage=_PROBLEM.corpus_stage,
             held_out_share=0.3,
-            seed=1,
         )
     modules = Corpus.load(corpus / "train")
     policies = {}
