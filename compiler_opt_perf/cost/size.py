@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Native size: the bytes of machine code in an object file, in all and by function."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from elftools.elf.constants import SH_FLAGS
@@ -36,6 +37,10 @@ class FunctionSizes(dict[str, int]):
     """
 
     shared: frozenset[str] = frozenset()
+
+    def weighted(self, copies: Mapping[str, int]) -> float:
+        """Their sum, in bytes; of functions with `copies` in the program, one copy's part."""
+        return sum(size / copies.get(name, 1) for name, size in sorted(self.items()))
 
 
 def function_sizes(object_file: Path) -> FunctionSizes:

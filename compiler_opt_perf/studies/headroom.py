@@ -117,8 +117,8 @@ def _study(
     rows = []
     for i, outcome in zip(drawn, found, strict=True):
         own = asdict(outcome.get())
-        own["differing"] = len(own.pop("decisions"))
-        sizes = [_bytes(one, copies) for one in compiled[i].by_threshold]
+        own["given"] = len(own.pop("decisions"))
+        sizes = [one.weighted(copies) for one in compiled[i].by_threshold]
         rows.append({**own, "taken": compiled[i].decisions, "by_threshold": sizes})
     return {"thresholds": THRESHOLDS, "modules_in_all": len(jobs), "searched": rows}
 
@@ -153,15 +153,11 @@ def _compile(job: LabelJob) -> _Compiled:
         return _Compiled(len(log.starts), default, tuple(by_threshold))
 
 
-def _bytes(sizes: FunctionSizes, copies: dict[str, int]) -> float:
-    return sum(size / copies.get(name, 1) for name, size in sorted(sizes.items()))
-
-
 def table(results: dict[str, Any]) -> str:
     """Changes against -Oz, in Markdown, a row a program."""
     lines = [
         "| program | modules | decisions | bytes | best constant of all | best of each program | "
-        "best of each module | search | decisions that differ | compilations |",
+        "best of each module | search | decisions given | compilations |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     rows = {name: _Row.of(result) for name, result in results.items() if result["searched"]}
@@ -175,7 +171,7 @@ def table(results: dict[str, Any]) -> str:
             f"| {name} | {row.modules} | {row.taken} | {row.default:,.0f} | "
             f"{_change(row.by_threshold[constant], row.default)} | {own} | "
             f"{_change(row.best_of_each, row.default)} | {_change(row.best, row.default)} | "
-            f"{row.differing} | {row.compilations} |"
+            f"{row.given} | {row.compilations} |"
         )
     lines += ["", f"The best constant of all is -inline-threshold={THRESHOLDS[constant]}."]
     return "\n".join(lines)
@@ -195,7 +191,7 @@ class _Row:
     by_threshold: np.ndarray[Any, np.dtype[np.float64]]
     best_of_each: float
     best: float
-    differing: int
+    given: int
     compilations: int
 
     @classmethod
@@ -211,7 +207,7 @@ class _Row:
             by_threshold.sum(axis=0),
             float(np.minimum(default, by_threshold.min(axis=1)).sum()),
             sum(row["best"] for row in rows),
-            sum(row["differing"] for row in rows),
+            sum(row["given"] for row in rows),
             sum(row["compilations"] for row in rows),
         )
 

@@ -15,7 +15,7 @@ def test_a_program_is_searched(tmp_path: Path, toolchain: Toolchain) -> None:
     (row,) = result["searched"]
     assert result["modules_in_all"] == 8
     assert row["best"] < row["default"]
-    assert row["differing"] > 0
+    assert row["given"] > 0
     assert len(row["by_threshold"]) == len(headroom.THRESHOLDS)
     # Copies count as parts, in all columns.
     assert min(row["by_threshold"]) < 1.5 * row["default"]
@@ -31,7 +31,7 @@ def test_changes_are_of_sums() -> None:
     def result(default: list[float], best: list[float], thresholds: list[list[float]]) -> object:
         fill = len(headroom.THRESHOLDS) - 2
         rows = [
-            {"taken": 10, "default": d, "best": b, "differing": 1, "compilations": 5}
+            {"taken": 10, "default": d, "best": b, "given": 1, "compilations": 5}
             | {"by_threshold": [*t, *[1e6] * fill]}
             for d, b, t in zip(default, best, thresholds, strict=True)
         ]

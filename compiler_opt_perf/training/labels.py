@@ -66,6 +66,7 @@ class Labels:
       observations: [decisions], structured: the logged tensors.
       difference: float64 [decisions], bytes of the module with the decision taken the other way,
         less bytes as it is; copies count as parts.
+      bytes: of the module as it is; copies count as parts.
       compilations: that it took.
     """
 
@@ -73,6 +74,7 @@ class Labels:
     keys: tuple[str, ...]
     observations: npt.NDArray[np.void]
     difference: npt.NDArray[np.float64]
+    bytes: float
     compilations: int
 
 
@@ -108,6 +110,8 @@ class Flipper:
     def labels(self, given: Mapping[str, int]) -> Labels:
         """What each other decision than those taken, some of which are given, would change."""
         base, log = self.compile(given)
+        copies = self._job.copies
+        size = base.weighted(copies)
         decision = self._job.compiler.problem.decision
         taken = dict(zip(log.keys, log.observations[decision].reshape(-1).tolist(), strict=True))
         rows = np.arange(len(log.keys))
@@ -121,11 +125,14 @@ class Flipper:
             batch = waiting.pop()
             flipped = {key: 1 - taken[key] for key in batch}
             sizes, after = self.compile({**given, **flipped})
-            told_apart = self._tell_apart(batch, reach, base, sizes)
             if len(batch) == 1:
-                difference[batch[0]] = self.bytes(sizes) - self.bytes(base)
-            elif told_apart is not None and set(batch) <= set(after.keys):
-                difference.update(told_apart)
+                difference[batch[0]] = sizes.weighted(copies) - size
+            elif self._is_within(batch, reach, base, sizes) and set(batch) <= set(after.keys):
+                for key in batch:
+                    difference[key] = sum(
+                        (sizes.get(name, 0) - base.get(name, 0)) / copies.get(name, 1)
+                        for name in sorted(reach[key])
+                    )
             else:
                 half = len(batch) // 2
                 waiting += [batch[:half], batch[half:]]
@@ -135,6 +142,7 @@ class Flipper:
             keys,
             log.observations[rows],
             np.array([difference[key] for key in keys], np.float64),
+            size,
             self.compilations,
         )
 
@@ -154,28 +162,16 @@ class Flipper:
         job.compiler.compile(job.module, object_file, options)
         return function_sizes(object_file), read_log(log)
 
-    def _tell_apart(
+    def _is_within(
         self,
         batch: Sequence[str],
         reach: Mapping[str, frozenset[str]],
         base: FunctionSizes,
         sizes: FunctionSizes,
-    ) -> dict[str, float] | None:
-        """The difference of each flip; None when something else changed."""
+    ) -> bool:
+        """Whether nothing changed but what the flips of the batch can reach."""
         changed = {name for name in base.keys() | sizes.keys() if base.get(name) != sizes.get(name)}
-        if changed - frozenset().union(*(reach[key] for key in batch)):
-            return None
-        return {key: self._weighted(base, sizes, reach[key]) for key in batch}
-
-    def _weighted(self, base: FunctionSizes, sizes: FunctionSizes, names: frozenset[str]) -> float:
-        copies = self._job.copies
-        return sum(
-            (sizes.get(name, 0) - base.get(name, 0)) / copies.get(name, 1) for name in sorted(names)
-        )
-
-    def bytes(self, sizes: FunctionSizes) -> float:
-        """Of all functions; copies count as parts."""
-        return self._weighted(FunctionSizes(), sizes, frozenset(sizes))
+        return changed <= frozenset().union(*(reach[key] for key in batch))
 
 
 def _reach(taken: Mapping[str, int]) -> dict[str, frozenset[str]]:

@@ -9,10 +9,11 @@ The functions here run in pool workers: nothing that this module imports loads T
 """
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.training.labels import Flipper, LabelJob
+from compiler_opt_perf.training.labels import Flipper, LabelJob, Labels
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Found:
       module: its name.
       default: bytes that it began with; copies count as parts.
       best: bytes that it ended with.
-      decisions: by key, those that differ from the policy's.
+      decisions: by key, those that the search gave; one may have been given back.
       rounds: how often all decisions were flipped.
       compilations: that it took.
     """
@@ -48,30 +49,32 @@ def search(job: SearchJob) -> Found:
     """Searches one module. In a pool's worker. Raises as `training.labels.label`."""
     with tempfile.TemporaryDirectory(prefix="search-") as name:
         flipper = Flipper(job.of, Path(name))
-        taken = dict(job.of.decisions)
-        default = best = flipper.bytes(flipper.compile(taken)[0])
-        rounds = 0
-        while rounds < job.rounds:
-            rounds += 1
-            smaller = _improvements(flipper, job.of, taken)
-            better = None
-            # All of them may get in one another's way: also the best half, the best quarter, ...
-            count = len(smaller)
-            while count:
-                candidate = {**taken, **dict(smaller[:count])}
-                size = flipper.bytes(flipper.compile(candidate)[0])
-                if size < best:
-                    best, better = size, candidate
-                count //= 2
-            if better is None:
+        labels = flipper.labels(job.of.decisions)
+        default = best = labels.bytes
+        taken, rounds = dict(job.of.decisions), 1
+        while better := _best_together(flipper, job.of, taken, labels):
+            best, taken = better
+            if rounds == job.rounds:
                 break
-            taken = better
+            labels = flipper.labels(taken)
+            rounds += 1
         return Found(job.of.module.name, default, best, taken, rounds, flipper.compilations)
 
 
-def _improvements(flipper: Flipper, job: LabelJob, taken: dict[str, int]) -> list[tuple[str, int]]:
-    """Flips that make the module smaller, with the decision they lead to; the best first."""
-    labels = flipper.labels(taken)
+def _best_together(
+    flipper: Flipper, job: LabelJob, taken: Mapping[str, int], labels: Labels
+) -> tuple[float, dict[str, int]] | None:
+    """Bytes and decisions of the best flips together, as many as pay; None when none does."""
     decided = labels.observations[job.compiler.problem.decision].reshape(-1).tolist()
-    rows = zip(labels.difference.tolist(), labels.keys, decided, strict=True)
-    return [(key, 1 - decision) for gain, key, decision in sorted(rows) if gain < 0]
+    rows = sorted(zip(labels.difference.tolist(), labels.keys, decided, strict=True))
+    smaller = [(key, 1 - decision) for difference, key, decision in rows if difference < 0]
+    best = None
+    # All of them may get in one another's way: also the best half, the best quarter, ...
+    count = len(smaller)
+    while count:
+        decisions = {**taken, **dict(smaller[:count])}
+        size = flipper.compile(decisions)[0].weighted(job.copies)
+        if size < (best[0] if best else labels.bytes):
+            best = size, decisions
+        count //= 2
+    return best
