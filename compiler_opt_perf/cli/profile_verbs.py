@@ -195,8 +195,10 @@ def _profile_coverage(values: Any, arguments: list[str]) -> Table:
         raise UsageError("expected object files, bitcode files or linked binaries")
     profile = Profile.load(Path(values.profile))
     found = [(name, coverage(profile, Path(name))) for name in arguments]
-    text = "".join(describe(one, name) for name, one in found)
-    return Table(lambda: text, lambda: documents.coverages(found))
+    return Table(
+        lambda: "".join(describe(one, name) for name, one in found),
+        lambda: documents.coverages(found),
+    )
 
 
 def _define_profile_merge(values: flags.FlagValues) -> None:

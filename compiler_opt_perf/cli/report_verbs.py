@@ -92,11 +92,11 @@ def _compare(values: Any, arguments: list[str]) -> Table:
         repetitions=values.repetitions,
         seed=values.seed,
     )
-    output = Path(values.output)
-    write_json(output, to_json(comparison))
+    output, written = Path(values.output), to_json(comparison)
+    write_json(output, written)
     return Table(
         lambda: f"{describe(comparison)}Written: {output}\n",
-        lambda: {"written": str(output), "comparison": to_json(comparison)},
+        lambda: {"written": str(output), "comparison": written},
     )
 
 

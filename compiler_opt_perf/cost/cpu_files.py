@@ -33,10 +33,11 @@ def cpu_file(cpu: str) -> Path:
       CpuFileError: there is no such file.
     """
     if cpu == HOST:
-        path = _file_of(host_cpu())
+        host = host_cpu()
+        path = _file_of(host)
         if path is None:
             raise CpuFileError(
-                f"--cpu={HOST}: this machine is a {host_cpu()}, of which there is no CPU file "
+                f"--cpu={HOST}: this machine is a {host}, of which there is no CPU file "
                 f"(there are {', '.join(names())}); {_MEASURE}"
             )
         logging.info(

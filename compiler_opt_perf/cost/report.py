@@ -37,9 +37,9 @@ def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
     if len(candidates) == 1:
         cost = candidates[0].cost
         lines = [f"{evaluator.name}: {cost.total:,.0f} {evaluator.unit}", *_remarks(cost)]
-        costliest = sorted(cost.parts.items(), key=lambda item: (-item[1], item[0]))[:top]
+        costliest = _shown_functions(candidates, top)
         names = demangled([name for name, _ in costliest])
-        lines += [f"{value:16,.0f}  {names[name]}" for name, value in costliest]
+        lines += [f"{value:16,.0f}  {names[name]}" for name, (value,) in costliest]
         return "\n".join(lines) + "\n"
     first, *others = candidates
     width = max(len("candidate"), *(len(one.name) for one in candidates))
@@ -58,7 +58,7 @@ def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
     for one in candidates:
         remarks = _remarks(one.cost)
         lines += ["", one.name, *(f"  {remark}" for remark in remarks)] if remarks else []
-    changes = _changes(candidates, top)
+    changes = _shown_functions(candidates, top)
     if changes:
         names = demangled([name for name, _ in changes])
         header = f"{first.name:>16}" + "".join(f"{one.name[:15]:>16}" for one in others)
@@ -75,12 +75,8 @@ def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
 def document(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) -> dict[str, Any]:
     """What `describe` says, as JSON values."""
     first = candidates[0].cost
-    if len(candidates) == 1:
-        costliest = sorted(first.parts, key=lambda name: (-first.parts[name], name))
-        functions = costliest[:top]
-    else:
-        functions = [name for name, _ in _changes(candidates, top)]
-    names = demangled(functions)
+    functions = _shown_functions(candidates, top)
+    names = demangled([name for name, _ in functions])
     return {
         "evaluator": evaluator.name,
         "unit": evaluator.unit,
@@ -97,22 +93,19 @@ def document(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
             for one in candidates
         ],
         "functions": [
-            {
-                "function": name,
-                "name": names[name],
-                "costs": [one.cost.parts.get(name, 0.0) for one in candidates],
-            }
-            for name in functions
+            {"function": name, "name": names[name], "costs": costs} for name, costs in functions
         ],
     }
 
 
-def _changes(candidates: Sequence[Candidate], top: int) -> list[tuple[str, list[float]]]:
-    """The functions whose cost differs most from the first candidate's, with all their costs."""
+def _shown_functions(candidates: Sequence[Candidate], top: int) -> list[tuple[str, list[float]]]:
+    """Functions with their cost in each candidate: those that cost, or of several differ, most."""
     rows = [
         (name, [one.cost.parts.get(name, 0.0) for one in candidates])
         for name in {name for one in candidates for name in one.cost.parts}
     ]
+    if len(candidates) == 1:
+        return sorted(rows, key=lambda row: (-row[1][0], row[0]))[:top]
 
     def change(costs: Sequence[float]) -> float:
         return max(abs(cost - costs[0]) for cost in costs)

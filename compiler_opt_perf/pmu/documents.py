@@ -7,7 +7,7 @@ from typing import Any
 from compiler_opt_perf.execution.symbol_names import demangled
 from compiler_opt_perf.pmu.changes import Change, changed_rates
 from compiler_opt_perf.pmu.coverage import Coverage, Lookups
-from compiler_opt_perf.pmu.function_table import UNKNOWN, FunctionTable
+from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
@@ -68,7 +68,7 @@ def functions(table: FunctionTable | None, executed: Collection[str] | None) -> 
     return {
         "profiled": len(table),
         "unexecuted": None if executed is None else table.unexecuted(executed),
-        "with_checksum": sum(checksum != UNKNOWN for checksum in table.checksums.values()),
+        "with_checksum": table.with_checksum,
     }
 
 

@@ -61,6 +61,11 @@ class FunctionTable:
         """How many functions are not among those with samples, `executed`."""
         return len(self.checksums.keys() - set(map(guid, executed)))
 
+    @property
+    def with_checksum(self) -> int:
+        """How many functions have a checksum of their control flow."""
+        return sum(checksum != UNKNOWN for checksum in self.checksums.values())
+
     def merged(self, other: Self) -> tuple[Self, int]:
         """The functions of both, and how many of them differ in their control flow.
 

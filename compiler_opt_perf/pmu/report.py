@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from compiler_opt_perf.execution.symbol_names import demangled, printable, shortened
 from compiler_opt_perf.pmu.changes import changed_rates
-from compiler_opt_perf.pmu.function_table import UNKNOWN, FunctionTable
+from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
@@ -74,8 +74,7 @@ def describe_functions(table: FunctionTable | None, executed: Collection[str] | 
     text = f"{len(table):,} profiled"
     if executed is not None:
         text += f", {table.unexecuted(executed):,} of them did not run"
-    known = sum(checksum != UNKNOWN for checksum in table.checksums.values())
-    return f"{text}; {known:,} with a checksum of their control flow"
+    return f"{text}; {table.with_checksum:,} with a checksum of their control flow"
 
 
 def penalties(profile: Profile) -> str:

@@ -136,9 +136,9 @@ def _calls(compiler: Compiler, corpus: Corpus) -> Mapping[str, Mapping[str, floa
       PmuError: a profile cannot be read.
     """
     profiles = compiler.profiles
-    for path in profiles.paths:
-        Manifest.load(path)
     if compiler.reward.adds_up:
+        for path in profiles.paths:
+            Manifest.load(path)
         return {}
     calls = {path: dict(Profile.load(path).samples.entries) for path in profiles.paths}
     return {
