@@ -103,8 +103,9 @@ def show(profile: Profile, number: int) -> str:
     for title, spots in (("functions", functions), ("lines", lines)):
         out += [f"most costly {title}; rates of what occurred, with their 95% interval", ""]
         for spot in spots:
-            where = place(spot, names[spot.function], _WIDTH - _INDENT)
-            out.append(f"{_percent(spot.cost, everything):>7}  {where}")
+            # A share of less than a hundredth of a percent takes more than its column.
+            share = f"{_percent(spot.cost, everything):>{_INDENT - 2}}  "
+            out.append(share + place(spot, names[spot.function], _WIDTH - len(share)))
             text = texts.at(spot.source) if spot.line is not None else ""
             if text:
                 out.append(f"{'':{_INDENT}}| {_cut(text, _WIDTH - _INDENT - 2)}")

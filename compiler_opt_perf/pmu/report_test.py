@@ -151,8 +151,9 @@ def test_shown_in_100_columns(tmp_path: Path) -> None:
     words = ["a-word-of-the-command-line"] * 9
     manifest = collect(binary, words, tmp_path / "r.pmu.json", geometry=caches, timeout_s=120)
     profile = Profile.load(manifest.path)
+    # All of them: the last ones cost so little that their share takes more digits.
+    assert max(map(len, show(profile, 1000).splitlines())) <= 100
     text = show(profile, 20)
-    assert max(map(len, text.splitlines())) <= 100
     # The names are long, and still tell the function and the place.
     names = demangled([spot.function for spot in top_functions(profile, 20)]).values()
     assert max(map(len, names)) > 200
