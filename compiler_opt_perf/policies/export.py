@@ -52,8 +52,8 @@ OUTPUT_SPEC_FILE = "output_spec.json"
 _DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 _FORMAT = "compiler-opt-perf/model"
-# 2: missing PMU data is encoded alike for every feature.
-_VERSION = 2
+# 3: `default_lead`.
+_VERSION = 3
 
 
 class ModelError(Exception):
@@ -91,6 +91,7 @@ class _Description(msgspec.Struct, frozen=True):
     problem: str
     with_pmu: bool
     hidden: tuple[int, ...]
+    default_lead: float
     features: tuple[_DescribedFeature, ...]
     files: dict[str, str]
     extra_rates: tuple[str, ...] = ()
@@ -273,6 +274,7 @@ def publish(policy: Policy, directory: Path) -> None:
             "with_pmu": network.with_pmu,
             "extra_rates": list(network.problem.extra_rates),
             "hidden": list(network.hidden),
+            "default_lead": network.default_lead,
             "features": msgspec.to_builtins(_described_features(network.features)),
             **policy.description,
             "files": {str(path.relative_to(folder)): sha256(path) for path in files},
@@ -332,12 +334,18 @@ def _load_described(
         require_vector("center", arrays["center"], "float32", features)
         require_vector("inverse_scale", arrays["inverse_scale"], "float32", features)
         normalisation = Normalisation(arrays["center"], arrays["inverse_scale"])
-        network = Network(problem, description.with_pmu, description.hidden, normalisation)
+        network = Network(
+            problem,
+            description.with_pmu,
+            description.hidden,
+            normalisation,
+            description.default_lead,
+        )
         require_vector("weights", arrays["weights"], "float32", network.size)
     except ArraysError as error:
         raise ModelError(f"{weights_file}: damaged ({error}); publish again") from error
     except ValueError as error:
-        raise ModelError(f"{path}: $.hidden: {error}; publish again") from error
+        raise ModelError(f"{path}: $: {error}; publish again") from error
     return network, arrays["weights"]
 
 

@@ -32,7 +32,9 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 @pytest.fixture(scope="module")
 def policy(problem: Problem) -> Policy:
     network = random_network(problem)
-    return Policy(network, network.initial_weights(seed=2), {"seed": 2, "results": {"gain": 0.5}})
+    weights = network.initial_weights(seed=2)
+    network = dataclasses.replace(network, default_lead=0.5)
+    return Policy(network, weights, {"seed": 2, "results": {"gain": 0.5}})
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +161,7 @@ def _truncate(name: str) -> Callable[[Path], None]:
         ),
         (
             _edit_description(lambda d: d.update(version=99)),
-            r"\$\.version: expected 2, found 99: another version .*; train again",
+            r"\$\.version: expected 3, found 99: another version .*; train again",
         ),
         (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
         (_edit_description(lambda d: d.pop("hidden")), r"model\.json: \$\.hidden: is missing"),
@@ -167,8 +169,9 @@ def _truncate(name: str) -> Callable[[Path], None]:
             _edit_description(lambda d: d.update(hidden=[9])),
             r"weights\.npz: damaged \(weights is float32 \[\d+\], expected float32 \[\d+\]\)",
         ),
-        (_edit_description(lambda d: d.update(hidden=[100])), r"\$\.hidden: a layer with 100"),
-        (_edit_description(lambda d: d.update(hidden=[-1])), r"\$\.hidden: a layer with -1"),
+        (_edit_description(lambda d: d.update(hidden=[100])), r"\$: a layer with 100"),
+        (_edit_description(lambda d: d.update(hidden=[-1])), r"\$: a layer with -1"),
+        (_edit_description(lambda d: d.update(default_lead=5)), r"\$: a default lead of 5"),
         (lambda d: (d / "model.json").write_text("[" * 200_000), r"model\.json: not JSON: .*deep"),
         (_edit_description(lambda d: d["files"].update({"a\0b": ""})), "missing; copy"),
         (_replace_weights(lambda _: b"not an archive"), r"weights\.npz: damaged"),

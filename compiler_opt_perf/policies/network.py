@@ -45,6 +45,8 @@ GRID = 2.0**-8
 ACTIVATION_LIMIT = 4.0
 WEIGHT_LIMIT = 1.0
 MAX_LAYER_INPUTS = 62
+# 62 products of up to 4, a bias and this stay below 2**8.
+MAX_DEFAULT_LEAD = 4.0
 
 _LARGEST_MAGNITUDE = 65535.0
 _BITS_OF_ONE = 0x3F800000
@@ -105,17 +107,26 @@ class Network:
       with_pmu: whether the PMU features are inputs.
       hidden: widths of the hidden layers.
       normalisation: of `scored_features`, from the warm-start data.
+      default_lead: what is added to the score of the compiler's own decision: the perceptron says
+        what to do otherwise and how sure it is. A multiple of 2**-8 up to 4; with one above 0, a
+        network whose last layer is zero decides as the compiler does.
 
     Raises:
-      ValueError: a layer too wide for exact sums, or without width.
+      ValueError: a layer too wide for exact sums, or without width, or another lead.
     """
 
     problem: Problem
     with_pmu: bool
     hidden: tuple[int, ...]
     normalisation: Normalisation
+    default_lead: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.default_lead <= MAX_DEFAULT_LEAD or self.default_lead % GRID:
+            raise ValueError(
+                f"a default lead of {self.default_lead}: expected a multiple of 2**-8 from 0 to "
+                f"{MAX_DEFAULT_LEAD:g}"
+            )
         narrowest, widest = min(self.layer_widths), max(self.layer_widths[:-1])
         if narrowest < 1:
             raise ValueError(f"a layer with {narrowest} inputs: expected 1 to {MAX_LAYER_INPUTS}")
@@ -144,12 +155,18 @@ class Network:
         return sum((a + 1) * b for a, b in itertools.pairwise(self.layer_widths))
 
     def initial_weights(self, seed: int) -> FloatArray:
-        """Random weights of variance 2 / inputs (He et al. 2015), zero biases; float32 [size]."""
+        """Random weights of variance 2 / inputs (He et al. 2015), zero biases; float32 [size].
+
+        With a `default_lead`, the last layer is zero.
+        """
         random = np.random.default_rng(seed)
         parts = []
         for inputs, outputs in itertools.pairwise(self.layer_widths):
             parts.append(random.normal(0.0, np.sqrt(2.0 / inputs), inputs * outputs))
             parts.append(np.zeros(outputs))
+        if self.default_lead:
+            # Until it is trained, it decides as the compiler does.
+            parts[-2][:] = 0.0
         return to_grid(np.concatenate(parts).astype(np.float32))
 
     def layers(self, weights: Tensor, ops: Any = NUMPY_OPS) -> Layers:
@@ -210,9 +227,18 @@ class Network:
     ) -> Tensor:
         """`scores` of raw inputs, with MASKED_SCORE where a candidate is not admissible."""
         scores = self.scores(layers, self.encode(inputs, ops), ops)
+        if self.default_lead:
+            scores = scores + self.default_lead * self.is_default(inputs, ops)
         if self.problem.mask is None:
             return scores
         return ops.where(inputs[self.problem.mask] > 0, scores, MASKED_SCORE)
+
+    def is_default(self, inputs: Mapping[str, Tensor], ops: Any = NUMPY_OPS) -> Tensor:
+        """1 for the compiler's own decision, else 0; float32 [rows, decisions]."""
+        default = ops.to_float(inputs[self.problem.default_feature])
+        if self.problem.mask is not None:
+            return default
+        return ops.stack([1.0 - ops.reshape(default, (-1,)), ops.reshape(default, (-1,))], 1)
 
     def decide(self, weights: FloatArray, inputs: Mapping[str, npt.NDArray[Any]]) -> IntArray:
         """Decisions, int64 [rows], for weights [size] and inputs as in `encode`."""

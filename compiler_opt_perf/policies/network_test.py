@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -47,6 +48,32 @@ def test_sums_stay_exact_at_the_limits(problem: Problem) -> None:
 def test_too_wide_a_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="63 inputs"):
         random_network(PROBLEMS["inline-size"], hidden=(63,))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
+def test_an_untrained_network_with_a_lead_decides_as_the_compiler(problem: Problem) -> None:
+    network = dataclasses.replace(random_network(problem), default_lead=network_lib.GRID)
+    inputs = random_inputs(problem, rows=500)
+    default = inputs[problem.default_feature]
+    if problem.mask is not None:
+        default = np.argmax(default, axis=1)
+    assert len(set(default.tolist())) > 1
+    weights = network.initial_weights(seed=3)
+    assert weights.any()
+    np.testing.assert_array_equal(network.decide(weights, inputs), default)
+    # The lead is a number that the perceptron must overcome.
+    other = network_lib.Network(
+        problem, True, network.hidden, network.normalisation, network_lib.MAX_DEFAULT_LEAD
+    )
+    trained = random_network(problem).initial_weights(seed=3)
+    differing = [(one.decide(trained, inputs) != default).mean() for one in (network, other)]
+    assert differing[1] < differing[0]
+
+
+@pytest.mark.parametrize("lead", [-0.5, 4.5, 0.001])
+def test_a_lead_off_the_grid_is_refused(lead: float) -> None:
+    with pytest.raises(ValueError, match="default lead"):
+        dataclasses.replace(random_network(PROBLEMS["inline-size"]), default_lead=lead)
 
 
 def test_eviction_follows_a_permutation_of_the_registers() -> None:

@@ -68,6 +68,8 @@ class Problem:
       decisions: a decision is in [0, decisions).
       idle_decision: the decision that leaves the program as it is (no inlining, no eviction).
       default_decision: the log's tensor with the compiler's own choice, if that is logged apart.
+      default_feature: the feature that tells it: the choice itself, or where a decision is among
+        candidates, 1 for the one chosen.
       reward: what training makes smaller, as named in reports.
       optimization_level: the level that corpora for this problem are extracted at.
       corpus_stage: how far they are compiled already, a stage of `corpus.extract`.
@@ -90,6 +92,7 @@ class Problem:
     decisions: int
     idle_decision: int
     default_decision: str | None
+    default_feature: str
     reward: str
     optimization_level: str
     corpus_stage: str
@@ -291,6 +294,7 @@ PROBLEMS: dict[str, Problem] = {
             decisions=2,
             idle_decision=0,
             default_decision="inlining_default",
+            default_feature="inlining_default",
             reward="text bytes",
             optimization_level="-Oz",
             corpus_stage=FRONTEND,
@@ -361,6 +365,7 @@ PROBLEMS: dict[str, Problem] = {
             decisions=EVICTION_COLUMNS,
             idle_decision=EVICTION_COLUMNS - 1,
             default_decision=None,
+            default_feature="default_decision",
             reward="RegAllocScore",
             optimization_level="-O2",
             corpus_stage=OPTIMIZED,

@@ -30,10 +30,13 @@ def random_inputs(problem: Problem, rows: int, seed: int = 0) -> dict[str, npt.N
         if feature.may_be_missing:
             values[random.random(shape) < 0.3] = -1
         inputs[feature.name] = values
+    inputs[problem.default_feature] = random.integers(0, problem.decisions, rows)
     if problem.mask is not None:
         mask = random.random((rows, problem.decisions)) < 0.4
         mask[np.arange(rows), random.integers(0, problem.decisions, rows)] = True
         inputs[problem.mask] = mask.astype(np.int64)
+        default = np.argmax(random.random(mask.shape) * mask, axis=1)
+        inputs[problem.default_feature] = np.eye(problem.decisions, dtype=np.float32)[default]
     return inputs
 
 
