@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.sections import SymbolTableSection
@@ -34,9 +35,11 @@ class FunctionSizes(dict[str, int]):
     Attributes:
       shared: those that are in COMDATs or weak: other objects may have them too, the linked
         program has one.
+      aliases: further names of functions, and the name that each is counted by.
     """
 
     shared: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = MappingProxyType({})
 
     def weighted(self, copies: Mapping[str, int]) -> float:
         """Their sum, in bytes; of functions with `copies` in the program, one copy's part."""
@@ -46,22 +49,33 @@ class FunctionSizes(dict[str, int]):
 def function_sizes(object_file: Path) -> FunctionSizes:
     """The sizes of the functions in an object file's symbol table.
 
+    A function with several names, such as a constructor for complete objects and for bases, counts
+    once, by the first of them in the order of the alphabet.
+
     Raises:
       ObjectFileError: missing, empty or not ELF.
     """
     try:
         with open_elf(object_file) as file:
             sizes, shared = FunctionSizes(), set()
+            places = {}
             for section in file.iter_sections():
                 if not isinstance(section, SymbolTableSection):
                     continue
                 for symbol in section.iter_symbols():
                     if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_shndx"] == "SHN_UNDEF":
                         continue
+                    places[symbol.name] = symbol["st_shndx"], symbol["st_value"]
                     sizes[symbol.name] = symbol["st_size"]
                     if symbol["st_info"]["bind"] == "STB_WEAK":
                         shared.add(symbol.name)
-            sizes.shared = frozenset(shared)
+            first: dict[tuple[int, int], str] = {}
+            for name in sorted(places):
+                first.setdefault(places[name], name)
+            sizes.aliases = {name: kept for name in places if (kept := first[places[name]]) != name}
+            for name in sizes.aliases:
+                del sizes[name]
+            sizes.shared = frozenset(shared & sizes.keys())
             return sizes
     except BinaryError as error:
         raise ObjectFileError(str(error)) from error

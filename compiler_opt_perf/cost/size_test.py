@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
+from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_bytes
 from compiler_opt_perf.execution.command import run_command
 
 
@@ -36,3 +36,20 @@ def test_what_is_no_object_file_is_named(tmp_path: Path) -> None:
             text_bytes(tmp_path / "head.o")
     with pytest.raises(ObjectFileError, match=r"missing\.o"):
         text_bytes(tmp_path / "missing.o")
+
+
+def test_a_function_with_several_names_counts_once(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.cpp", tmp_path / "a.o"
+    # Two constructors with one body, and a function that other objects may have.
+    source.write_text(
+        "struct Row { Row(int); ~Row(); int a; };\n"
+        "Row::Row(int b) : a(b * 3) {}\n"
+        "inline int shared(int x) { return x / 3; }\n"
+        "int use(Row &row) { return shared(row.a); }\n"
+    )
+    run_command(["clang++-22", "-O0", "-c", source, "-o", target])
+    sizes = function_sizes(target)
+    assert sizes.aliases == {"_ZN3RowC2Ei": "_ZN3RowC1Ei"}
+    assert sizes.keys() == {"_ZN3RowC1Ei", "_Z6sharedi", "_Z3useR3Row"}
+    assert sizes.shared == {"_Z6sharedi"}
+    assert sizes.weighted({"_Z6sharedi": 2}) == sum(sizes.values()) - sizes["_Z6sharedi"] / 2
