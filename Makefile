@@ -4,7 +4,7 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo check bench-collect bench-compile bench-cost bench-hits bench-inference \
+.PHONY: help bootstrap build demo train-inline check bench-collect bench-compile bench-cost bench-hits bench-inference \
   bench-trace bench-headroom bench-rank bench-series bench-upstream fuzz \
   lint clean
 
@@ -20,6 +20,9 @@ build: bootstrap ## build patched clang, opt and llc without models, in build/to
 demo: bootstrap ## the whole way on a real program: profile, corpus, training, release compiler, report
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
+
+train-inline: build ## train the policy in models/inline-size again, as its recipe says; hours, resumable
+	@$(COP) imitate models/inline-size/recipe.toml --output=build/train-inline
 
 check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, upstream's lit tests
 	@tools/check

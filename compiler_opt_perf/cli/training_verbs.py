@@ -130,6 +130,48 @@ def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str
     return rates
 
 
+# cop imitate
+
+
+def _define_imitate(values: flags.FlagValues) -> None:
+    define_path(values, "output", "folder for modules, labels, candidates and the policy")
+    define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_integer(
+        "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
+    )
+
+
+def _imitate(values: Any, arguments: list[str]) -> int:
+    from compiler_opt_perf.corpus.programs import program_modules
+    from compiler_opt_perf.toolchain.installation import Toolchain
+    from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate, table
+    from compiler_opt_perf.training.recipe import read_recipe
+
+    if len(arguments) != 1:
+        raise UsageError("expected one recipe, for example models/inline-size/recipe.toml")
+    recipe = read_recipe(Path(arguments[0]))
+    toolchain = Toolchain.load(Path(values.toolchain))
+    output = Path(values.output).resolve()
+    programs = {
+        name: program_modules(
+            name,
+            output / "programs",
+            output / "corpora",
+            opt_level=PROBLEM.optimization_level,
+            stage=PROBLEM.corpus_stage,
+        )
+        for name in recipe.programs.all
+    }
+    result = imitate(recipe, programs, toolchain, output / "run", workers=values.workers or None)
+    print(table(result), end="")
+    print(
+        f"{result.policy}: linked text {100 * result.change:+.2f}% on the test programs after "
+        f"{result.labels} labels ({100 * result.validation_change:+.2f}% on the programs that it "
+        f"was chosen by): {result.verdict}"
+    )
+    return _STATUS_WORSE if result.change > 0 else 0
+
+
 # cop interact
 
 
@@ -199,6 +241,15 @@ VERBS: tuple[Verb, ...] = (
         _define_train,
         _train,
         statuses={_STATUS_WORSE: "the published policy is worse than the default on test modules"},
+    ),
+    Verb(
+        "imitate",
+        "Train an inlining policy for size on labels of single decisions, as a recipe says.",
+        "imitate models/inline-size/recipe.toml --output=build/train-inline",
+        _define_imitate,
+        _imitate,
+        arguments="RECIPE",
+        statuses={_STATUS_WORSE: "the published policy is worse than the default on test programs"},
     ),
     Verb(
         "interact",

@@ -17,6 +17,7 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.execution.command import run_command
@@ -190,6 +191,34 @@ def extract_programs(
         held_out_share=held_out_share,
         seed=1,
     )
+
+
+def program_modules(
+    name: str, builds: Path, corpora: Path, *, opt_level: str, stage: str
+) -> tuple[Module, ...]:
+    """All modules of a program of the table, extracted when they are not there yet.
+
+    They have no debug info, which decisions for size do not depend on, and which takes time.
+
+    Args:
+      builds: as for `extract_programs`.
+      corpora: receives a folder for each program.
+
+    Raises: as `extract_programs`, and CorpusError.
+    """
+    corpus = corpora / name
+    parts = [corpus / part for part in ("train", "held_out")]
+    if not all((part / DESCRIPTION).exists() for part in parts):
+        extract_programs(
+            [name],
+            builds,
+            corpus,
+            flags=(opt_level,),
+            opt_level=opt_level,
+            stage=stage,
+            held_out_share=0.5,
+        )
+    return tuple(module for part in parts for module in Corpus.load(part).modules)
 
 
 def _link_flags(program: Program) -> tuple[str, ...]:

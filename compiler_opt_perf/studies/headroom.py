@@ -13,17 +13,16 @@ linked program. The copies are those of all modules of the program, the default'
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.program_table import PROGRAMS as ALL_PROGRAMS
-from compiler_opt_perf.corpus.programs import extract_programs
+from compiler_opt_perf.corpus.programs import program_modules
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
@@ -96,8 +95,14 @@ def _study(
     name: str, folder: Path, compiler: Compiler, count: int, rounds: int, seed: int
 ) -> dict[str, Any]:
     """The result of one program."""
-    corpus = _corpus(name, folder)
-    jobs = [LabelJob(compiler, module) for module in corpus]
+    modules = program_modules(
+        name,
+        folder / "build",
+        folder / "corpora",
+        opt_level=_PROBLEM.optimization_level,
+        stage=_PROBLEM.corpus_stage,
+    )
+    jobs = [LabelJob(compiler, module) for module in modules]
     with Pool() as pool:
         limit = _TIMEOUT_S * (2 + len(THRESHOLDS))
         outcomes = pool.map(_compile, jobs, timeout_s=limit, label=f"{name}: thresholds")
@@ -116,28 +121,20 @@ def _study(
         found = pool.map(search, searches, timeout_s=_SEARCH_TIMEOUT_S, label=f"{name}: search")
     rows = []
     for i, outcome in zip(drawn, found, strict=True):
-        own = asdict(outcome.get())
-        own["given"] = len(own.pop("decisions"))
-        sizes = [one.weighted(copies) for one in compiled[i].by_threshold]
-        rows.append({**own, "taken": compiled[i].decisions, "by_threshold": sizes})
-    return {"thresholds": THRESHOLDS, "modules_in_all": len(jobs), "searched": rows}
-
-
-def _corpus(name: str, folder: Path) -> Sequence[Module]:
-    """All modules of a program, without debug info."""
-    corpus = folder / "corpus"
-    if not (corpus / "train" / "corpus_description.json").exists():
-        extract_programs(
-            [name],
-            folder / "build",
-            corpus,
-            flags=(_PROBLEM.optimization_level,),
-            opt_level=_PROBLEM.optimization_level,
-            stage=_PROBLEM.corpus_stage,
-            held_out_share=0.5,
+        best = outcome.get()
+        rows.append(
+            {
+                "module": best.module,
+                "default": best.default,
+                "best": best.best,
+                "given": len(best.decisions),
+                "rounds": len(best.rounds),
+                "compilations": best.compilations,
+                "taken": compiled[i].decisions,
+                "by_threshold": [one.weighted(copies) for one in compiled[i].by_threshold],
+            }
         )
-    parts = [Corpus.load(corpus / part).modules for part in ("train", "held_out")]
-    return [module for part in parts for module in part]
+    return {"thresholds": THRESHOLDS, "modules_in_all": len(jobs), "searched": rows}
 
 
 def _compile(job: LabelJob) -> _Compiled:

@@ -20,19 +20,32 @@ The functions here run in pool workers: nothing that this module imports loads T
 
 import collections
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
+from compiler_opt_perf.cost.linked import linked_text_bytes
+from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
+from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.log import TrainingLog, read_log
 
 _BATCH = 32
+# Decisions of a module that are kept beside the labels, at most.
+_LOGGED = 300
+
+
+class LabelsError(Exception):
+    """A file of labels that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,8 @@ class LabelJob:
       model: directory of the policy around whose decisions the flips are; None: the default.
       decisions: some of them, given by key instead.
       copies: of functions that several objects of the program have: in how many.
-      most: as many sites are tested, drawn at random if there are more.
+      most: as many sites are tested, drawn at random if there are more; the sites of a function
+        that is called often are as likely as one of another function, all together.
       seed: of the draw.
     """
 
@@ -64,6 +78,8 @@ class Labels:
       module: its name.
       keys: of the decisions (docs/features.md).
       observations: [decisions], structured: the logged tensors.
+      logged: the same of some hundred decisions drawn from all that the policy took, labelled or
+        not.
       difference: float64 [decisions], bytes of the module with the decision taken the other way,
         less bytes as it is; copies count as parts.
       bytes: of the module as it is; copies count as parts.
@@ -73,9 +89,110 @@ class Labels:
     module: str
     keys: tuple[str, ...]
     observations: npt.NDArray[np.void]
+    logged: npt.NDArray[np.void]
     difference: npt.NDArray[np.float64]
     bytes: float
     compilations: int
+
+
+class ModuleSizes(msgspec.Struct, frozen=True):
+    """What one policy leads to in one module.
+
+    Attributes:
+      decisions: how many it took.
+      sizes: bytes by function.
+      shared: the functions that other modules may have, too.
+    """
+
+    decisions: int
+    sizes: dict[str, int]
+    shared: list[str]
+
+    def weighted(self, copies: Mapping[str, int]) -> float:
+        """As `FunctionSizes.weighted`."""
+        return FunctionSizes(self.sizes).weighted(copies)
+
+
+def module_sizes(job: LabelJob) -> ModuleSizes:
+    """Compiles one module with the job's policy. In a pool's worker. Raises as `label`."""
+    with tempfile.TemporaryDirectory(prefix="sizes-") as name:
+        sizes, log = Flipper(job, Path(name)).compile(job.decisions)
+        return ModuleSizes(len(log.starts), dict(sizes), sorted(sizes.shared))
+
+
+@dataclass(frozen=True)
+class LinkJob:
+    """The modules of one program, to compile and link.
+
+    Attributes:
+      model: directory of a policy, in development mode; None for the compiler without any.
+      linker: ld.lld.
+    """
+
+    compiler: Compiler
+    modules: tuple[Module, ...]
+    model: Path | None
+    linker: Path
+
+
+def linked_size(job: LinkJob) -> tuple[int, int]:
+    """Bytes of text linked, and of the objects. In a pool's worker. Raises as `label`."""
+    with tempfile.TemporaryDirectory(prefix="linked-") as name:
+        objects = [Path(name) / f"{i}.o" for i in range(len(job.modules))]
+        problem = job.compiler.problem
+        for module, target in zip(job.modules, objects, strict=True):
+            options = [] if job.model is None else problem.development_options(model=job.model)
+            job.compiler.compile(module, target, options)
+        return linked_text_bytes(objects, job.linker), sum(map(text_bytes, objects))
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """A module to label, and the file that keeps its labels."""
+
+    job: LabelJob
+    path: Path
+
+
+def label_into(file: LabelFile) -> None:
+    """Labels a module. In a pool's worker. Raises as `label`, and FileWriteError."""
+    write_labels(file.path, label(file.job))
+
+
+def write_labels(path: Path, labels: Labels) -> None:
+    """Keeps them in a file. Raises FileWriteError."""
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(
+            file,
+            module=np.array(labels.module),
+            keys=np.array(labels.keys, str),
+            observations=labels.observations,
+            logged=labels.logged,
+            difference=labels.difference,
+            bytes=np.array(labels.bytes),
+            compilations=np.array(labels.compilations),
+        )
+
+
+def read_labels(path: Path) -> Labels:
+    """What `write_labels` kept.
+
+    Raises:
+      LabelsError: missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return Labels(
+                str(arrays["module"]),
+                tuple(arrays["keys"].tolist()),
+                arrays["observations"],
+                arrays["logged"],
+                arrays["difference"],
+                float(arrays["bytes"]),
+                int(arrays["compilations"]),
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise LabelsError(f"{path}: damaged ({error}); remove it to label again") from error
 
 
 def count_copies(sizes: Sequence[FunctionSizes]) -> dict[str, int]:
@@ -116,9 +233,12 @@ class Flipper:
         taken = dict(zip(log.keys, log.observations[decision].reshape(-1).tolist(), strict=True))
         rows = np.arange(len(log.keys))
         if len(rows) > self._job.most:
+            callees = [key.split(" ")[1] for key in log.keys]
+            calls = collections.Counter(callees)
+            shares = np.array([1.0 / calls[callee] for callee in callees]) / len(calls)
             draw = np.random.default_rng(self._job.seed)
-            rows = np.sort(draw.choice(rows, self._job.most, replace=False))
-        reach = _reach(taken)
+            rows = np.sort(draw.choice(rows, self._job.most, replace=False, p=shares))
+        reach = _reach(taken, base.aliases)
         difference: dict[str, float] = {}
         waiting = _batches([log.keys[row] for row in rows], reach)
         while waiting:
@@ -141,6 +261,7 @@ class Flipper:
             self._job.module.name,
             keys,
             log.observations[rows],
+            draw_logged(log.observations, self._job.seed),
             np.array([difference[key] for key in keys], np.float64),
             size,
             self.compilations,
@@ -174,11 +295,24 @@ class Flipper:
         return changed <= frozenset().union(*(reach[key] for key in batch))
 
 
-def _reach(taken: Mapping[str, int]) -> dict[str, frozenset[str]]:
+def draw_logged(
+    observations: npt.NDArray[np.void], seed: int, most: int = _LOGGED
+) -> npt.NDArray[np.void]:
+    """At most so many of them, drawn at random, in their order."""
+    if len(observations) <= most:
+        return observations
+    draw = np.random.default_rng(derive_seed(seed, "logged"))
+    return observations[np.sort(draw.choice(len(observations), most, replace=False))]
+
+
+def _reach(
+    taken: Mapping[str, int], aliases: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, frozenset[str]]:
     """The functions that flipping a decision can change, by its key.
 
     Args:
       taken: the decision, 1 for inlining, by key.
+      aliases: names of functions that are counted by another one.
     """
     hosts: dict[str, set[str]] = {}
     for key, inlined in taken.items():
@@ -192,7 +326,7 @@ def _reach(taken: Mapping[str, int]) -> dict[str, frozenset[str]]:
             more = hosts.get(new.pop(), set()) - found
             found |= more
             new += more
-        return frozenset(found)
+        return frozenset(aliases.get(one, one) for one in found)
 
     closures: dict[str, frozenset[str]] = {}
     result = {}
@@ -200,7 +334,7 @@ def _reach(taken: Mapping[str, int]) -> dict[str, frozenset[str]]:
         caller, callee = key.split(" ")[:2]
         if caller not in closures:
             closures[caller] = closure(caller)
-        result[key] = closures[caller] | {callee}
+        result[key] = closures[caller] | {aliases.get(callee, callee)}
     return result
 
 

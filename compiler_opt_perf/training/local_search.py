@@ -25,7 +25,7 @@ class Found:
       default: bytes that it began with; copies count as parts.
       best: bytes that it ended with.
       decisions: by key, those that the search gave; one may have been given back.
-      rounds: how often all decisions were flipped.
+      rounds: the labels of each round, the first around the decisions that it began with.
       compilations: that it took.
     """
 
@@ -33,7 +33,7 @@ class Found:
     default: float
     best: float
     decisions: dict[str, int]
-    rounds: int
+    rounds: tuple[Labels, ...]
     compilations: int
 
 
@@ -51,14 +51,15 @@ def search(job: SearchJob) -> Found:
         flipper = Flipper(job.of, Path(name))
         labels = flipper.labels(job.of.decisions)
         default = best = labels.bytes
-        taken, rounds = dict(job.of.decisions), 1
+        taken, rounds = dict(job.of.decisions), [labels]
         while better := _best_together(flipper, job.of, taken, labels):
             best, taken = better
-            if rounds == job.rounds:
+            if len(rounds) == job.rounds:
                 break
             labels = flipper.labels(taken)
-            rounds += 1
-        return Found(job.of.module.name, default, best, taken, rounds, flipper.compilations)
+            rounds.append(labels)
+        name = job.of.module.name
+        return Found(name, default, best, taken, tuple(rounds), flipper.compilations)
 
 
 def _best_together(

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Cost-sensitive imitation: learns from labels of both ways of a decision which one costs less.
+
+In two steps. Boosted trees (LightGBM) classify each labelled decision, whether deciding otherwise
+than the compiler pays; a label weighs what the wrong way costs (Zadrozny, Langford and Abe 2003),
+so that the classifier with the least loss is the policy with the least cost. Trees learn this from
+some thousand labels and hold on programs that they never saw, where a network fitted to the labels
+themselves learns them by heart (docs/results.md). Then a network is fitted to the trees' judgement
+of all logged decisions, many more than have labels (distillation, Bucila et al. 2006): it runs in
+the compiler in a fraction of a microsecond, with the same decisions everywhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.policies.export import import_tensorflow, tensorflow_ops
+from compiler_opt_perf.policies.network import WEIGHT_LIMIT, FloatArray, Network, to_grid
+from compiler_opt_perf.policies.problem import Problem
+from compiler_opt_perf.training.adam import Adam
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """How to fit boosted trees.
+
+    Attributes:
+      trees: how many.
+      leaves: of a tree.
+      leaf_rows: labels in a leaf, at least.
+      learning_rate: share of each tree that counts.
+      largest: a label weighs this at most, in the costs' unit, so that a few do not decide alone.
+      seed: of the samples of rows and features that each tree is fitted to.
+    """
+
+    trees: int
+    leaves: int
+    leaf_rows: int
+    learning_rate: float
+    largest: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class DistillationSettings:
+    """How to fit a network to trees.
+
+    Attributes:
+      steps: gradient steps.
+      batch_size: rows a step.
+      learning_rate: Adam's, decaying to a tenth (cosine).
+      seed: of initial weights and of the batches.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+
+
+class Trees:
+    """Boosted trees that tell when to decide otherwise than the compiler."""
+
+    def __init__(self, problem: Problem, booster: lightgbm.Booster):
+        self._problem = problem
+        self._booster = booster
+
+    @classmethod
+    def fit(
+        cls,
+        problem: Problem,
+        inputs: Inputs,
+        gain: npt.NDArray[np.float64],
+        settings: TreeSettings,
+    ) -> "Trees":
+        """Fits trees to labels.
+
+        Args:
+          problem: one with two decisions.
+          inputs: by feature, [rows] each.
+          gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
+            where deciding otherwise pays.
+        """
+        weight = np.minimum(np.abs(gain), settings.largest)
+        told = weight > 0
+        data = lightgbm.Dataset(
+            _matrix(problem, inputs)[told],
+            (gain[told] > 0).astype(np.int64),
+            weight=weight[told] / weight[told].mean(),
+        )
+        parameters = {
+            "objective": "binary",
+            "learning_rate": settings.learning_rate,
+            "num_leaves": settings.leaves,
+            "min_data_in_leaf": settings.leaf_rows,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "feature_fraction": 0.5,
+            "seed": settings.seed % 2**31,
+            # The same seed gives the same trees on every machine.
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "verbose": -1,
+        }
+        return cls(problem, lightgbm.train(parameters, data, settings.trees))
+
+    def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
+        return np.asarray(self._booster.predict(_matrix(self._problem, inputs), num_threads=1))
+
+
+def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
+    columns = [inputs[feature.name] for feature in problem.inputs(with_pmu=False)]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+def distil(
+    network: Network,
+    inputs: Inputs,
+    otherwise: npt.NDArray[np.float64],
+    settings: DistillationSettings,
+) -> FloatArray:
+    """Fits a network to what the trees say.
+
+    The forward pass is the one that runs in the compiler, rounded to its grid by additions, which
+    gradients pass unchanged, as in training.behavioural_cloning.
+
+    Args:
+      network: with a `default_lead`.
+      inputs: as in Network.encode, [rows] each.
+      otherwise: [rows], of `Trees.otherwise`.
+
+    Returns:
+      The weights, float32 [network.size], on the grid.
+    """
+    tf = import_tensorflow()
+    # The same seed gives the same weights, whatever the number of threads.
+    tf.config.experimental.enable_op_determinism()
+    ops = tensorflow_ops()
+    random = np.random.default_rng(settings.seed)
+
+    encoded = network.encode(inputs)
+    default = network.is_default(inputs)
+    # The lead is no input of the perceptron, but part of what it is compared by.
+    lead = (network.default_lead * default).astype(np.float32)
+    targets = np.where(default > 0, 1.0 - otherwise[:, None], otherwise[:, None])
+    targets = targets.astype(np.float32)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def gradient(vector: Any, x: Any, offset: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(vector)
+            scores = network.scores(network.layers(vector, ops), x, ops) + offset
+            losses = tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=scores)
+            loss = tf.reduce_mean(losses)
+        return tape.gradient(loss, vector)
+
+    weights = network.initial_weights(settings.seed).astype(np.float64)
+    adam = Adam.start(network.size)
+    for number in range(settings.steps):
+        batch = random.integers(0, len(otherwise), settings.batch_size)
+        g = gradient(to_grid(weights), encoded[batch], lead[batch], targets[batch])
+        adam, direction = adam.step(g.numpy().astype(np.float64))
+        rate = settings.learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / settings.steps)))
+        weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
+    return to_grid(weights)

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Trains a policy on labels of single decisions, with dataset aggregation.
+
+Ross, Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret
+Online Learning", AISTATS 2011: labels around the compiler's own decisions tell nothing of the
+states that a policy comes to which decides otherwise. So each round labels decisions around those
+of the policy before, and fits a policy to all labels so far. The best policy of all rounds on the
+validation programs is published.
+
+Everything lies in one output folder, so that an interrupted training goes on where it was:
+
+  inputs.json      the inputs of the training, which owns the folder from then on
+  default/         what the compiler's own policy leads to, a file a program
+  labels/ROUND/    labels, a file a module
+  rounds/          the result of each round, and its candidates
+  training.json    settings and results
+  policy/          the published policy (see policies.export)
+  lock             held while a process works in the folder
+
+The same recipe, modules and compiler give the same policy, byte by byte, interrupted or not.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.execution.files import read_input, sha256, write_json
+from compiler_opt_perf.execution.json_text import decode
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.export import Policy
+from compiler_opt_perf.policies.network import Network, fit_normalisation
+from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.training import cost_sensitive
+from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.folder import TrainingFolder
+from compiler_opt_perf.training.labels import (
+    LabelFile,
+    LabelJob,
+    Labels,
+    LinkJob,
+    ModuleSizes,
+    label_into,
+    linked_size,
+    module_sizes,
+    read_labels,
+)
+from compiler_opt_perf.training.recipe import Recipe
+from compiler_opt_perf.training.result import WORSE, versions
+
+PROBLEM = PROBLEMS["inline-size"]
+_TIMEOUT_S = 300.0
+_MEMORY_MIB = 8192
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """A test program with the policy.
+
+    Attributes:
+      name: of the program.
+      linked: bytes of its linked text, with the compiler's own policy and with this one.
+      objects: the same of its objects.
+    """
+
+    name: str
+    linked: tuple[int, int]
+    objects: tuple[int, int]
+
+    @property
+    def change(self) -> float:
+        """Of the linked text, -0.01 for 1% less."""
+        return self.linked[1] / self.linked[0] - 1.0
+
+
+@dataclass(frozen=True)
+class ImitationResult:
+    """The result.
+
+    Attributes:
+      policy: directory of the published policy.
+      round, lead: which candidate it was.
+      labels: that it was fitted to.
+      validation_change: in geometric mean over programs; optimistic, for it was chosen by them.
+      programs: the test programs.
+    """
+
+    policy: Path
+    round: int
+    lead: float
+    labels: int
+    validation_change: float
+    programs: tuple[ProgramResult, ...]
+
+    @property
+    def change(self) -> float:
+        """Of the linked text of the test programs, in geometric mean."""
+        return mean_change([program.change for program in self.programs])
+
+    @property
+    def verdict(self) -> str:
+        """The result in a few words."""
+        if self.change > 0:
+            return WORSE
+        return "better than the default" if self.change < 0 else "as good as the default"
+
+
+class _Program(msgspec.Struct, frozen=True):
+    """A program with the compiler's own policy.
+
+    Attributes:
+      modules: those that compile, with sizes and number of decisions.
+      left_out: the others, with the reason.
+    """
+
+    modules: dict[str, ModuleSizes]
+    left_out: dict[str, str]
+
+    @property
+    def copies(self) -> dict[str, int]:
+        """Of functions that several modules have: in how many they are."""
+        counts = Counter(name for one in self.modules.values() for name in one.shared)
+        return {name: count for name, count in counts.items() if count > 1}
+
+
+class _Round(msgspec.Struct, frozen=True):
+    """The result of a round.
+
+    Attributes:
+      labels: that its candidates were fitted to.
+      candidates: by lead: the change of each validation program; None if the compiler fails.
+    """
+
+    labels: int
+    candidates: dict[str, dict[str, float] | None]
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """Lead and mean change of the best candidate."""
+        changes = {
+            lead: mean_change(list(own.values()))
+            for lead, own in self.candidates.items()
+            if own is not None
+        }
+        return min(changes.items(), key=lambda item: item[1], default=None)
+
+
+def mean_change(changes: Sequence[float]) -> float:
+    """The geometric mean of changes against the default."""
+    return math.exp(math.fsum(math.log1p(one) for one in changes) / len(changes)) - 1.0
+
+
+def imitate(
+    recipe: Recipe,
+    programs: Mapping[str, Sequence[Module]],
+    toolchain: Toolchain,
+    output: Path,
+    *,
+    workers: int | None = None,
+) -> ImitationResult:
+    """Trains a policy, or goes on with the training in `output`.
+
+    Args:
+      programs: the modules of each program that the recipe names.
+      workers: processes that compile; None: one a core.
+
+    Raises:
+      TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
+        something else; or the compiler fails with each candidate.
+      LabelsError: a damaged file of labels.
+      FileWriteError: the disk is full.
+    """
+    compiler = Compiler(
+        clang=toolchain.clang,
+        litert_library=toolchain.litert_library,
+        problem=PROBLEM,
+        profiles=Profiles(),
+        timeout_s=_TIMEOUT_S,
+        memory_mib=_MEMORY_MIB,
+    )
+    inputs = {
+        "kind": "labels",
+        "compiler": sha256(compiler.clang),
+        # As it is read back: with lists, no tuples.
+        "recipe": msgspec.json.decode(msgspec.json.encode(recipe)),
+        "corpus": {
+            module.name: [*map(sha256, module.inputs), *module.command]
+            for modules in programs.values()
+            for module in modules
+        },
+        "versions": versions(),
+    }
+    with TrainingFolder.held(output) as folder, Pool(workers) as pool:
+        folder.require_inputs(inputs)
+        logging.info(
+            "training on labels in %s, seed %d; changes are against the default policy's, "
+            "negative is better",
+            *(folder.path, recipe.seed),
+        )
+        run = _Run(recipe, programs, compiler, folder, pool)
+        run.measure_defaults()
+        folder.claim(inputs)
+        return run.publish(toolchain.ld_lld, [run.round(i) for i in range(recipe.labels.rounds)])
+
+
+class _Run:
+    """A training with its inputs and its folder."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        programs: Mapping[str, Sequence[Module]],
+        compiler: Compiler,
+        folder: TrainingFolder,
+        pool: Pool,
+    ):
+        self._recipe = recipe
+        self._modules = {name: {one.name: one for one in own} for name, own in programs.items()}
+        self._compiler = compiler
+        self._folder = folder
+        self._pool = pool
+        self._programs: dict[str, _Program] = {}
+        self._labels: list[Labels] = []
+
+    def measure_defaults(self) -> None:
+        """Compiles every module with the compiler's own policy.
+
+        Raises:
+          TrainingError: a program has no module with a decision.
+        """
+        for name in self._recipe.programs.all:
+            path = self._folder.default / f"{name}.json"
+            if path.exists():
+                self._programs[name] = decode(read_input(path), _Program, path)
+                continue
+            modules = self._modules[name]
+            jobs = [LabelJob(self._compiler, module) for module in modules.values()]
+            sizes, left_out = {}, {}
+            for module, outcome in zip(
+                modules, self._pool.map(module_sizes, jobs, label=f"{name}: default"), strict=True
+            ):
+                if outcome.error is None:
+                    sizes[module] = outcome.get()
+                else:
+                    left_out[module] = str(outcome.error)
+                    logging.warning("%s is left out: %s", module, outcome.error)
+            program = _Program(sizes, left_out)
+            if not any(one.decisions for one in sizes.values()):
+                raise TrainingError(f"{name}: no module has anything to decide; leave it out")
+            write_json(path, msgspec.to_builtins(program))
+            self._programs[name] = program
+
+    def round(self, number: int) -> _Round:
+        """Labels, fits and compares candidates; what the folder holds is not done again."""
+        model = None if number == 0 else self._student(number - 1)
+        self._labels += self._label(number, model)
+        path = self._folder.path / "rounds" / f"{number}.json"
+        if path.exists():
+            return decode(read_input(path), _Round, path)
+        rows = sum(len(one.keys) for one in self._labels)
+        network, weights = self._fit(number)
+        candidates: dict[str, dict[str, float] | None] = {}
+        for lead in self._recipe.network.leads:
+            description = {"seed": self._recipe.seed, "round": number, "labels": rows}
+            shape = (PROBLEM, False, network.hidden, network.normalisation)
+            policy = Policy(Network(*shape, lead), weights, description)
+            directory = self._candidate(number, str(lead))
+            export.publish(policy, directory)
+            candidates[str(lead)] = self._validate(directory, f"round {number}, lead {lead:g}")
+        result = _Round(rows, candidates)
+        if result.best is None:
+            raise TrainingError(
+                f"{self._folder.path}: the compiler fails with each candidate of round {number}; "
+                "the warnings above name the modules"
+            )
+        logging.info(
+            "round %d: %d labels, lead %s: %+.2f%% on the validation programs",
+            *(number, rows, result.best[0], 100 * result.best[1]),
+        )
+        write_json(path, msgspec.to_builtins(result))
+        return result
+
+    def _candidate(self, number: int, lead: str) -> Path:
+        return self._folder.path / "rounds" / f"{number}-{lead}"
+
+    def _student(self, number: int) -> Path:
+        """The best candidate of a round."""
+        path = self._folder.path / "rounds" / f"{number}.json"
+        best = decode(read_input(path), _Round, path).best
+        assert best is not None
+        return self._candidate(number, best[0])
+
+    def _label(self, number: int, model: Path | None) -> list[Labels]:
+        """The labels of all training modules around the decisions of `model`."""
+        files = []
+        for name in self._recipe.programs.training:
+            program = self._programs[name]
+            copies = program.copies
+            for module, sizes in program.modules.items():
+                if sizes.decisions == 0:
+                    continue
+                job = LabelJob(
+                    self._compiler,
+                    self._modules[name][module],
+                    model,
+                    copies={one: copies[one] for one in sizes.sizes if one in copies},
+                    most=self._recipe.labels.sites,
+                    seed=derive_seed(self._recipe.seed, "labels", number, module),
+                )
+                path = self._folder.path / "labels" / str(number) / f"{module}.npz"
+                files.append(LabelFile(job, path))
+        missing = [file for file in files if not file.path.exists()]
+        outcomes = self._pool.map(label_into, missing, label=f"round {number}: labels")
+        for file, outcome in zip(missing, outcomes, strict=True):
+            if outcome.error is not None:
+                logging.warning("%s: no labels: %s", file.job.module.name, outcome.error)
+        return [read_labels(file.path) for file in files if file.path.exists()]
+
+    def _fit(self, number: int) -> tuple[Network, npt.NDArray[np.float32]]:
+        """Trees fitted to all labels so far, and a network distilled from them."""
+        trees, settings = self._recipe.trees, self._recipe.network
+        labelled = np.concatenate([_columns(one.observations) for one in self._labels])
+        inputs = _inputs(labelled)
+        decided = np.concatenate([one.observations[PROBLEM.decision] for one in self._labels])
+        difference = np.concatenate([one.difference for one in self._labels])
+        # The difference is of the other decision than the policy's, the gain of the other one than
+        # the compiler's.
+        is_default = decided.reshape(-1) == inputs[PROBLEM.default_feature]
+        fitted = cost_sensitive.Trees.fit(
+            PROBLEM,
+            inputs,
+            np.where(is_default, -difference, difference),
+            cost_sensitive.TreeSettings(
+                trees.trees,
+                trees.leaves,
+                trees.leaf_rows,
+                trees.learning_rate,
+                trees.largest,
+                derive_seed(self._recipe.seed, "trees", number),
+            ),
+        )
+        logged = np.concatenate([_columns(one.logged) for one in self._labels])
+        inputs = _inputs(np.concatenate([logged, labelled]))
+        network = Network(
+            PROBLEM,
+            False,
+            settings.hidden,
+            fit_normalisation(inputs, PROBLEM, with_pmu=False),
+            settings.default_lead,
+        )
+        weights = cost_sensitive.distil(
+            network,
+            inputs,
+            fitted.otherwise(inputs),
+            cost_sensitive.DistillationSettings(
+                settings.steps,
+                settings.batch_size,
+                settings.learning_rate,
+                derive_seed(self._recipe.seed, "network", number),
+            ),
+        )
+        return network, weights
+
+    def _validate(self, model: Path, label: str) -> dict[str, float] | None:
+        """The change of each validation program; None if the compiler fails on a module."""
+        changes = {}
+        for name in self._recipe.programs.validation:
+            program = self._programs[name]
+            copies = program.copies
+            modules = [one for one, own in program.modules.items() if own.decisions]
+            jobs = [LabelJob(self._compiler, self._modules[name][one], model) for one in modules]
+            outcomes = self._pool.map(module_sizes, jobs, label=f"{label}: {name}")
+            before = after = 0.0
+            for module, outcome in zip(modules, outcomes, strict=True):
+                if outcome.error is not None:
+                    logging.warning("%s: %s fails: %s", label, module, outcome.error)
+                    return None
+                before += program.modules[module].weighted(copies)
+                after += outcome.get().weighted(copies)
+            changes[name] = after / before - 1.0
+        return changes
+
+    def publish(self, linker: Path, rounds: Sequence[_Round]) -> ImitationResult:
+        """Measures the best candidate of all rounds on the test programs, and publishes it."""
+        choices = [(one.best[1], i, one.best[0]) for i, one in enumerate(rounds) if one.best]
+        validation_change, number, lead = min(choices)
+        chosen = self._candidate(number, lead)
+        test = self._recipe.programs.test
+        jobs = [
+            LinkJob(
+                self._compiler,
+                tuple(self._modules[name][one] for one in self._programs[name].modules),
+                model,
+                linker,
+            )
+            for name in test
+            for model in (None, chosen)
+        ]
+        sizes = [outcome.get() for outcome in self._pool.map(linked_size, jobs, label="test")]
+        programs = tuple(
+            ProgramResult(name, (default[0], policy[0]), (default[1], policy[1]))
+            for name, default, policy in zip(test, sizes[::2], sizes[1::2], strict=True)
+        )
+        result = ImitationResult(
+            self._folder.policy,
+            number,
+            float(lead),
+            rounds[number].labels,
+            validation_change,
+            programs,
+        )
+        record = {
+            "seed": self._recipe.seed,
+            "results": {
+                "reward": "linked text bytes",
+                "verdict": result.verdict,
+                "test_change": result.change,
+                "programs": {
+                    one.name: {"linked": one.linked, "objects": one.objects, "change": one.change}
+                    for one in programs
+                },
+                "validation_change": validation_change,
+                "round": number,
+                "lead": float(lead),
+                "labels": result.labels,
+            },
+            "training": {
+                "recipe": msgspec.to_builtins(self._recipe),
+                "rounds": [msgspec.to_builtins(one) for one in rounds],
+                "versions": versions(),
+            },
+        }
+        source = export.load(chosen)
+        export.publish(Policy(source.network, source.weights, record), self._folder.policy)
+        write_json(self._folder.result, {"problem": PROBLEM.name, **record})
+        return result
+
+
+def _columns(observations: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """The features of logged decisions, [rows, features]."""
+    names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
+    if not len(observations):
+        return np.empty((0, len(names)), np.int64)
+    return np.stack([observations[name].reshape(-1) for name in names], axis=1)
+
+
+def _inputs(columns: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
+    """`_columns` by feature."""
+    names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
+    return dict(zip(names, columns.T, strict=True))
+
+
+def table(result: ImitationResult) -> str:
+    """The test programs, in Markdown."""
+    lines = [
+        "| program | linked text | with the policy | change | objects |",
+        "|---|---|---|---|---|",
+    ]
+    for one in result.programs:
+        objects = one.objects[1] / one.objects[0] - 1.0
+        lines.append(
+            f"| {one.name} | {one.linked[0]:,} | {one.linked[1]:,} | {100 * one.change:+.2f}% | "
+            f"{100 * objects:+.2f}% |"
+        )
+    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in result.programs])
+    lines.append(f"| geometric mean | | | {100 * result.change:+.2f}% | {100 * objects:+.2f}% |")
+    return "\n".join(lines) + "\n"
