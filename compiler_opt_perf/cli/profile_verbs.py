@@ -154,7 +154,6 @@ def _define_profile_show(values: flags.FlagValues) -> None:
 
 def _profile_show(values: Any, arguments: list[str]) -> Table | None:
     from compiler_opt_perf.pmu import documents
-    from compiler_opt_perf.pmu.page import write_page
     from compiler_opt_perf.pmu.profile import Profile
     from compiler_opt_perf.pmu.report import show
 
@@ -163,6 +162,9 @@ def _profile_show(values: Any, arguments: list[str]) -> Table | None:
     profile = Profile.load(path)
     if html is None:
         return Table(lambda: show(profile, values.top), lambda: documents.show(profile, values.top))
+    # Loads matplotlib.
+    from compiler_opt_perf.pages.profile import write_page
+
     write_page(profile, html, values.top)
     print(html)
     return None

@@ -60,8 +60,8 @@ def _compare(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.report.comparison import compare
     from compiler_opt_perf.report.modes import Modes, require_compiled_in
-    from compiler_opt_perf.report.page import describe
     from compiler_opt_perf.report.summary import to_json
+    from compiler_opt_perf.report.tables import describe
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = Path(values.model)
@@ -108,7 +108,8 @@ def _define_report(values: flags.FlagValues) -> None:
 
 
 def _report(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.report.page import read_comparison, read_curve, write_page
+    from compiler_opt_perf.pages.comparison import write_page
+    from compiler_opt_perf.report.files import read_comparison, read_curve
 
     if not arguments:
         raise UsageError("expected comparisons, as `cop compare` writes them")

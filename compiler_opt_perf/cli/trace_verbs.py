@@ -36,7 +36,10 @@ def _show(values: Any, arguments: list[str]) -> Table | None:
     statistics = Statistics.of(trace)
     if html is None:
         return Table(lambda: statistics.text(values.top), lambda: statistics.document(values.top))
-    statistics.write_page(html, values.top)
+    # Loads matplotlib.
+    from compiler_opt_perf.pages.trace import write_page
+
+    write_page(statistics, html, values.top)
     print(html)
     return None
 

@@ -25,7 +25,8 @@ from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
-from compiler_opt_perf.report.page import describe, read_comparison
+from compiler_opt_perf.report.files import read_comparison
+from compiler_opt_perf.report.tables import describe
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.windows import Windows
 from compiler_opt_perf.training.checkpoint import Checkpoint

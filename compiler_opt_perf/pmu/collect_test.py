@@ -24,7 +24,6 @@ from compiler_opt_perf.pmu.coverage import coverage
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, RATES, Event, RateRow
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.report import show as show_profile
 from compiler_opt_perf.pmu.report import summarize
@@ -496,8 +495,6 @@ def test_an_event_is_one_row_and_so_is_a_rate(
     for heading in ("most costly functions", "most costly lines"):
         table = text[text.index(heading) :].partition("\n\nmost costly")[0]
         assert re.search(r"^ .*\bstore-miss-rate [\d.]", table, re.MULTILINE), heading
-    write_page(profile, tmp_path / "w.html", 5)
-    assert "<th>store-miss-rate</th>" in (tmp_path / "w.html").read_text()
     found = {event.name: lookups.exact for event, lookups in coverage(profile, workload).counts}
     assert found["l1-store-misses"] == manifest.event("l1-store-misses").located
 

@@ -14,7 +14,6 @@ from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.perf_record import Recipe, find_recipe, opens, read_recording, version
 from compiler_opt_perf.pmu.perf_script import base_name
 from compiler_opt_perf.pmu.profile import Profile
@@ -141,7 +140,6 @@ def test_recording_becomes_a_profile(
     assert event.located / event.total > 0.5
     profile = Profile.load(manifest.path)
     assert show_profile(profile, 3) == summarize(manifest, profile.executed)
-    write_page(profile, tmp_path / "w.html", 3)
     functions = show(manifest.file(event))
     # Of all that `repeated` calls, these take the time.
     hot = sum(

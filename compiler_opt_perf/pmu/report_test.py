@@ -22,7 +22,6 @@ from compiler_opt_perf.pmu.hotspots import (
     top_lines,
 )
 from compiler_opt_perf.pmu.manifest import FileRecord, Manifest
-from compiler_opt_perf.pmu.page import write_page
 from compiler_opt_perf.pmu.profile import Profile, read_sources
 from compiler_opt_perf.pmu.report import diff, show, summarize
 
@@ -176,23 +175,12 @@ def test_profile_without_table_of_sources(loaded: Profile) -> None:
     assert "mark: chase" not in text
 
 
-def test_page(loaded: Profile, tmp_path: Path) -> None:
-    write_page(loaded, tmp_path / "a.html", 5)
-    page = (tmp_path / "a.html").read_text()
-    assert page.count("<svg") == 2
-    assert "<code>At = Next[At]; // mark: chase</code>" in page
-    assert "Bytes[I] &lt; 128" in page
-    write_page(loaded, tmp_path / "b.html", 5)
-    assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
-
-
 def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
     manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", text=True, timeout_s=60)
     profile = Profile.load(manifest.path)
     for counts in (*profile.functions["outer"].values(), *profile.functions["main"].values()):
         counts[:] = [0] * len(counts)
     show(profile, 3)
-    write_page(profile, tmp_path / "w.html", 3)
 
 
 def test_difference_of_a_profile_with_itself(loaded: Profile) -> None:

@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Shows how evaluators rank variants of programs: tables, plots, a page (cop study rank)."""
+"""How evaluators rank variants of programs: figures and tables (cop study rank)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 
 from compiler_opt_perf.cost.ranking import Estimate, Floats, Measured
-from compiler_opt_perf.execution import page
-from compiler_opt_perf.execution.files import write_json, write_text
 
-# The evaluator with which the others are compared, and the evaluators that are plotted.
+# The evaluator with which the others are compared.
 JUDGED = "mca-pmu"
-PLOTTED = ("regalloc-score", "count", "mca", JUDGED)
 
 
 @dataclass(frozen=True)
@@ -57,31 +52,21 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
-def write(programs: Sequence[Ranked], folder: Path) -> str:
-    """Writes results.json, report.md, report.html and rank.svg; returns the tables in Markdown.
+def results(programs: Sequence[Ranked], measured: Mapping[str, Measured]) -> dict[str, Any]:
+    """All figures by program, as JSON; of the evaluators that all programs have.
 
-    Raises:
-      FileWriteError: the disk is full, or the folder cannot be written.
+    Args:
+      measured: by program.
     """
-    measured = {program.name: Measured(program.seconds, program.layouts) for program in programs}
     evaluators = [
         name for name in programs[0].predictions if all(name in p.predictions for p in programs)
     ]
-    results = {
-        program.name: _results(program, measured[program.name], evaluators) for program in programs
+    return {
+        program.name: _result(program, measured[program.name], evaluators) for program in programs
     }
-    write_json(folder / "results.json", results)
-    shown = tables(results, evaluators)
-    text = "\n".join(table.markdown() for table in shown)
-    write_text(folder / "report.md", text)
-    plot = page.svg(scatter(programs, measured))
-    write_text(folder / "rank.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + plot)
-    values = {"tables": shown, "plot": plot}
-    page.write_page(__package__, "ranking.html.j2", folder / "report.html", values)
-    return text
 
 
-def _results(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> dict[str, Any]:
+def _result(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> dict[str, Any]:
     """All figures of one program, as JSON."""
     variants = [
         {
@@ -120,9 +105,10 @@ def _triple(estimate: Estimate) -> list[float | None]:
     return [None if np.isnan(value) else value for value in known]
 
 
-def tables(results: Mapping[str, Any], evaluators: Sequence[str]) -> list[Table]:
+def tables(results: Mapping[str, Any]) -> list[Table]:
     """The tables of a study's results."""
     names = list(results)
+    evaluators = list(results[names[0]]["evaluators"])
     facts = []
     for name, r in results.items():
         times = [variant["measured"] for variant in r["variants"]]
@@ -179,31 +165,3 @@ def _interval(triple: Sequence[float | None]) -> str:
     if value is None:
         return "–"
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
-
-
-def scatter(
-    programs: Sequence[Ranked], measured: Mapping[str, Measured]
-) -> matplotlib.figure.Figure:
-    """Predicted against measured, a row for each program and a column for each evaluator."""
-    figure = matplotlib.figure.Figure(
-        figsize=(2.6 * len(PLOTTED), 2.4 * len(programs)), layout="constrained"
-    )
-    grid = figure.subplots(len(programs), len(PLOTTED), squeeze=False)
-    for row, program in zip(grid, programs, strict=True):
-        times = measured[program.name]
-        centre = 100 * np.expm1(times.log_time - times.log_time[0])
-        low = 100 * np.expm1(times.low - times.log_time[0])
-        high = 100 * np.expm1(times.high - times.log_time[0])
-        errors = np.maximum([centre - low, high - centre], 0)
-        for axes, evaluator in zip(row, PLOTTED, strict=True):
-            costs = program.predictions[evaluator]
-            axes.errorbar(
-                100 * (costs / costs[0] - 1), centre, errors, fmt=".", markersize=4, linewidth=0.7
-            )
-            tau = times.resolved_tau(costs).value
-            axes.set_title(f"{program.name}: {evaluator}, τ {tau:.2f}", fontsize=8)
-            axes.tick_params(labelsize=7)
-        row[0].set_ylabel("measured, %", fontsize=8)
-    for axes in grid[-1]:
-        axes.set_xlabel("predicted, %", fontsize=8)
-    return figure

@@ -33,9 +33,10 @@ from compiler_opt_perf.cost.timing import (
 )
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pages.ranking import write
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.report.ranking import Ranked, write
+from compiler_opt_perf.report.ranking import Ranked
 from compiler_opt_perf.studies.common import StudyError, noted, read_noted
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, Builds, train_policies
 from compiler_opt_perf.studies.variants import DEFAULT, Variant

@@ -5,11 +5,9 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.program_table import Program
-from compiler_opt_perf.report.ranking import Ranked, write
 from compiler_opt_perf.studies import rank as bench
 from compiler_opt_perf.studies import variant_builds, variants
 from compiler_opt_perf.studies.workloads import TIMED, Workload
@@ -60,21 +58,3 @@ def test_a_program_is_studied(
     before[rounds] = rounds.stat().st_mtime_ns
     assert study("build", "record", "measure") == ""
     assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-def test_reports_rank_evaluators(tmp_path: Path) -> None:
-    levels = np.array([1.0, 1.1, 1.2, 1.3])
-    noise = np.random.default_rng(3).normal(1, 0.001, (6, 4))
-    predictions = {"regalloc-score": levels[::-1], "count": levels, "mca": levels**2}
-    predictions["mca-pmu"] = levels
-    evaluation = {"mca-pmu": 0.5, "run": 2.0}
-    names = ("default", "b", "c", "d")
-    program = Ranked(
-        "p", names, (levels * noise)[:, :, None], (0, 1, 2) * 2, predictions, evaluation, 2.0
-    )
-    text = write([program], tmp_path)
-    assert "| p | 2.00 s | 4 | 6 | 3 | +0.0% to +30.0% | 6 of 6 |" in text.replace("30.1", "30.0")
-    assert "| regalloc-score | -1.00 (-1.00 to -1.00) |" in text
-    assert "| mca-pmu | 0.25 |" in text
-    results = json.loads((tmp_path / "results.json").read_text())["p"]["evaluators"]
-    assert results["regalloc-score"]["lead_of_mca-pmu"] == [2, 2, 2]

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statistics of a trace: numbers, text, and a page with plots."""
+"""Statistics of a trace: numbers and text."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
-import matplotlib.figure
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.execution import page
 from compiler_opt_perf.traces.counts import block_counts
 from compiler_opt_perf.traces.edit import part
 from compiler_opt_perf.traces.errors import TraceError
@@ -83,10 +80,14 @@ class Statistics:
         """Number of executed blocks."""
         return int(self.counts.sum())
 
+    @property
+    def running(self) -> npt.NDArray[np.int64]:
+        """[executed blocks] int64, executions of the 1, 2, 3, ... hottest blocks, summed."""
+        return np.cumsum(np.sort(self.counts[self.counts > 0])[::-1])
+
     def hottest(self, share: float) -> int:
         """The smallest number of blocks that make up `share` of all executions."""
-        running = np.cumsum(np.sort(self.counts)[::-1])
-        return int(np.searchsorted(running, share * self.total)) + 1 if self.total else 0
+        return int(np.searchsorted(self.running, share * self.total)) + 1 if self.total else 0
 
     def summary(self) -> str:
         """A few lines about the whole trace."""
@@ -164,45 +165,6 @@ class Statistics:
             ],
             "hot_functions": [dataclasses.asdict(hot) for hot in self.functions[:top]],
         }
-
-    def write_page(self, output: Path, top: int) -> None:
-        """Writes summary, table and plots as one self-contained HTML page.
-
-        Raises:
-          FileWriteError: the disk is full, or the folder cannot be written.
-        """
-        values = {
-            "title": self.trace.path.name,
-            "summary": self.summary(),
-            "functions": self.functions[:top],
-            "bars": self._bars(top),
-            "coverage": self._coverage(),
-        }
-        page.write_page("compiler_opt_perf.traces", "trace.html.j2", output, values)
-
-    def _bars(self, top: int) -> str:
-        """Share of the most executed functions; SVG."""
-        hot = self.functions[:top]
-        figure = matplotlib.figure.Figure(figsize=(9, 0.25 * len(hot) + 1), layout="constrained")
-        axes = figure.subplots()
-        axes.barh(range(len(hot)), [100 * function.share for function in hot])
-        names = [function.name.replace("$", r"\$") for function in hot]
-        axes.set_yticks(range(len(hot)), names, fontsize=7)
-        axes.invert_yaxis()
-        axes.set_xlabel("share of the executed blocks, %")
-        return page.svg(figure)
-
-    def _coverage(self) -> str:
-        """The share of the executions that the hottest blocks make up; SVG."""
-        running = np.cumsum(np.sort(self.counts[self.counts > 0])[::-1])
-        figure = matplotlib.figure.Figure(figsize=(9, 3), layout="constrained")
-        axes = figure.subplots()
-        axes.plot(np.arange(1, len(running) + 1), 100 * running / max(1, self.total))
-        axes.set_xscale("log")
-        axes.set_xlabel("hottest blocks")
-        axes.set_ylabel("share of executions, %")
-        axes.grid(alpha=0.3)
-        return page.svg(figure)
 
 
 def listed(trace: Trace, stream: int, first: int, number: int) -> list[dict[str, Any]]:

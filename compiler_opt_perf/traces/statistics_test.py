@@ -30,17 +30,6 @@ def test_a_killed_run_says_so(program: Path, tmp_path: Path) -> None:
     assert "killed: its last blocks are missing" in Statistics.of(trace).text(3)
 
 
-def test_page(trace: Trace, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    Statistics.of(trace).write_page(page, 5)
-    text = page.read_text()
-    assert text.count("<svg") == 2
-    assert "turn" in text
-    assert "<td>1 of" not in text.split("turn</td>")[1].split("</tr>")[0]
-    Statistics.of(trace).write_page(tmp_path / "again.html", 5)
-    assert (tmp_path / "again.html").read_text() == text
-
-
 def test_listing(trace: Trace) -> None:
     first, *rest = listing(listed(trace, 0, 65530, 10)).splitlines()[1:]
     assert first.split()[0] == "65,530"

@@ -3,113 +3,21 @@ import copy
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
-from compiler_opt_perf.report.page import (
-    ReportError,
-    describe,
-    read_comparison,
-    read_curve,
-    write_page,
-)
+from compiler_opt_perf.report.files import ReportError, read_comparison, read_curve
 from compiler_opt_perf.report.summary import to_json
-
-ALL_MODES = ("release", "development", "interactive")
-INLINE = Comparison(
-    "inline-size",
-    "-Oz",
-    ALL_MODES,
-    1,
-    "processor time, 3 pairs a module",
-    (
-        ModuleComparison("zstd/a<b>", 1000, 900, (), 50, 40, 20, 5, (1.0, 2, 3), (1.1, 2.2, 3.3)),
-        ModuleComparison("zstd/empty", 0, 0, (), 0, 0, 0, 0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    ),
-)
-EVICT = Comparison(
-    "regalloc-evict",
-    "-O2",
-    ("release",),
-    1,
-    "instructions, counted by QEMU's user mode, 1 pair a module",
-    (
-        ModuleComparison(
-            "z",
-            10,
-            10,
-            (FunctionScores("f", None, 80.0, 60.0), FunctionScores("[g]", None, None, 1.0)),
-            4,
-            2,
-            1,
-            3,
-            (100.0,),
-            (101.0,),
-        ),
-    ),
-)
+from compiler_opt_perf.report.testing import EVICT, INLINE
 
 
 def test_comparison_survives_its_file(tmp_path: Path) -> None:
     for comparison in (INLINE, EVICT):
         write_json(tmp_path / "c.json", to_json(comparison))
         assert read_comparison(tmp_path / "c.json") == comparison
-
-
-def test_tables_show_costs_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
-    print(describe(INLINE))
-    shown = capsys.readouterr().out
-    for text in ("-10.00%", "80.0%", "10.0%", "+4.88% [+4.88, +4.88]", "negative is better"):
-        assert text in shown
-    assert "Compile time: processor time, 3 pairs a module, in random order (seed 1); " in shown
-    assert "Left out: 1 modules without code, of the size (zstd/empty)" in shown
-    assert "Release, development and interactive mode took the same decisions" in shown
-    print(describe(EVICT))
-    shown = capsys.readouterr().out
-    for text in ("-25.00%", "75.0%", "+1.00%", "(z: [g])", "each function counts once"):
-        assert text in shown
-    assert "pairs are too few for an interval" in shown
-    assert "modes were not compared" in shown and "same decisions" not in shown
-
-
-def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None:
-    curve: list[dict[str, float]] = [{"generation": 0, "validation_of_mean": 0.01}]
-    curve += [
-        {"generation": g, "candidates_mean": -0.01 * g, "validation_of_mean": -0.02} for g in (1, 2)
-    ]
-    (tmp_path / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
-    curves = {"inline-size": read_curve(tmp_path / "curve.jsonl")}
-    for name in ("one.html", "two.html"):
-        write_page([INLINE, EVICT], curves, tmp_path / name)
-    page = (tmp_path / "one.html").read_text()
-    assert page == (tmp_path / "two.html").read_text()
-
-    counts: dict[str, int] = {}
-
-    class Counter(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            counts[tag] = counts.get(tag, 0) + 1
-
-    Counter().feed(page)
-    assert (counts["table"], counts["h2"], counts["svg"], counts["details"]) == (4, 2, 3, 2)
-    assert "zstd/a&lt;b&gt;" in page
-    assert "-10.00%" in page and "-25.00%" in page
-
-
-def test_page_says_of_modes_what_the_comparison_says(tmp_path: Path) -> None:
-    same = "took the same decisions and gave the same object files"
-    for modes in (ALL_MODES, ("release", "development"), ("release",), ()):
-        write_page([replace(INLINE, modes=modes)], {}, tmp_path / "page.html")
-        page = (tmp_path / "page.html").read_text()
-        assert (same in page) == (len(modes) > 1)
-        assert ("modes were not compared" in page) == (len(modes) < 2)
-        assert ("interactive" in page) == ("interactive" in modes)
 
 
 def _damaged(change: Callable[[dict[str, Any]], None]) -> str:
@@ -216,14 +124,3 @@ def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
             ReportError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train"
         ):
             read_curve(path)
-
-
-@pytest.mark.parametrize("name", [r"a$\frac{1$", r"$\frac{1$", r"a\$\frac{1$", "[red]a[/b]"])
-def test_names_are_neither_formulas_nor_markup(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    comparison = replace(INLINE, modules=(replace(INLINE.modules[0], name=name),))
-    write_page([comparison], {}, tmp_path / "page.html")
-    assert name in (tmp_path / "page.html").read_text()
-    print(describe(comparison))
-    assert name in capsys.readouterr().out

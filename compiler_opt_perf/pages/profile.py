@@ -6,8 +6,8 @@ from pathlib import Path
 
 import matplotlib.figure
 
-from compiler_opt_perf.execution import page
 from compiler_opt_perf.execution.symbol_names import demangled
+from compiler_opt_perf.pages import page
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
     SourceText,
@@ -52,7 +52,7 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
         "rates": [rate.name for rate in shown_rates(profile)],
         "sections": sections,
     }
-    page.write_page("compiler_opt_perf.pmu", "profile.html.j2", output, values)
+    page.write_page("profile.html.j2", output, values)
 
 
 def _penalty_parts(profile: Profile, counts: Sequence[int]) -> dict[str, int]:

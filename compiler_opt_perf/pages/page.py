@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Self-contained HTML pages: templates and plots."""
+"""What all pages share: plots as SVG, and templates that are filled in."""
 
 import io
 from pathlib import Path
@@ -26,8 +26,8 @@ def svg(figure: matplotlib.figure.Figure) -> str:
     return start + rest
 
 
-def write_page(package: str, template: str, output: Path, values: dict[str, Any]) -> None:
-    """Fills in `template` of the package's folder `templates`.
+def write_page(template: str, output: Path, values: dict[str, Any]) -> None:
+    """Fills in `template` of the folder `templates`.
 
     Args:
       values: by the names that the template uses; text is escaped.
@@ -36,6 +36,6 @@ def write_page(package: str, template: str, output: Path, values: dict[str, Any]
       FileWriteError: the disk is full, or the folder cannot be written.
     """
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
     write_text(output, environment.get_template(template).render(**values))

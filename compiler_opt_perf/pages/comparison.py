@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Comparisons of policies with the default, and curves of their trainings, as one HTML page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.figure
+
+from compiler_opt_perf.pages import page
+from compiler_opt_perf.report.comparison import Comparison
+from compiler_opt_perf.report.files import CurvePoint
+from compiler_opt_perf.report.summary import LeftOut, Row, summarise
+from compiler_opt_perf.report.tables import COLUMNS, agreement, cells, compile_time, weighting
+
+# Columns of a training curve, changes against the default's cost, and what they are called in the
+# plot.
+_CURVES = {
+    "candidates_mean": "candidates, mean",
+    "validation_of_mean": "mean weights, validation",
+    "validation_of_fittest": "fittest candidate, validation",
+}
+
+
+def _bars(rows: Sequence[Row]) -> str:
+    """Cost of each module: by the score if there are scores, else by the text size."""
+    scored = any(row.score is not None for row in rows)
+    changes = []
+    for row in rows:
+        change = row.score if scored else row.text
+        if change is not None:
+            # matplotlib takes text between two dollar signs for a formula.
+            changes.append((row.name.replace("$", r"\$"), 100 * change.value))
+    changes.sort(key=lambda pair: pair[1])
+    figure = matplotlib.figure.Figure(figsize=(8, 0.22 * len(changes) + 1), layout="constrained")
+    axes = figure.subplots()
+    colours = ["tab:green" if change <= 0 else "tab:red" for _, change in changes]
+    axes.barh([name for name, _ in changes], [change for _, change in changes], color=colours)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xlabel(f"{'RegAllocScore' if scored else 'text size'} against the default, %")
+    axes.tick_params(axis="y", labelsize=7)
+    return page.svg(figure)
+
+
+def _curve(points: Sequence[CurvePoint]) -> str:
+    figure = matplotlib.figure.Figure(figsize=(8, 3), layout="constrained")
+    axes = figure.subplots()
+    for key, label in _CURVES.items():
+        changes = [(point.generation, getattr(point, key)) for point in points]
+        known = [(generation, 100 * change) for generation, change in changes if change is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), marker=".", label=label)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xlabel("generation")
+    axes.set_ylabel("cost against the default, %")
+    axes.legend()
+    return page.svg(figure)
+
+
+@dataclass(frozen=True)
+class _Section:
+    title: str
+    modules: list[list[str]]
+    programs: list[list[str]]
+    total: list[str]
+    notes: list[str]
+    left_out: tuple[LeftOut, ...]
+    bars: str
+    curve: str | None
+
+
+def write_page(
+    comparisons: Sequence[Comparison], curves: dict[str, list[CurvePoint]], output: Path
+) -> None:
+    """Writes one HTML page with tables and plots for each comparison.
+
+    Args:
+      curves: training curves by problem; a problem without one has no such plot.
+
+    Raises:
+      FileWriteError: the disk is full.
+    """
+    sections = []
+    for comparison in comparisons:
+        curve = curves.get(comparison.problem)
+        summary = summarise(comparison)
+        sections.append(
+            _Section(
+                title=f"{comparison.problem} against default ({comparison.level})",
+                modules=[cells(row) for row in summary.modules],
+                programs=[cells(row) for row in summary.programs],
+                total=cells(summary.total),
+                notes=[
+                    compile_time(comparison, summary),
+                    weighting(summary),
+                    agreement(comparison.modes),
+                ],
+                left_out=summary.left_out,
+                bars=_bars(summary.modules),
+                curve=_curve(curve) if curve else None,
+            )
+        )
+    values = {"columns": COLUMNS, "sections": sections}
+    page.write_page("comparison.html.j2", output, values)
