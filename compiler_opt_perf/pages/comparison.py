@@ -29,8 +29,7 @@ def _bars(rows: Sequence[Row]) -> str:
     for row in rows:
         change = row.score if scored else row.text
         if change is not None:
-            # matplotlib takes text between two dollar signs for a formula.
-            changes.append((row.name.replace("$", r"\$"), 100 * change.value))
+            changes.append((page.literal(row.name), 100 * change.value))
     changes.sort(key=lambda pair: pair[1])
     figure = matplotlib.figure.Figure(figsize=(8, 0.22 * len(changes) + 1), layout="constrained")
     axes = figure.subplots()

@@ -2,11 +2,13 @@
 """What all pages share: plots as SVG, and templates that are filled in."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import matplotlib
+import matplotlib.axes
 import matplotlib.figure
 
 from compiler_opt_perf.execution.files import write_text
@@ -14,6 +16,28 @@ from compiler_opt_perf.execution.files import write_text
 matplotlib.use("Agg")
 # Fixed ids and no date make the same figures the same bytes.
 matplotlib.rcParams["svg.hashsalt"] = "compiler-opt-perf"
+
+
+def literal(text: str) -> str:
+    """A text for a plot; matplotlib takes what is between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
+
+
+def bar_plot(
+    places: Sequence[str], label: str
+) -> tuple[matplotlib.figure.Figure, matplotlib.axes.Axes]:
+    """An empty plot for a horizontal bar a place, the first at the top, at 0, 1, 2, ...
+
+    Args:
+      label: of the bars' length.
+    """
+    figure = matplotlib.figure.Figure(figsize=(9, 0.25 * len(places) + 1), layout="constrained")
+    axes = figure.subplots()
+    # Ticks with these names: a name that begins with an underscore is one, too.
+    axes.set_yticks(range(len(places)), list(map(literal, places)), fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    return figure, axes
 
 
 def svg(figure: matplotlib.figure.Figure) -> str:

@@ -4,8 +4,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib.figure
-
 from compiler_opt_perf.execution.symbol_names import demangled
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.pmu.hotspots import (
@@ -66,8 +64,7 @@ def _penalty_parts(profile: Profile, counts: Sequence[int]) -> dict[str, int]:
 
 def _bars(profile: Profile, spots: Sequence[Hotspot], places: Sequence[str]) -> str:
     """Cost of each place as a bar, divided by the event that causes it; SVG."""
-    figure = matplotlib.figure.Figure(figsize=(9, 0.25 * len(spots) + 1), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = page.bar_plot(places, "nominal cycles lost, millions")
     rows = range(len(spots))
     left = [0.0] * len(spots)
     parts = [_penalty_parts(profile, spot.counts) for spot in spots]
@@ -75,9 +72,5 @@ def _bars(profile: Profile, spots: Sequence[Hotspot], places: Sequence[str]) -> 
         widths = [part[event] / 1e6 for part in parts]
         axes.barh(rows, widths, left=left, label=event)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    # A name that begins with an underscore or holds a dollar sign is text all the same.
-    axes.set_yticks(rows, [where.replace("$", r"\$") for where in places], fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xlabel("nominal cycles lost, millions")
     axes.legend(fontsize=7)
     return page.svg(figure)

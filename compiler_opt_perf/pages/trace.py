@@ -30,13 +30,9 @@ def write_page(statistics: Statistics, output: Path, top: int) -> None:
 
 def _bars(hot: Sequence[HotFunction]) -> str:
     """Share of the most executed functions; SVG."""
-    figure = matplotlib.figure.Figure(figsize=(9, 0.25 * len(hot) + 1), layout="constrained")
-    axes = figure.subplots()
+    names = [function.name for function in hot]
+    figure, axes = page.bar_plot(names, "share of the executed blocks, %")
     axes.barh(range(len(hot)), [100 * function.share for function in hot])
-    names = [function.name.replace("$", r"\$") for function in hot]
-    axes.set_yticks(range(len(hot)), names, fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xlabel("share of the executed blocks, %")
     return page.svg(figure)
 
 
