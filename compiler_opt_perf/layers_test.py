@@ -6,6 +6,8 @@ docs/architecture.md shows the same.
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 FLOORS = {
@@ -73,6 +75,46 @@ def test_pages_are_written_in_one_room() -> None:
     assert rooms == {"pages"}
     templates = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.j2")}
     assert templates == {"pages"}
+
+
+def _modules_of_jobs(path: Path) -> set[str]:
+    """Modules of the functions that the file hands to a pool's `map`."""
+    tree = ast.parse(path.read_text())
+    here = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    origin = {node.name: here for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            origin |= {alias.name: node.module for alias in node.names}
+    return {
+        origin[word.id]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr == "map"
+        # The function, or the one that a functools.partial is of.
+        for word in ast.walk(node.args[0])
+        if isinstance(word, ast.Name) and word.id in origin
+    }
+
+
+def test_workers_import_no_plots_no_solvers_and_no_tensorflow() -> None:
+    """Pools spawn their workers, and each imports the module of its job."""
+    modules = {
+        module
+        for path in PACKAGE.glob("*/**/*.py")
+        # The fuzzer's jobs are readers of all kinds.
+        if not path.name.endswith("_test.py") and path.parent.name != "fuzz"
+        for module in _modules_of_jobs(path)
+    }
+    assert {"compiler_opt_perf.training.compilation", "compiler_opt_perf.cost.batch"} < modules
+    code = f"""
+import sys
+import compiler_opt_perf.execution.pool
+for module in {sorted(modules)}:
+    __import__(module)
+    heavy = {{"jinja2", "matplotlib", "scipy", "tensorflow"}} & set(sys.modules)
+    assert not heavy, f"{{module}} loads {{heavy}}"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def _used() -> dict[str, set[str]]:

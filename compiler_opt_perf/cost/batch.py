@@ -11,7 +11,11 @@ from compiler_opt_perf.execution.pool import Outcome, Pool
 
 
 def costs(
-    evaluator: str, candidates: Sequence[Sequence[Path]], context: Context, pool: Pool
+    evaluator: str,
+    candidates: Sequence[Sequence[Path]],
+    context: Context,
+    pool: Pool,
+    label: str | None = None,
 ) -> list[Outcome[Cost]]:
     """The cost of each candidate, in order; a failure takes the place of its cost.
 
@@ -20,9 +24,10 @@ def costs(
     Args:
       evaluator: name, one of EVALUATORS.
       candidates: the object files of each candidate, or its binary.
+      label: with one, progress is shown.
     """
     single = dataclasses.replace(context, threads=1)
-    return pool.map(functools.partial(_cost, evaluator, single), candidates)
+    return pool.map(functools.partial(_cost, evaluator, single), candidates, label=label)
 
 
 def _cost(evaluator: str, context: Context, objects: Sequence[Path]) -> Cost:

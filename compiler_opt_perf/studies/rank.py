@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.calibrate import calibrate
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
 from compiler_opt_perf.cost.timing import (
@@ -179,9 +180,9 @@ class Study:
         predictions: dict[str, list[float]] = {}
         with Pool() as pool:
             for name, (evaluator, context) in self._ways().items():
-                jobs = [(evaluator, context, self._candidate(evaluator, v)) for v in variants]
-                outcomes = pool.map(_predict, jobs, label=f"{self.name}: {name}")
-                predictions[name] = [outcome.get() for outcome in outcomes]
+                candidates = [self._candidate(evaluator, variant) for variant in variants]
+                outcomes = costs(evaluator, candidates, context, pool, f"{self.name}: {name}")
+                predictions[name] = [outcome.get().total for outcome in outcomes]
         names = [variant.name for variant in variants]
         write_json(self.folder / "predictions.json", {"variants": names, "costs": predictions})
 
@@ -266,12 +267,6 @@ class Study:
 def _layout(number: int) -> int:
     """The layout that runs in a round."""
     return number % LAYOUTS
-
-
-def _predict(job: tuple[str, Context, Sequence[Path]]) -> float:
-    """The cost of one candidate. In a pool's worker."""
-    evaluator, context, objects = job
-    return EVALUATORS[evaluator].cost(objects, context).total
 
 
 def study(

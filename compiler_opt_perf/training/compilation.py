@@ -2,7 +2,7 @@
 """One compilation of one module, by the compiler's own policy or by a candidate, and its cost.
 
 The functions here run in pool workers, which are started for each training: nothing that this
-module imports loads TensorFlow, SciPy or matplotlib (its test looks).
+module imports loads TensorFlow, SciPy or matplotlib (layers_test.py looks).
 """
 
 import contextlib

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -137,20 +135,6 @@ def test_damaged_model_is_the_compilers_error(
     module = corpora[problem.name].modules[0]
     with pytest.raises(CommandError, match=r"model\.tflite"):
         measure_candidate(Job(make_compiler(toolchain, problem), module, tmp_path))
-
-
-def test_workers_import_no_plots_no_solvers_and_no_tensorflow() -> None:
-    code = """
-import sys
-import compiler_opt_perf.execution.pool
-import compiler_opt_perf.training.compilation
-import compiler_opt_perf.training.local_search
-print({"jinja2", "matplotlib", "scipy", "tensorflow"} & set(sys.modules))
-"""
-    completed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert completed.stdout == "set()\n"
 
 
 def test_without_a_profile_pmu_features_are_what_the_compiler_has_for_none(
