@@ -11,7 +11,9 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from absl import logging
@@ -21,8 +23,9 @@ from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import atomic_write, write_json, write_text
+from compiler_opt_perf.execution.files import atomic_write, sha256, write_json, write_text
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.source import llvm_source
@@ -53,10 +56,15 @@ def sqlite_amalgamation(tree: Path, output: Path) -> Path:
 
     Args:
       tree: the unpacked source package sqlite3; never written to.
-      output: a folder; what is there is not made again.
+      output: a folder; what is there of the same version is not made again.
     """
-    if (output / "sqlite3.c").exists():
-        return output
+    version = (tree / "manifest.uuid").read_text().strip()
+    files = [output / name for name in ("sqlite3.h", "sqlite3.c", "speedtest1.c")]
+    memo(output / "made.json", version, NoneType, partial(_amalgamate, tree, output), files)
+    return output
+
+
+def _amalgamate(tree: Path, output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     shutil.copy(tree / "test" / "speedtest1.c", output)
     with tempfile.TemporaryDirectory() as scratch:
@@ -67,7 +75,6 @@ def sqlite_amalgamation(tree: Path, output: Path) -> Path:
         for name in ("sqlite3.h", "sqlite3.c"):
             with atomic_write(output / name) as temporary:
                 shutil.copy(Path(scratch) / name, temporary)
-    return output
 
 
 @dataclass(frozen=True)
@@ -165,38 +172,57 @@ def extract_programs(
 ) -> None:
     """Extracts the modules of programs of the table, split with seed 1; see `extract_corpus`.
 
+    A corpus that is there, of the same sources, is not extracted again.
+
     Args:
       names: of the programs.
       builds: receives a folder for each, with its compile_commands.json and generated headers.
-      corpus: receives train/ and held_out/.
+      corpus: receives train/ and held_out/; beside it lies the note of what it was made from.
       flags: of the compilations, as for `compile_commands`.
 
     Raises: as `program_tree`, `compile_commands` and `extract_corpus`.
     """
     clang = stock_tool("clang")
-    commands = {}
-    for name in names:
-        program = find_program(name)
-        commands[name] = builds / name / "compile_commands.json"
-        entries = compile_commands(
-            program, program_tree(program), commands[name].parent, clang=clang, flags=flags
+    programs = [find_program(name) for name in names]
+    trees = [program_tree(program) for program in programs]
+
+    def extract() -> None:
+        commands = {}
+        for program, tree in zip(programs, trees, strict=True):
+            path = commands[program.name] = builds / program.name / "compile_commands.json"
+            write_json(path, compile_commands(program, tree, path.parent, clang=clang, flags=flags))
+        extract_corpus(
+            commands,
+            corpus,
+            clang=clang,
+            opt_level=opt_level,
+            stage=stage,
+            held_out_share=held_out_share,
+            seed=1,
         )
-        write_json(commands[name], entries)
-    extract_corpus(
-        commands,
-        corpus,
-        clang=clang,
-        opt_level=opt_level,
-        stage=stage,
-        held_out_share=held_out_share,
-        seed=1,
-    )
+
+    inputs = {
+        "programs": [source_checksums(*pair) for pair in zip(programs, trees, strict=True)],
+        "clang": sha256(clang.resolve()),
+        "flags": flags,
+        "opt_level": opt_level,
+        "stage": stage,
+        "held_out_share": held_out_share,
+    }
+    files = [corpus / part / DESCRIPTION for part in ("train", "held_out")]
+    memo(corpus.with_name(f"{corpus.name}.memo.json"), inputs, NoneType, extract, files)
+
+
+def source_checksums(program: Program, tree: Path) -> dict[str, Any]:
+    """What the program's code is compiled from, for the inputs of a `memo`. ProgramError."""
+    checksums = {str(path): sha256(tree / path) for path in program_sources(program, tree)}
+    return {"program": repr(program), "sources": checksums}
 
 
 def program_modules(
     name: str, builds: Path, corpora: Path, *, opt_level: str, stage: str
 ) -> tuple[Module, ...]:
-    """All modules of a program of the table, extracted when they are not there yet.
+    """All modules of a program of the table; see `extract_programs`.
 
     They have no debug info, which decisions for size do not depend on, and which takes time.
 
@@ -207,17 +233,16 @@ def program_modules(
     Raises: as `extract_programs`, and CorpusError.
     """
     corpus = corpora / name
+    extract_programs(
+        [name],
+        builds,
+        corpus,
+        flags=(opt_level,),
+        opt_level=opt_level,
+        stage=stage,
+        held_out_share=0.5,
+    )
     parts = [corpus / part for part in ("train", "held_out")]
-    if not all((part / DESCRIPTION).exists() for part in parts):
-        extract_programs(
-            [name],
-            builds,
-            corpus,
-            flags=(opt_level,),
-            opt_level=opt_level,
-            stage=stage,
-            held_out_share=0.5,
-        )
     return tuple(module for part in parts for module in Corpus.load(part).modules)
 
 

@@ -37,7 +37,7 @@ def _run(job: tuple[Sequence[str | Path], Path | None]) -> CompletedCommand:
     return run_command(command, cwd=cwd, timeout_s=_TIMEOUT_S)
 
 
-def read_noted(path: Path, kind: type[T]) -> T:
+def read_result(path: Path, kind: type[T]) -> T:
     """What a step of a study wrote to `path`. Raises OSError; where it is damaged, StudyError."""
     try:
         return decode(read_input(path), kind, path)
@@ -45,12 +45,7 @@ def read_noted(path: Path, kind: type[T]) -> T:
         raise StudyError(f"{error}; remove it to do that step again") from error
 
 
-def noted(path: Path, kind: type[T]) -> T | None:
-    """The same; None where there is nothing."""
-    return read_noted(path, kind) if path.is_file() else None
-
-
 def saved(folder: Path, names: Iterable[str], suffix: str = ".json") -> dict[str, Any]:
     """The results in `folder`, files NAME + suffix, of the programs that have one."""
-    found = {name: noted(folder / f"{name}{suffix}", dict[str, Any]) for name in names}
-    return {name: result for name, result in found.items() if result is not None}
+    paths = {name: folder / f"{name}{suffix}" for name in names}
+    return {n: read_result(path, dict[str, Any]) for n, path in paths.items() if path.is_file()}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution.command import CommandError
-from compiler_opt_perf.studies.common import StudyError, noted, read_noted, run_all, saved
+from compiler_opt_perf.studies.common import StudyError, read_result, run_all, saved
 
 
 def test_commands_run_where_they_are_told_to_and_failures_are_raised(tmp_path: Path) -> None:
@@ -17,16 +17,15 @@ def test_commands_run_where_they_are_told_to_and_failures_are_raised(tmp_path: P
     assert (tmp_path / "last").exists()
 
 
-def test_notes_are_of_their_type_or_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "built.json"
-    assert noted(path, dict[str, float]) is None
+def test_results_are_of_their_type_or_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "seconds.json"
     with pytest.raises(FileNotFoundError):
-        read_noted(path, dict[str, float])
+        read_result(path, dict[str, float])
     path.write_text('{"a": 1}')
-    assert noted(path, dict[str, float]) == read_noted(path, dict[str, float]) == {"a": 1.0}
+    assert read_result(path, dict[str, float]) == {"a": 1.0}
     path.write_text('{"a": "1"}')
     with pytest.raises(StudyError, match=r'\$\["a"\]: expected `float`, found "1"; remove it'):
-        noted(path, dict[str, float])
+        read_result(path, dict[str, float])
 
 
 def test_saved_results_are_in_the_order_of_the_names(tmp_path: Path) -> None:

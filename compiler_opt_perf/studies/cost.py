@@ -9,26 +9,28 @@ these calls alone and, for comparison, from the profile of the whole run. Counts
 output folder and not repeated. Writes OUTPUT/PROGRAM.json.
 """
 
-import hashlib
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-import msgspec
 from absl import logging
 
 from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
+from compiler_opt_perf.corpus.programs import source_checksums
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.memo import memo, numbered
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
-from compiler_opt_perf.studies.common import noted, saved
+from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS
 from compiler_opt_perf.studies.variants import VARIANTS as ALLOCATIONS
 from compiler_opt_perf.studies.workloads import COUNTED
@@ -40,11 +42,6 @@ _FLAGS = ("-O2", *PROFILING_FLAGS.split(), *ANALYSIS_FLAGS.split(), "-march=x86-
 _TIMEOUT_S = 1800.0
 _SAME_CALLS = 0.01
 _WINDOW = 4
-
-
-class _Built(msgspec.Struct, frozen=True):
-    options: list[str]
-    binary: str
 
 
 @dataclass(frozen=True)
@@ -162,47 +159,60 @@ class Study:
         """The program's binary."""
         options = [*_FLAGS, *(REPLAY_FLAGS if variant.replays else ()), *variant.flags]
         folder = self._folder(variant)
-        stamp = folder / "built.json"
-        built = noted(stamp, _Built)
-        if built and built.options == options and Path(built.binary).is_file():
-            return Path(built.binary)
         folder.mkdir(parents=True, exist_ok=True)
-        binary = self.workload.build(folder, options).binary
-        write_json(stamp, {"options": options, "binary": str(binary)})
+        binary = folder / self.workload.program.name
+        made = [binary] + [folder / "input"] * bool(self.workload.program.workload_inputs)
+        inputs = {
+            "options": (*options, *self.workload.flags),
+            **source_checksums(self.workload.program, self.workload.tree),
+            "clang": sha256(stock_tool("clang").resolve()),
+        }
+
+        def build() -> None:
+            self.workload.build(folder, options)
+
+        memo(folder / "built.json", inputs, NoneType, build, made)
         return binary
 
     def _recorded(self, base: Path) -> Context:
         """The profile and the trace of the default variant's run."""
-        stamp = self.folder / "recorded.json"
         arguments = list(self.workload.arguments)
-        recorded: dict[str, Any] = {"binary": sha256(base), "arguments": arguments}
-        recorded["entries"] = list(self.entries)
-        if noted(stamp, dict[str, Any]) != recorded:
-            collect(base, arguments, self.folder / "run.pmu.json")
-            for entry in self.entries:
-                profile = self.folder / f"{entry}.pmu.json"
-                collect(base, arguments, profile, within=entry)
+        profile, windows = self.folder / "run.pmu.json", self.folder / "run.bbwindows"
+        of_calls = {entry: self.folder / f"{entry}.pmu.json" for entry in self.entries}
+        inputs = {
+            "binary": sha256(base),
+            "arguments": arguments,
+            "entries": self.entries,
+            "window": _WINDOW,
+        }
+
+        def recorded() -> None:
+            collect(base, arguments, profile)
+            for entry, path in of_calls.items():
+                collect(base, arguments, path, within=entry)
             trace = record(base, arguments, self.folder / "run.bbtrace")
-            write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
-            write_json(stamp, recorded)
+            write_windows(trace, _WINDOW, windows)
+
+        made = [profile, *of_calls.values(), windows]
+        memo(self.folder / "recorded.json", inputs, NoneType, recorded, made)
         return Context(
             tool=self.toolchain.trace_cost,
-            trace=self.folder / "run.bbwindows",
-            profile=self.folder / "run.pmu.json",
+            trace=windows,
+            profile=profile,
             base=base,
             threads=1,
         )
 
-    def _counted(self, binary: Path, entry: str = "") -> dict[str, float]:
+    def _counted(self, binary: Path, entry: str = "") -> dict[str, int | float]:
         """Instructions of the program's object, counted by callgrind.
 
         With `entry`, only within its calls; then also their number, and the instructions of one.
         """
-        arguments = list(self.workload.arguments)
-        key = hashlib.sha256(repr((sha256(binary), arguments, entry)).encode()).hexdigest()
-        stamp = self.folder / "counts" / f"{key[:16]}.json"
-        if counted := noted(stamp, dict[str, int | float]):
-            return counted
+        inputs = {"binary": sha256(binary), "arguments": self.workload.arguments, "entry": entry}
+        path = numbered(self.folder / "counts", inputs)
+        return memo(path, inputs, dict[str, int | float], partial(self._count, binary, entry))
+
+    def _count(self, binary: Path, entry: str) -> dict[str, int | float]:
         # The same path for all variants: a program's behaviour may depend on it.
         copy = self.folder / "copy" / self.name
         copy.parent.mkdir(exist_ok=True)
@@ -212,14 +222,13 @@ class Study:
         argv += ["--skip-plt=no", f"--callgrind-out-file={path}"]
         if entry:
             argv += ["--collect-atstart=no", f"--toggle-collect={entry}"]
-        run_command([*argv, copy, *arguments], timeout_s=_TIMEOUT_S)
+        run_command([*argv, copy, *self.workload.arguments], timeout_s=_TIMEOUT_S)
         dump = read_dump(path, copy)
-        found: dict[str, float] = {"instructions": dump.totals()[0]}
+        found: dict[str, int | float] = {"instructions": dump.totals()[0]}
         if entry:
             addresses = function_entries(binary, entry)
             calls = sum(n for (_, callee), n in dump.calls.items() if callee in addresses)
             found |= {"calls": calls, "instructions": dump.totals()[0] / calls if calls else 0.0}
-        write_json(stamp, found)
         return found
 
 

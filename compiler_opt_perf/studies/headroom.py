@@ -14,17 +14,21 @@ linked program. The copies are those of all modules of the program, the default'
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.program_table import PROGRAMS as ALL_PROGRAMS
 from compiler_opt_perf.corpus.programs import program_modules
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -64,7 +68,7 @@ def study(
     rounds: int = 4,
     seed: int = 1,
 ) -> str:
-    """Searches some modules of each program; what the folder holds is not done again.
+    """Searches some modules of each program, unless the folder holds the result of the same search.
 
     Args:
       only: some of `PROGRAMS`.
@@ -83,26 +87,37 @@ def study(
         timeout_s=_TIMEOUT_S,
         memory_mib=_MEMORY_MIB,
     )
+    given = {"modules": modules, "rounds": rounds, "seed": seed}
+
+    def search_all(name: str, corpus: Sequence[Module], path: Path) -> None:
+        write_json(path, {**given, **_study(name, corpus, compiler, modules, rounds, seed)})
+
     for name in only:
         path = output / f"{name}.json"
-        if not path.exists():
-            result = _study(name, output / name, compiler, modules, rounds, seed)
-            write_json(path, {"modules": modules, "rounds": rounds, "seed": seed, **result})
+        corpus = program_modules(
+            name,
+            output / name / "build",
+            output / name / "corpora",
+            opt_level=_PROBLEM.optimization_level,
+            stage=_PROBLEM.corpus_stage,
+        )
+        inputs = {
+            **given,
+            "corpus": {one.name: (sha256(one.bitcode), one.command) for one in corpus},
+            "thresholds": THRESHOLDS,
+            "decisions": (DECISIONS.start, DECISIONS.stop),
+            "clang": sha256(toolchain.clang.resolve()),
+        }
+        make = partial(search_all, name, corpus, path)
+        memo(output / name / "searched.json", inputs, NoneType, make, [path])
     return table(saved(output, PROGRAMS))
 
 
 def _study(
-    name: str, folder: Path, compiler: Compiler, count: int, rounds: int, seed: int
+    name: str, corpus: Sequence[Module], compiler: Compiler, count: int, rounds: int, seed: int
 ) -> dict[str, Any]:
     """The result of one program."""
-    modules = program_modules(
-        name,
-        folder / "build",
-        folder / "corpora",
-        opt_level=_PROBLEM.optimization_level,
-        stage=_PROBLEM.corpus_stage,
-    )
-    jobs = [LabelJob(compiler, module) for module in modules]
+    jobs = [LabelJob(compiler, module) for module in corpus]
     with Pool() as pool:
         limit = _TIMEOUT_S * (2 + len(THRESHOLDS))
         outcomes = pool.map(_compile, jobs, timeout_s=limit, label=f"{name}: thresholds")

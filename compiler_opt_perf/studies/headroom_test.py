@@ -4,11 +4,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.studies import headroom
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 
-def test_a_program_is_searched(tmp_path: Path, toolchain: Toolchain) -> None:
+def test_a_program_is_searched(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed = headroom.study(["bzip2"], tmp_path, toolchain, modules=1, rounds=1)
     path = tmp_path / "bzip2.json"
     result = json.loads(path.read_text())
@@ -25,6 +29,12 @@ def test_a_program_is_searched(tmp_path: Path, toolchain: Toolchain) -> None:
     before = path.stat().st_mtime_ns
     assert headroom.study(["bzip2"], tmp_path, toolchain, modules=1, rounds=1) == printed
     assert path.stat().st_mtime_ns == before
+
+    # Of other settings it is another search.
+    monkeypatch.setattr(headroom, "_study", lambda *_: {"searched": []})
+    headroom.study(["bzip2"], tmp_path, toolchain, modules=1, rounds=2)
+    found = {"modules": 1, "rounds": 2, "seed": 1, "searched": []}
+    assert json.loads(path.read_text()) == found
 
 
 def test_changes_are_of_sums() -> None:

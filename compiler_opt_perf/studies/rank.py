@@ -8,15 +8,13 @@ which the rounds take turns; of its rounds in one layout the fastest parts count
 mean. Each of `STEPS` goes on where it stopped.
 """
 
-import hashlib
-import json
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import NoneType
 
 import msgspec
 import numpy as np
@@ -32,13 +30,14 @@ from compiler_opt_perf.cost.timing import (
     processor_seconds,
     seconds_so_far,
 )
-from compiler_opt_perf.execution.files import sha256, write_json, write_text
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.memo import memo, note, recall
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pages.ranking import write
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.report.ranking import Ranked
-from compiler_opt_perf.studies.common import StudyError, noted, read_noted
+from compiler_opt_perf.studies.common import StudyError, read_result
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, Builds, train_policies
 from compiler_opt_perf.studies.variants import DEFAULT, Variant
 from compiler_opt_perf.studies.workloads import TIMED
@@ -83,18 +82,22 @@ class _Rounds(msgspec.Struct):
     """What was measured.
 
     Attributes:
-      key: of the binaries and of how they are timed.
       variants: names.
       moments: that each run tells the time of.
       boundaries: of the parts of a run, among the moments.
       seconds: [rounds, variants, parts].
     """
 
-    key: str
     variants: list[str]
     moments: int = 0
     boundaries: list[int] = []
     seconds: list[list[list[float]]] = []
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    """The note of what was measured."""
+
+    result: _Rounds
 
 
 class _Predictions(msgspec.Struct, frozen=True):
@@ -121,17 +124,18 @@ class Study:
     def record(self) -> None:
         """The block trace and the PMU profile of the default variant's run."""
         binary = self.builds.binary(DEFAULT)
-        key = hashlib.sha256(f"{sha256(binary)} {self.builds.run_key()}".encode()).hexdigest()
-        path = self.folder / "recorded.json"
-        recorded = noted(path, dict[str, Any]) or {}
-        if recorded.get("traced") != key:
+        windows, profile = self.folder / "run.bbwindows", self.folder / "run.pmu.json"
+        inputs = {"binary": sha256(binary), **self.builds.run_inputs(), "window": _WINDOW}
+
+        def traced() -> None:
             trace = record(binary, self.case.arguments, self.folder / "run.bbtrace")
-            write_windows(trace, _WINDOW, self.folder / "run.bbwindows")
-            recorded |= {"traced": key, "blocks": trace.total}
-            write_json(path, recorded)
-        if recorded.get("profiled") != key:
-            collect(binary, self.case.arguments, self.folder / "run.pmu.json")
-            write_json(path, recorded | {"profiled": key})
+            write_windows(trace, _WINDOW, windows)
+
+        def profiled() -> None:
+            collect(binary, self.case.arguments, profile)
+
+        memo(self.folder / "traced.json", inputs, NoneType, traced, [windows])
+        memo(self.folder / "profiled.json", inputs, NoneType, profiled, [profile])
 
     # Measure
 
@@ -144,13 +148,14 @@ class Study:
         """Interleaved; the rounds of earlier runs count."""
         variants = self.builds.variants()
         binaries = [[self.builds.binary(v, layout) for layout in range(LAYOUTS)] for v in variants]
-        checksums = [sha256(binary) for row in binaries for binary in row]
-        how = (self.builds.run_key(), SEGMENTS.read_bytes(), _SHORTEST_PART_S)
-        key = hashlib.sha256(f"{checksums} {how}".encode()).hexdigest()
+        inputs = {
+            "binaries": [sha256(binary) for row in binaries for binary in row],
+            **self.builds.run_inputs(),
+            "stopwatch": sha256(SEGMENTS),
+            "shortest_part_s": _SHORTEST_PART_S,
+        }
         path = self.folder / "rounds.json"
-        measured = noted(path, _Rounds)
-        if measured is None or measured.key != key:
-            measured = _Rounds(key, [v.name for v in variants])
+        measured = recall(path, inputs, _Rounds) or _Rounds([v.name for v in variants])
         with Stopwatch() as stopwatch:
             for number in range(len(measured.seconds), rounds):
                 order = list(range(len(variants)))
@@ -167,7 +172,7 @@ class Study:
                     parts = np.diff(times[measured.boundaries])
                     runs[i] = np.round(parts, 7).tolist()
                 measured.seconds.append(runs)
-                write_text(path, json.dumps(msgspec.to_builtins(measured)))
+                note(path, inputs, _Rounds, measured)
                 middle = statistics.median(map(sum, runs))
                 logging.info("%s: round %d, median %.3f s", self.name, number, middle)
 
@@ -211,14 +216,24 @@ class Study:
 
     def _draw(self) -> None:
         """A path drawn from the profile, in the place of the trace."""
-        windows = self.folder / "drawn.bbwindows"
-        recorded = self.folder / "recorded.json"
-        if windows.exists() and windows.stat().st_mtime > recorded.stat().st_mtime:
-            return
-        profile = Profile.load(self.folder / "run.pmu.json")
-        path = self.folder / "drawn.bbtrace"
-        trace = synthesise(self.builds.binary(DEFAULT), profile, path, blocks=_DRAWN_BLOCKS, seed=1)
-        write_windows(trace, _WINDOW, windows)
+        windows, binary = self.folder / "drawn.bbwindows", self.builds.binary(DEFAULT)
+        # It holds the checksums of its files.
+        manifest = self.folder / "run.pmu.json"
+        inputs = {
+            "binary": sha256(binary),
+            "profile": sha256(manifest),
+            "blocks": _DRAWN_BLOCKS,
+            "seed": 1,
+            "window": _WINDOW,
+        }
+
+        def drawn() -> None:
+            profile, path = Profile.load(manifest), self.folder / "drawn.bbtrace"
+            write_windows(
+                synthesise(binary, profile, path, blocks=_DRAWN_BLOCKS, seed=1), _WINDOW, windows
+            )
+
+        memo(self.folder / "drawn.json", inputs, NoneType, drawn, [windows])
 
     def _time_evaluators(self, processor: int) -> None:
         """Processor time of evaluating the default variant, and of a run of it."""
@@ -246,13 +261,13 @@ class Study:
 
     def result(self) -> Ranked:
         """The results of the earlier steps. Raises OSError if one is missing."""
-        rounds = read_noted(self.folder / "rounds.json", _Rounds)
-        predictions = read_noted(self.folder / "predictions.json", _Predictions)
+        rounds = read_result(self.folder / "rounds.json", _Noted).result
+        predictions = read_result(self.folder / "predictions.json", _Predictions)
         if predictions.variants != rounds.variants:
             raise StudyError(
                 f"{self.folder}: measured and predicted variants differ; repeat both steps"
             )
-        evaluation = read_noted(self.folder / "evaluation_seconds.json", dict[str, float])
+        evaluation = read_result(self.folder / "evaluation_seconds.json", dict[str, float])
         return Ranked(
             name=self.name,
             variants=tuple(rounds.variants),

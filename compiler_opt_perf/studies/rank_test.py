@@ -18,7 +18,10 @@ CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
 
 
 def test_a_program_is_studied(
-    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    toolchain: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     tree = REPO_ROOT / "compiler_opt_perf/cost/testdata"
     program = Program(name="pressure", source_package="none", sources=("pressure.c",))
@@ -53,8 +56,18 @@ def test_a_program_is_studied(
     assert "<svg" in (tmp_path / "report.html").read_text()
 
     # What is done is not done again.
-    rounds = tmp_path / "pressure/rounds.json"
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.o")}
-    before[rounds] = rounds.stat().st_mtime_ns
-    assert study("build", "record", "measure") == ""
+    folder = tmp_path / "pressure"
+    notes = ("ir/built", "rounds", "traced", "profiled", "drawn", "variants/default/linked")
+    files = [*tmp_path.rglob("*.o"), *(folder / f"{name}.json" for name in notes)]
+    before = {path: path.stat().st_mtime_ns for path in files}
+    assert study("build", "record", "evaluate", "measure") == ""
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    # A damaged note is, and it alone.
+    (folder / "traced.json").write_text('{"inputs"')
+    caplog.clear()
+    assert study("record") == ""
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(f"{folder}/traced.json:1:10: not JSON") and "done again" in warning
+    changed = {path for path in before if path.stat().st_mtime_ns != before[path]}
+    assert changed == {folder / "traced.json"}

@@ -14,14 +14,15 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import write_json, write_text
+from compiler_opt_perf.execution.files import sha256, write_text
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
-from compiler_opt_perf.studies.common import noted
+from compiler_opt_perf.execution.memo import memo, numbered
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay, run_unit_tests
@@ -92,6 +93,16 @@ def check_part(tree: PatchedTree, tests: Sequence[Path], build: Path) -> str:
     return f"{seconds:.0f} s | {len(tests)} pass | {units} pass | {upstream}"
 
 
+def _checked_out(tree: PatchedTree, part: Part, tests: Sequence[Path], build: Path) -> str:
+    """The result of `check_part` at the end of a part."""
+    logging.info("Part %s, %d patches", part.name, len(part.commits))
+    tree.check_out(part.commits[-1][0])
+    try:
+        return check_part(tree, tests, build)
+    except ToolchainError as error:
+        raise ToolchainError(f"up to part {part.name}: {error}") from error
+
+
 def study(output: Path) -> str:
     """Checks all parts in a folder; returns a table in Markdown.
 
@@ -105,8 +116,6 @@ def study(output: Path) -> str:
     series = Series(PATCHES)
     tree = PatchedTree(series, llvm_source(), build / f"llvm-{LLVM_VERSION}")
     tree.apply()
-    passed = build / "passed.json"
-    results = noted(passed, dict[str, str]) or {}
     rows = ""
     parts = split(tree.commits())
     tests_of = group_by_patch(parts[-1].subjects) if parts else {}
@@ -116,19 +125,11 @@ def study(output: Path) -> str:
             # The change, without the commit's message.
             patches.update(tree.changes(commit).encode())
         tests = sorted(test for subject in part.subjects for test in tests_of.get(subject, []))
-        digest = patches.copy()
-        for test in tests:
-            digest.update(test.read_bytes())
-        key = digest.hexdigest()
-        if key not in results:
-            logging.info("Part %s, %d patches", part.name, len(part.commits))
-            tree.check_out(part.commits[-1][0])
-            try:
-                results[key] = check_part(tree, tests, build)
-            except ToolchainError as error:
-                raise ToolchainError(f"up to part {part.name}: {error}") from error
-            write_json(passed, results)
+        checksums = {str(test.relative_to(REPO_ROOT)): sha256(test) for test in tests}
+        inputs = {"patches": patches.hexdigest(), "tests": checksums}
+        path = numbered(build / "passed", inputs)
+        cells = memo(path, inputs, str, partial(_checked_out, tree, part, tests, build))
         lines = sum(tree.size(commit) for commit, _ in part.commits)
-        rows += f"| {part.name} | {len(part.commits)} | {lines} | {results[key]} |\n"
+        rows += f"| {part.name} | {len(part.commits)} | {lines} | {cells} |\n"
         write_text(build / "report.md", _HEADER + rows)
     return _HEADER + rows

@@ -5,28 +5,30 @@ import hashlib
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-import msgspec
 from absl import logging
 
 from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.corpus.programs import compile_commands, extract_programs
+from compiler_opt_perf.corpus.programs import compile_commands, extract_programs, source_checksums
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.interactive import InteractiveHost
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
-from compiler_opt_perf.studies.common import StudyError, noted, run_all
+from compiler_opt_perf.studies.common import StudyError, run_all
 from compiler_opt_perf.studies.variants import (
     DEFAULT,
     TOO_FEW_REGISTERS,
@@ -71,16 +73,15 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     if not wanted:
         return {}
     corpus = output / "corpus"
-    if not (corpus / "train" / "corpus_description.json").exists():
-        extract_programs(
-            _TRAINING_PROGRAMS,
-            output / "training-programs",
-            corpus,
-            flags=(_PROBLEM.optimization_level, *PROFILING_FLAGS.split()),
-            opt_level=_PROBLEM.optimization_level,
-            stage=_PROBLEM.corpus_stage,
-            held_out_share=0.3,
-        )
+    extract_programs(
+        _TRAINING_PROGRAMS,
+        output / "training-programs",
+        corpus,
+        flags=(_PROBLEM.optimization_level, *PROFILING_FLAGS.split()),
+        opt_level=_PROBLEM.optimization_level,
+        stage=_PROBLEM.corpus_stage,
+        held_out_share=0.3,
+    )
     modules = Corpus.load(corpus / "train")
     policies = {}
     for name in wanted:
@@ -88,24 +89,6 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
         folder = output / "training" / name.replace(" ", "-")
         policies[name] = train(_PROBLEM, modules, toolchain, Profiles(), folder, config).policy
     return policies
-
-
-class _Key(msgspec.Struct, frozen=True):
-    """What the files beside it were made of."""
-
-    key: str
-
-
-class _Linked(msgspec.Struct, frozen=True):
-    """What a variant computes.
-
-    Attributes:
-      run: as of Builds.run_key.
-      computed: the checksum.
-    """
-
-    run: str
-    computed: str
 
 
 @dataclass(frozen=True)
@@ -157,15 +140,15 @@ class Builds:
     def _compile(self, policies: Mapping[str, Path]) -> set[Variant]:
         """Makes the object files that are missing; returns variants that cannot be compiled."""
         bitcode = self._bitcode()
+        checksums = [sha256(path) for path in bitcode]
         jobs = []
         for variant in VARIANTS:
             folder = self._variant(variant)
             policy = policies[variant.training] if variant.training else None
-            key = self._key(bitcode, variant, policy)
-            stamp = folder / "wanted.json"
-            if noted(stamp, _Key) != _Key(key):
-                shutil.rmtree(folder, ignore_errors=True)
-                write_json(stamp, {"key": key})
+            # Whatever the folder holds is of these; modules are added to it one by one.
+            inputs = {"bitcode": checksums, **self._code_inputs(variant, policy)}
+            clear = partial(shutil.rmtree, folder, ignore_errors=True)
+            memo(folder / "wanted.json", inputs, NoneType, clear)
             for source, target in zip(bitcode, self.objects(variant), strict=True):
                 if target.is_relative_to(folder) and not target.exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -184,14 +167,22 @@ class Builds:
 
     def _linked(self, variant: Variant) -> str:
         """Links a variant and runs it, if need be; returns a checksum of what it computes."""
-        stamp = self._variant(variant) / "linked.json"
-        linked = noted(stamp, _Linked)
-        if linked is None:
-            self._link(variant)
-        if linked is None or linked.run != self.run_key():
-            linked = _Linked(self.run_key(), self._computed(self.binary(variant)))
-            write_json(stamp, msgspec.to_builtins(linked))
-        return linked.computed
+        folder, binary = self._variant(variant), self.binary(variant)
+        inputs: dict[str, Any] = {
+            "objects": [sha256(path) for path in self.objects(variant)],
+            "libraries": self._workload.program.libraries,
+            "layouts": LAYOUTS,
+        }
+        linked = [self.binary(variant, layout) for layout in range(LAYOUTS)]
+        memo(
+            folder / "linked.json",
+            inputs,
+            NoneType,
+            partial(self._link, variant),
+            [*linked, self._code(variant)],
+        )
+        inputs = {"binary": sha256(binary), **self.run_inputs()}
+        return memo(folder / "computed.json", inputs, str, partial(self._computed, binary))
 
     def _optimisations(self) -> list[dict[str, Any]]:
         """How the optimised IR of each module is made."""
@@ -206,11 +197,14 @@ class Builds:
     def _bitcode(self) -> list[Path]:
         """The optimised IR of all modules."""
         commands = self._optimisations()
-        words = [command["arguments"][1:] for command in commands]
-        key = hashlib.sha256(repr((words, self._clang())).encode()).hexdigest()
-        stamp = self._folder / "ir" / "built.json"
         targets = [Path(command["arguments"][-1]) for command in commands]
-        if noted(stamp, _Key) != _Key(key):
+        inputs = {
+            "commands": [command["arguments"][1:] for command in commands],
+            **source_checksums(self._workload.program, self._workload.tree),
+            "clang": self._clang(),
+        }
+
+        def optimise() -> None:
             for target in targets:
                 target.parent.mkdir(parents=True, exist_ok=True)
             run_all(
@@ -218,7 +212,8 @@ class Builds:
                 self._workload.tree,
                 label=f"optimising {self._name}",
             )
-            write_json(stamp, {"key": key})
+
+        memo(self._folder / "ir" / "built.json", inputs, NoneType, optimise, targets)
         return targets
 
     def _link(self, variant: Variant) -> None:
@@ -228,6 +223,8 @@ class Builds:
             argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
             argv += [*self.objects(variant), *self._workload.program.libraries]
             run_command([*argv, "-o", self.binary(variant, layout)], timeout_s=_TIMEOUT_S)
+        argv = ["objcopy", "-O", "binary", "-j", ".text"]
+        run_command([*argv, self.binary(variant), self._code(variant)], timeout_s=60)
 
     def objects(self, variant: Variant) -> list[Path]:
         """The object files that a variant is linked from."""
@@ -247,16 +244,21 @@ class Builds:
         written = sha256(self._workload.output) if self._workload.output else ""
         return hashlib.sha256(printed + written.encode()).hexdigest()
 
-    def _key(self, bitcode: Sequence[Path], variant: Variant, policy: Path | None) -> str:
-        parts = [repr(variant), repr(_CODEGEN), repr(self._kept), self._clang()]
-        # It holds the checksums of the others.
-        parts += [sha256(policy / "model.json")] if policy else []
-        parts += [str(LAYOUTS), *(sha256(path) for path in bitcode)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    def _code_inputs(self, variant: Variant, policy: Path | None) -> dict[str, Any]:
+        """What the objects depend on besides the bitcode."""
+        return {
+            "variant": repr(variant),
+            "options": _CODEGEN,
+            "kept": self._kept,
+            "clang": self._clang(),
+            # It holds the checksums of the others.
+            "policy": sha256(policy / "model.json") if policy else None,
+        }
 
-    def run_key(self) -> str:
+    def run_inputs(self) -> dict[str, Any]:
         """What the run depends on besides the binary."""
-        return repr((self._workload.arguments, [sha256(path) for path in self._workload.inputs]))
+        files = [sha256(path) for path in self._workload.inputs]
+        return {"arguments": self._workload.arguments, "files": files}
 
     def _clang(self) -> str:
         return sha256(self._toolchain.clang.resolve())
@@ -268,17 +270,15 @@ class Builds:
         """One of the variant's linked programs."""
         return self._variant(variant) / f"layout{layout}"
 
+    def _code(self, variant: Variant) -> Path:
+        """The machine code of its first layout, without all else."""
+        return self._variant(variant) / "code"
+
     def variants(self) -> list[Variant]:
         """Those that were built, each code once."""
         found: dict[str, Variant] = {}
         for variant in VARIANTS:
-            code = self._variant(variant) / "code"
-            if not self.binary(variant).exists():
-                continue
-            if not code.exists():
-                run_command(
-                    ["objcopy", "-O", "binary", "-j", ".text", self.binary(variant), code],
-                    timeout_s=60,
-                )
-            found.setdefault(sha256(code), variant)
+            code = self._code(variant)
+            if code.exists():
+                found.setdefault(sha256(code), variant)
         return list(found.values())

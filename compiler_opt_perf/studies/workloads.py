@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 
 import msgspec
 
@@ -18,9 +19,10 @@ from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.corpus.programs import build_program, program_sources, sqlite_amalgamation
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.files import sha256, write_text
 from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.studies.common import run_all
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD
@@ -191,13 +193,15 @@ def _tcc_counted(folder: Path) -> Workload:
 
 def _tcc_timed(folder: Path) -> Workload:
     """tcc on SQLite, several times with other names, all into one object file."""
-    text = (_amalgamation(folder) / "sqlite3.c").read_text()
-    sources, output = [], folder / "output.o"
-    for number in range(8):
-        source = folder / f"copy{number}.c"
-        if not source.exists():
+    whole = _amalgamation(folder) / "sqlite3.c"
+    sources, output = [folder / f"copy{number}.c" for number in range(8)], folder / "output.o"
+
+    def copy() -> None:
+        text = whole.read_text()
+        for number, source in enumerate(sources):
             write_text(source, text.replace("sqlite3", f"sqlite{number}copy"))
-        sources.append(source)
+
+    memo(folder / "copies.json", sha256(whole), NoneType, copy, sources)
     workload = _tcc("-r", *map(str, sources), "-o", str(output))
     return replace(workload, inputs=tuple(sources), output=output)
 
