@@ -49,6 +49,27 @@ def memo(
     return note(path, inputs, kind, make())
 
 
+def stamped(path: Path, key: str, make: Callable[[], None], files: Sequence[Path] = ()) -> None:
+    """Calls `make` unless that was done before for the same `key`: a `memo` without a result.
+
+    The note is the key alone, as text. Builds have it so: others read some of their notes, and
+    what earlier versions built stays up to date.
+
+    Args:
+      key: all that the files depend on, in words or as a digest.
+      files: as of `memo`.
+
+    Raises:
+      FileWriteError: the note cannot be written.
+    """
+    done = path.is_file() and read_input(path) == key.encode()
+    if done and all(file.exists() for file in files):
+        return
+    path.unlink(missing_ok=True)
+    make()
+    write_text(path, key)
+
+
 def recall(path: Path, inputs: Any, kind: type[T]) -> T | None:
     """The result in the note at `path`; None where there is none, or one of other inputs."""
     found = _read(path, inputs, kind)

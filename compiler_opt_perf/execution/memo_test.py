@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.execution.memo import memo, note, numbered, recall
+from compiler_opt_perf.execution.memo import memo, note, numbered, recall, stamped
 
 INPUTS: dict[str, Any] = {"flags": ("-O2", "-g"), "rounds": 3, "share": 0.1}
 
@@ -126,6 +126,32 @@ def test_a_missing_file_is_made_again(tmp_path: Path) -> None:
     binary.unlink()
     memo(path, INPUTS, str, make, [binary])
     assert len(calls) == 2
+
+
+def test_a_stamped_step_is_done_once_for_a_key(tmp_path: Path) -> None:
+    path, binary = tmp_path / "binary.digest", tmp_path / "binary"
+    done: list[str] = []
+
+    def build(key: str, stop: type[BaseException] | None = None) -> int:
+        def make() -> None:
+            done.append(key)
+            binary.write_text(key)
+            if stop:
+                raise stop
+
+        stamped(path, key, make, [binary])
+        return len(done)
+
+    assert [build("a"), build("a"), build("b"), build("b"), build("a")] == [1, 1, 2, 2, 3]
+    assert path.read_text() == "a"
+    binary.unlink()
+    assert [build("a"), build("a")] == [4, 4]
+    path.write_bytes(b"\xff")
+    assert [build("a"), build("a")] == [5, 5]
+    # What it wrote when it was stopped is not taken for the whole, nor for what was there before.
+    with pytest.raises(KeyboardInterrupt):
+        build("b", KeyboardInterrupt)
+    assert [build("a"), build("a")] == [7, 7]
 
 
 def test_a_result_that_grows_goes_on_where_it_was(tmp_path: Path) -> None:

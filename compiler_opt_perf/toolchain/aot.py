@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiles a SavedModel ahead of time to a C++ header and an object file, for release mode."""
+"""Compiles a SavedModel ahead of time to a C++ header and an object file, for release mode.
+
+The note of what was compiled is no `memo`, which forgets the old result before a new one is made:
+here a model that cannot be compiled, or does not fit, leaves the old one and its note as they were.
+"""
 
 import hashlib
 import importlib.metadata

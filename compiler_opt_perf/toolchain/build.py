@@ -13,6 +13,7 @@ from absl import logging
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, write_text
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
+from compiler_opt_perf.execution.memo import stamped
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import (
     aot_compile,
@@ -183,13 +184,13 @@ def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> Path:
     """Generates upstream's mock model in `directory`, unless what it depends on is unchanged."""
     script = (source / model.generator).read_bytes()
     origin = f"{hashlib.sha256(script).hexdigest()} TensorFlow {tensorflow_version()}\n"
-    stamp = directory.with_name(f"{directory.name}.origin")
-    if not (directory.is_dir() and stamp.is_file() and stamp.read_text() == origin):
+
+    def generate() -> None:
         logging.info("Generating upstream's mock model %s", directory)
-        stamp.unlink(missing_ok=True)
         with atomic_directory(directory) as partial:
             generate_mock(source, model, partial)
-        write_text(stamp, origin)
+
+    stamped(directory.with_name(f"{directory.name}.origin"), origin, generate, [directory])
     return directory
 
 
@@ -208,6 +209,7 @@ def _write_plan(tree: PatchedTree, path: Path) -> None:
     for file in [PATCHES / "overlay.toml", *(tree.directory / name for name in changed)]:
         content = file.read_bytes() if file.is_file() else b"removed"
         digest.update(f"{file} {hashlib.sha256(content).hexdigest()}\n".encode())
+    # In the file itself, which is written as one; a note beside it would say no more.
     key = f"# {digest.hexdigest()}\n"
     if path.is_file() and path.read_text().startswith(key):
         return
@@ -241,16 +243,14 @@ def _configure(tree: PatchedTree, build_directory: Path) -> None:
     command += [f"-D{name}={value}" for name, value in definitions.items()]
     # The presence of models decides what is compiled, so it is part of the configuration.
     models = sorted((build_directory / "toolchain").glob("*/models/*.o"))
-    stamp = directory / "configured"
-    key = "\n".join([*command, *map(str, models)])
-    if stamp.is_file() and stamp.read_text() == key:
-        return
-    stamp.unlink(missing_ok=True)
-    try:
-        run_command(command, timeout_s=300)
-    except CommandError as error:
-        raise ToolchainError(f"{OVERLAY_PROJECT}: cannot be configured: {error}") from error
-    write_text(stamp, key)
+
+    def configure() -> None:
+        try:
+            run_command(command, timeout_s=300)
+        except CommandError as error:
+            raise ToolchainError(f"{OVERLAY_PROJECT}: cannot be configured: {error}") from error
+
+    stamped(directory / "configured", "\n".join([*command, *map(str, models)]), configure)
 
 
 def _compile(target: str, what: str, directory: Path) -> None:

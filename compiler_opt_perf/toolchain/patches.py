@@ -9,7 +9,8 @@ The series has parts that build on one another and could be sent upstream one af
 has a folder. The last line of a commit's message says which it belongs to: `Part: profile`.
 
 One file of more than 400 lines, for it is one class: what applies, writes, verifies and exports the
-series has to agree on the refs and the stamp that say which series the repository holds.
+series has to agree on the refs and the stamp that say which series the repository holds. The stamp
+is no `memo`: without it, the repository is not made anew, for it may hold work.
 """
 
 import hashlib

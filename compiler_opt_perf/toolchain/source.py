@@ -6,13 +6,15 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory, write_text
+from compiler_opt_perf.execution.files import atomic_directory
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION
+from compiler_opt_perf.execution.memo import stamped
 from compiler_opt_perf.toolchain.debian import (
     installed_source_version,
     installed_version,
@@ -171,41 +173,45 @@ def _llvm_tree(
     if user_tree is None and os.environ.get("LLVM_SRC"):
         user_tree = Path(os.environ["LLVM_SRC"])
     destination = build / "sources" / name
-    stamp = destination.with_name(destination.name + ".origin")
     wanted = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
     with exclusive(build / "sources" / ".lock"):
         if user_tree is not None:
             check_llvm_tree(user_tree, parts)
             parts = [*parts, *(part for part in optional if (user_tree / part).exists())]
             origin = f"{user_tree.resolve()} {_fingerprint(user_tree, parts)}"
+            make = partial(_copy, user_tree, destination, parts)
         else:
             installed = installed_source_version()
             origin = f"{llvm_source_name()}={installed}"
+            make = partial(_unpack, installed, build, destination, parts, optional)
         # A change of the parts taken is a change of the origin.
-        origin += " " + wanted
-        if destination.is_dir() and stamp.is_file() and stamp.read_text() == origin:
-            return destination
-        stamp.unlink(missing_ok=True)
-        if user_tree is not None:
-            logging.info("Copying the needed parts of %s", user_tree)
-            with atomic_directory(destination) as partial:
-                _copy_parts(user_tree, partial, parts)
-                for header in different_headers(partial):
-                    logging.warning(
-                        "%s: %s differs from the installed one, which the static archives were "
-                        "compiled with",
-                        user_tree,
-                        header,
-                    )
-        else:
-            tarball = llvm_tarball(installed, build)
-            logging.info("Unpacking the needed parts of %s", tarball.name)
-            with atomic_directory(destination) as partial:
-                _unpack_parts(tarball, partial, [*parts, *optional])
-                check_llvm_tree(partial, parts)
-                check_headers(partial)
-        write_text(stamp, origin)
+        note = destination.with_name(destination.name + ".origin")
+        stamped(note, f"{origin} {wanted}", make, [destination])
     return destination
+
+
+def _copy(tree: Path, destination: Path, parts: Sequence[str]) -> None:
+    logging.info("Copying the needed parts of %s", tree)
+    with atomic_directory(destination) as temporary:
+        _copy_parts(tree, temporary, parts)
+        for header in different_headers(temporary):
+            logging.warning(
+                "%s: %s differs from the installed one, which the static archives were "
+                "compiled with",
+                tree,
+                header,
+            )
+
+
+def _unpack(
+    version: str, build: Path, destination: Path, parts: Sequence[str], optional: Sequence[str]
+) -> None:
+    tarball = llvm_tarball(version, build)
+    logging.info("Unpacking the needed parts of %s", tarball.name)
+    with atomic_directory(destination) as temporary:
+        _unpack_parts(tarball, temporary, [*parts, *optional])
+        check_llvm_tree(temporary, parts)
+        check_headers(temporary)
 
 
 def _unpack_parts(tarball: Path, destination: Path, parts: Sequence[str]) -> None:
