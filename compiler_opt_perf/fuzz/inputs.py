@@ -231,9 +231,10 @@ def _describe(network: Network) -> dict[str, Any]:
     ]
     return {
         "format": "compiler-opt-perf/model",
-        "version": 2,
+        "version": 3,
         "problem": network.problem.name,
         "with_pmu": network.with_pmu,
+        "default_lead": network.default_lead,
         "extra_rates": [],
         "hidden": list(network.hidden),
         "features": features,
