@@ -10,7 +10,7 @@ of all logged decisions, many more than have labels (distillation, Bucila et al.
 the compiler in a fraction of a microsecond, with the same decisions everywhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import lightgbm
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.export import import_tensorflow, tensorflow_ops
 from compiler_opt_perf.policies.network import WEIGHT_LIMIT, FloatArray, Network, to_grid
 from compiler_opt_perf.policies.problem import Problem
@@ -35,10 +36,13 @@ class TreeSettings:
       leaves: of a tree.
       leaf_rows: labels in a leaf, at least.
       learning_rate: share of each tree that counts.
-      largest: a label weighs this at most, in the costs' unit, so that a few do not decide alone.
+      largest: of a difference above this, in the costs' unit, a gain weighs no more and a loss by
+        its logarithm: a few labels shall not decide alone, and a large loss is still no small one.
+      ensembles: so many sets of trees, each with a seed of its own, vote.
       seed: of the samples of rows and features that each tree is fitted to.
     """
 
+    ensembles: int
     trees: int
     leaves: int
     leaf_rows: int
@@ -67,9 +71,9 @@ class DistillationSettings:
 class Trees:
     """Boosted trees that tell when to decide otherwise than the compiler."""
 
-    def __init__(self, problem: Problem, booster: lightgbm.Booster):
+    def __init__(self, problem: Problem, boosters: Sequence[lightgbm.Booster]):
         self._problem = problem
-        self._booster = booster
+        self._boosters = boosters
 
     @classmethod
     def fit(
@@ -87,33 +91,39 @@ class Trees:
           gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
             where deciding otherwise pays.
         """
-        weight = np.minimum(np.abs(gain), settings.largest)
+        size = np.abs(gain)
+        excess = np.log(np.maximum(size, settings.largest) / settings.largest)
+        weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
         told = weight > 0
-        data = lightgbm.Dataset(
-            _matrix(problem, inputs)[told],
-            (gain[told] > 0).astype(np.int64),
-            weight=weight[told] / weight[told].mean(),
-        )
-        parameters = {
-            "objective": "binary",
-            "learning_rate": settings.learning_rate,
-            "num_leaves": settings.leaves,
-            "min_data_in_leaf": settings.leaf_rows,
-            "bagging_fraction": 0.8,
-            "bagging_freq": 1,
-            "feature_fraction": 0.5,
-            "seed": settings.seed % 2**31,
-            # The same seed gives the same trees on every machine.
-            "deterministic": True,
-            "force_row_wise": True,
-            "num_threads": 1,
-            "verbose": -1,
-        }
-        return cls(problem, lightgbm.train(parameters, data, settings.trees))
+        rows = _matrix(problem, inputs)[told]
+        boosters = []
+        for ensemble in range(settings.ensembles):
+            parameters = {
+                "objective": "binary",
+                "learning_rate": settings.learning_rate,
+                "num_leaves": settings.leaves,
+                "min_data_in_leaf": settings.leaf_rows,
+                "bagging_fraction": 0.8,
+                "bagging_freq": 1,
+                "feature_fraction": 0.5,
+                "seed": derive_seed(settings.seed, "ensemble", ensemble) % 2**31,
+                # The same seed gives the same trees on every machine.
+                "deterministic": True,
+                "force_row_wise": True,
+                "num_threads": 1,
+                "verbose": -1,
+            }
+            data = lightgbm.Dataset(
+                rows, (gain[told] > 0).astype(np.int64), weight=weight[told] / weight[told].mean()
+            )
+            boosters.append(lightgbm.train(parameters, data, settings.trees))
+        return cls(problem, boosters)
 
     def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
-        return np.asarray(self._booster.predict(_matrix(self._problem, inputs), num_threads=1))
+        rows = _matrix(self._problem, inputs)
+        votes = [np.asarray(one.predict(rows, num_threads=1)) for one in self._boosters]
+        return np.asarray(np.mean(votes, axis=0))
 
 
 def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:

@@ -343,6 +343,7 @@ class _Run:
             inputs,
             np.where(is_default, -difference, difference),
             cost_sensitive.TreeSettings(
+                trees.ensembles,
                 trees.trees,
                 trees.leaves,
                 trees.leaf_rows,

@@ -31,7 +31,7 @@ RECIPE = Recipe(
     3,
     Programs(("a",), ("b",), ("c",)),
     LabelSettings(rounds=2, sites=12),
-    TreeSettings(trees=100, leaves=8, leaf_rows=1, learning_rate=0.2, largest=10.0),
+    TreeSettings(ensembles=2, trees=100, leaves=8, leaf_rows=1, learning_rate=0.2, largest=10.0),
     NetworkSettings((8,), 1.0, (1.0,), steps=300, batch_size=64, learning_rate=0.01),
 )
 
@@ -152,7 +152,7 @@ def test_what_costs_less_is_learnt() -> None:
     gain = np.where(inputs["cost_estimate"] < -20, 50.0, -1.0)
     gain[::100] = -10_000.0
     trained = {name: values[:2000] for name, values in inputs.items()}
-    settings = cost_sensitive.TreeSettings(50, 8, 20, 0.1, largest=10.0, seed=1)
+    settings = cost_sensitive.TreeSettings(2, 50, 8, 20, 0.1, largest=10.0, seed=1)
     trees = cost_sensitive.Trees.fit(PROBLEM, trained, gain[:2000], settings)
     network = Network(PROBLEM, False, (8,), fit_normalisation(inputs, PROBLEM, with_pmu=False), 1.0)
     weights = cost_sensitive.distil(

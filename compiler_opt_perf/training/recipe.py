@@ -62,6 +62,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the boosted trees; see training.cost_sensitive."""
 
+    ensembles: Annotated[int, msgspec.Meta(ge=1, le=100)]
     trees: _Whole
     leaves: Annotated[int, msgspec.Meta(ge=2, le=1024)]
     leaf_rows: _Whole
