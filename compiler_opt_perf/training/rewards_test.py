@@ -51,6 +51,8 @@ def test_code_that_is_lost_is_charged() -> None:
     assert charged_total(default, Costs({"f": 300.0}, {"f": 10})) == 300.0 + 900.0
     # What costs more although it lost executions is not made cheaper by the charge.
     assert charged_total(default, Costs({"f": 100.0, "g": 950.0}, {"f": 10, "g": 1})) == 1050.0
+    # The reward has the charge.
+    assert SIZE.ratio(default, lost, {}) == 0.995
 
 
 def test_instructions_without_a_cost_are_charged_the_mean() -> None:
