@@ -7,6 +7,7 @@ Of more than 400 lines, for writing, reading and checking have to agree on each 
 import json
 import os
 import struct
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -276,6 +277,8 @@ class Trace:
     def __init__(self, path: Path, stream: BinaryIO, format_: str):
         self.path = path
         self._stream = stream
+        # With the trace, or when it turns out to be none.
+        weakref.finalize(self, stream.close)
         self._format = format_
         self.records, end = _scan(stream, path)
         fields = self.read_description(_Fields)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import ctypes
+import gc
 import random
 import re
 import shutil
 import struct
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -194,7 +196,9 @@ def test_damaged_descriptions_are_named(
         Trace.load(copy)
 
 
-def test_no_memory_for_what_a_damaged_head_claims(trace: Trace, copy: Path) -> None:
+def test_no_memory_for_what_a_damaged_head_claims(
+    trace: Trace, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = next(record for record in trace.records if record.kind == BLOCKS)
     # Bytes of the content, and how many block numbers these are: at most what a head can say.
     for place, value in ((20, 1 << 31), (24, 2**32 - 1)):
@@ -207,6 +211,30 @@ def test_no_memory_for_what_a_damaged_head_claims(trace: Trace, copy: Path) -> N
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 100_000_000
+    data = bytearray(trace.path.read_bytes())
+    # Content that is read as bytes, and not as block numbers, the greatest that a head may claim.
+    struct.pack_into("<I", data, trace.records[1].offset + 20, 1 << 31)
+    copy.write_bytes(data)
+    buffer = ctypes.create_string_buffer
+
+    def allocate(size: int) -> object:
+        assert size < 100_000_000
+        return buffer(size)
+
+    monkeypatch.setattr(ctypes, "create_string_buffer", allocate)
+    with pytest.raises(TraceError, match="is damaged"):
+        Trace.load(copy)
+
+
+def test_a_trace_closes_its_file(trace: Trace, copy: Path) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        Trace.load(copy)
+        copy.write_bytes(trace.path.read_bytes()[:100])
+        with pytest.raises(TraceError):
+            Trace.load(copy)
+        gc.collect()
+    assert not [str(one.message) for one in seen]
 
 
 def test_another_build(trace: Trace, program: Path, build: Build) -> None:
