@@ -57,6 +57,16 @@ def test_counts_of_a_solver_that_gave_up_are_no_result(monkeypatch: pytest.Monke
     with pytest.raises(FitError, match=r"no counts of 5 blocks: .*[Ii]teration"):
         fit(CODE, [_seen(1, 30), _seen(3, 1000)], entered=100)
 
+    def stopped_late(*arguments: Any, **named: Any) -> Any:
+        solved = linprog(*arguments, **named)
+        solved.success, solved.message = False, "Time limit reached"
+        return solved
+
+    # It has counts then, which may be any.
+    monkeypatch.setattr(block_counts, "linprog", stopped_late)
+    with pytest.raises(FitError, match="no counts of 5 blocks: Time limit"):
+        fit(CODE, [_seen(1, 30), _seen(3, 1000)], entered=100)
+
 
 def test_nothing_known_is_nothing_executed() -> None:
     assert fit(CODE, []).blocks.tolist() == [0] * 5

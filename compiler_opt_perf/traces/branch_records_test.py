@@ -9,6 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.traces import branch_records
 from compiler_opt_perf.traces.branch_records import import_recording
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.trace_file import Trace
@@ -127,6 +128,21 @@ def test_nothing_to_read(program: Path, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="neither a sample"):
         import_recording(text, program, tmp_path / "t.bbtrace")
     assert not (tmp_path / "t.bbtrace").exists()
+
+
+def test_a_binary_recording_is_not_searched_for_lines(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have gigabytes, and no line of Intel PT as perf script prints them."""
+
+    def fail(path: Path) -> Iterator[str]:
+        raise AssertionError(f"{path} is read as text")
+
+    monkeypatch.setattr(branch_records, "input_lines", fail)
+    recording = tmp_path / "perf.data"
+    recording.write_bytes(b"PERFILE2" + bytes(100))
+    with pytest.raises(PmuError, match=r"perf\.data: .*cannot read it"):
+        import_recording(recording, program, tmp_path / "t.bbtrace")
 
 
 def test_nonsense_is_left_out(
