@@ -7,19 +7,28 @@ module imports loads TensorFlow, SciPy or matplotlib (layers_test.py looks).
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_write, require_space, sha256, write_json
+from compiler_opt_perf.execution.files import (
+    atomic_write,
+    read_input,
+    require_space,
+    sha256,
+    write_json,
+)
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.training.log import LogError, read_log
 from compiler_opt_perf.training.rewards import REWARDS, Costs, Reward, evaluator_reward
@@ -146,8 +155,13 @@ def measure_default(job: Job) -> Default:
             shutil.copyfile(log_file, temporary)
     default = Default(costs, len(log.starts), seconds)
     record = {"key": job.key, **dataclasses.asdict(default)}
-    write_json(record_path(job.log), record)
+    write_json(record_path(job.log), {**record, "sha256": digest(record, job.log)})
     return default
+
+
+def digest(record: Mapping[str, Any], log: Path) -> str:
+    """SHA-256 of a result, as JSON, and of the log that belongs to it. Raises OSError."""
+    return hashlib.sha256(json.dumps(record).encode() + read_input(log)).hexdigest()
 
 
 def record_path(log: Path) -> Path:

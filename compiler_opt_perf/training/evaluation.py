@@ -19,7 +19,7 @@ from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import FileWriteError, read_input, sha256
-from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, decode
+from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.policies.export import (
     MODEL_FILE,
@@ -31,6 +31,7 @@ from compiler_opt_perf.training.compilation import (
     Compiler,
     Default,
     Job,
+    digest,
     measure_candidate,
     measure_default,
     record_path,
@@ -114,7 +115,7 @@ def measure_defaults(
         log = logs[module.name]
         key = (clang, problem.name, profiles[module.program], *others)
         key += (*map(sha256, module.inputs), *module.command)
-        found[module.name] = _read_default(log, key)
+        found[module.name] = read_default(log, key)
         if found[module.name] is None:
             jobs.append(Job(compiler, module, log=log, key=key))
     outcomes = pool.map(
@@ -147,14 +148,17 @@ class _Measured(msgspec.Struct, frozen=True):
     seconds: Finite
 
 
-def _read_default(log: Path, key: Sequence[str]) -> Default | None:
+def read_default(log: Path, key: Sequence[str]) -> Default | None:
+    """The result beside a log; None if one of them is missing, damaged or of something else."""
     path = record_path(log)
     try:
-        measured = decode(read_input(path), _Measured, path)
+        fields = decode(read_input(path), dict[str, Any], path)
+        whole = fields.pop("sha256", None) == digest(fields, log)
+        measured = convert(fields, _Measured, path)
     except (OSError, JsonError):
         # Missing or damaged: it is measured again.
         return None
-    if measured.key != tuple(key) or not log.is_file():
+    if not whole or measured.key != tuple(key):
         return None
     return Default(measured.costs, measured.decisions, measured.seconds)
 

@@ -17,14 +17,14 @@ from compiler_opt_perf.policies.export import CandidateTemplate
 from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.compilation import Compiler, Default, record_path
+from compiler_opt_perf.training.compilation import Compiler, Default, digest, record_path
 from compiler_opt_perf.training.evaluation import (
     FAILURE_RATIO,
     Evaluator,
     MeasuredModule,
-    _read_default,
     cheapest,
     measure_defaults,
+    read_default,
 )
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.rewards import Costs
@@ -39,9 +39,17 @@ def test_results_that_are_not_whole_are_measured_again(tmp_path: Path) -> None:
     for executions in ({"f": 7}, None):
         default = Default(Costs({"f": 1.0}, executions), 3, 0.5)
         written = {"key": list(key), **dataclasses.asdict(default)}
+        written["sha256"] = digest(written, log)
         write_json(record_path(log), written)
-        assert _read_default(log, key) == default
-        assert _read_default(log, ("clang", "other.bc")) is None
+        assert read_default(log, key) == default
+        assert read_default(log, ("clang", "other.bc")) is None
+        # Damaged, though it could be a result; or its log is.
+        write_json(record_path(log), written | {"decisions": 4})
+        assert read_default(log, key) is None
+        write_json(record_path(log), written)
+        log.write_bytes(b"x")
+        assert read_default(log, key) is None
+        log.write_bytes(b"")
         for damage in (
             {"costs": {"parts": {"f": "1"}}},
             {"costs": {"parts": {"f": 1.0}, "executions": {"f": 1.5}}},
@@ -49,12 +57,14 @@ def test_results_that_are_not_whole_are_measured_again(tmp_path: Path) -> None:
             {"seconds": None},
             {"key": "clang"},
         ):
-            write_json(record_path(log), written | damage)
-            assert _read_default(log, key) is None
+            damaged = {**written, **damage}
+            del damaged["sha256"]
+            write_json(record_path(log), {**damaged, "sha256": digest(damaged, log)})
+            assert read_default(log, key) is None
     record_path(log).write_text("{")
-    assert _read_default(log, key) is None
+    assert read_default(log, key) is None
     record_path(log).unlink()
-    assert _read_default(log, key) is None
+    assert read_default(log, key) is None
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import ModelError, Policy
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.config import FREE_SETTINGS
 from compiler_opt_perf.training.evaluation import Evaluator
-from compiler_opt_perf.training.run import Run
+from compiler_opt_perf.training.run import Run, curve_text
 
 WORSE = "worse than the default: do not ship"
 
@@ -100,6 +100,7 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     description = _description(run, checkpoint)
     export.publish(Policy(network, checkpoint.best, description), result.policy)
     write_json(run.folder.result, _report(run, checkpoint))
+    write_text(run.folder.curve, curve_text(checkpoint))
     logging.info(
         "%s: %d generations, %d compilations (%d failed) in %.0f s: %+.3f%% on the test "
         "modules%s (%+.3f%% on those that it was chosen by, warm start %+.3f%% there), policy "
@@ -120,7 +121,7 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
 
 
 def is_published(run: Run, checkpoint: Checkpoint) -> bool:
-    """Whether the policy and the record of an ended training are in place."""
+    """Whether policy, record and curve of an ended training are in place."""
     report = json.dumps(_report(run, checkpoint), indent=1) + "\n"
     try:
         policy = export.load(run.folder.policy)
@@ -128,6 +129,7 @@ def is_published(run: Run, checkpoint: Checkpoint) -> bool:
             np.array_equal(policy.weights, checkpoint.best)
             and policy.description == _description(run, checkpoint)
             and run.folder.result.read_text(encoding="utf-8") == report
+            and run.folder.curve.read_text(encoding="utf-8") == curve_text(checkpoint)
         )
     except (ModelError, OSError, ValueError):
         return False

@@ -127,7 +127,7 @@ class Run:
         record.pop("ended", None)
         checkpoint = dataclasses.replace(checkpoint, record=record)
         checkpoint.save(self.folder.checkpoint)
-        write_text(self.folder.curve, "".join(json.dumps(line) + "\n" for line in curve))
+        write_text(self.folder.curve, curve_text(checkpoint))
         return checkpoint
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
@@ -157,6 +157,11 @@ class Run:
         if self.config.budget_s:
             left = min(left, max(self.config.budget_s - self.clock.seconds, 0.0))
         return left
+
+
+def curve_text(checkpoint: Checkpoint) -> str:
+    """The content of curve.jsonl."""
+    return "".join(json.dumps(line) + "\n" for line in checkpoint.record["curve"])
 
 
 def seconds_per_generation(checkpoint: Checkpoint) -> float:
