@@ -75,6 +75,18 @@ def test_what_a_training_would_stumble_over_later_is_named(
         Checkpoint.load(path)
 
 
+@pytest.mark.parametrize("name", ["mean", "first_moment", "second_moment", "best", "warm_start"])
+def test_vectors_of_other_sizes_or_types_are_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "checkpoint.npz"
+    _checkpoint(RECORD).save(path)
+    with np.load(path) as found:
+        arrays = dict(found)
+    for damaged in (arrays[name][:-1], arrays[name].astype(np.int8), arrays[name] * np.nan):
+        np.savez(path, **{**arrays, name: damaged})
+        with pytest.raises(CheckpointError, match=r"checkpoint\.npz: damaged \(.*; remove it"):
+            Checkpoint.load(path)
+
+
 def test_a_damaged_number_of_steps_is_named(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.npz"
     _checkpoint(RECORD).save(path)
