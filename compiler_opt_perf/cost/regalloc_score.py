@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from compiler_opt_perf.execution.files import read_input
 
 #: Arguments of the patched clang by which it writes the remarks; {object} is the object file.
@@ -52,14 +54,25 @@ def regalloc_scores(object_file: Path) -> Mapping[str, float]:
     scores = {}
     for match in _REMARK.finditer(text):
         try:
-            scores[match["function"].strip("'\"")] = float(match["score"])
+            scores[_plain(match["function"])] = float(match["score"])
         except ValueError as error:
             raise ScoreError(
-                f"{path}: {match['score'][:40]!r} is no score; compile again"
+                f"{path}: {match['function'][:40]}, {match['score'][:40]!r}: is no name with a "
+                "score; compile again"
             ) from error
     if text.count("\nPass:") != len(scores):
         raise ScoreError(f"{path}: has other remarks than one score a function; compile again")
     return scores
+
+
+def _plain(text: str) -> str:
+    """A name as the profile has it: YAML quotes some, and escapes characters in them."""
+    if text[:1] not in ("'", '"'):
+        return text
+    try:
+        return str(yaml.load(text, yaml.CSafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(text) from error
 
 
 def log_ratio(default: float, policy: float) -> float:

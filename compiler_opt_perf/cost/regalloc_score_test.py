@@ -33,13 +33,23 @@ def test_scores_by_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "name"),
+    [("'it''s'", "it's"), ("'123'", "123"), (r'"a\tb\"c"', 'a\tb"c'), (r'"\xF6"', "\xf6")],
+)
+def test_names_are_those_that_yaml_means(written: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.opt.yaml").write_text(REMARK.replace("hot", written))
+    assert regalloc_scores(tmp_path / "a.o") == {name: 12.5}
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (
             REMARK.replace("hot", "h\N{LATIN SMALL LETTER O WITH DIAERESIS}t").encode("latin-1"),
             r"byte \d+ is not UTF-8",
         ),
-        (REMARK.replace("12.5", "twelve").encode(), "'twelve' is no score"),
+        (REMARK.replace("12.5", "twelve").encode(), "'twelve': is no name with a score"),
+        (REMARK.replace("hot", '"h').encode(), "is no name with a score"),
         (REMARK.replace("Function:", "Fun:").encode(), "has other remarks than one score"),
         (REMARK.encode() * 2, "has other remarks than one score"),
         (None, "No such file.*compile a.o with the patched clang"),
