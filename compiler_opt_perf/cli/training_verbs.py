@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 # A policy was published, and should not be used.
-_STATUS_WORSE = 4
+EXIT_WORSE = 4
 
 
 def _define_train(values: flags.FlagValues) -> None:
@@ -94,7 +94,7 @@ def _train(values: Any, arguments: list[str]) -> int:
         f"({100 * result.validation_change:+.2f}% on the modules that it was chosen by, warm start "
         f"{100 * result.warm_start_change:+.2f}%): {result.verdict}"
     )
-    return _STATUS_WORSE if result.is_worse else 0
+    return EXIT_WORSE if result.is_worse else 0
 
 
 def _training_config(values: Any) -> "Config":
@@ -169,7 +169,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
         f"{result.labels} labels ({100 * result.validation_change:+.2f}% on the programs that it "
         f"was chosen by): {result.verdict}"
     )
-    return _STATUS_WORSE if result.change > 0 else 0
+    return EXIT_WORSE if result.change > 0 else 0
 
 
 # cop interact
@@ -186,7 +186,12 @@ def _define_interact(values: flags.FlagValues) -> None:
     )
     define_path(values, "profile", "PMU profile manifest", required=False)
     define_toolchain(values, "toolchain", "dev")
-    flags.DEFINE_float("timeout", None, "limit of the compilation, seconds", flag_values=values)
+    flags.DEFINE_float(
+        "timeout",
+        None,
+        "limit of the compilation, seconds; a decision that takes longer is waited for",
+        flag_values=values,
+    )
 
 
 def _interact(values: Any, arguments: list[str]) -> None:
@@ -240,7 +245,7 @@ VERBS: tuple[Verb, ...] = (
         " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
         _define_train,
         _train,
-        statuses={_STATUS_WORSE: "the published policy is worse than the default on test modules"},
+        statuses={EXIT_WORSE: "the published policy is worse than the default on test modules"},
     ),
     Verb(
         "imitate",
@@ -249,7 +254,7 @@ VERBS: tuple[Verb, ...] = (
         _define_imitate,
         _imitate,
         arguments="RECIPE",
-        statuses={_STATUS_WORSE: "the published policy is worse than the default on test programs"},
+        statuses={EXIT_WORSE: "the published policy is worse than the default on test programs"},
     ),
     Verb(
         "interact",

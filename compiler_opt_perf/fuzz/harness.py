@@ -5,7 +5,8 @@ A reader must use the input or refuse it, with its exit status for that and one 
 no hang, no traceback. What is damaged, and how, follows from the seed and the number of the case,
 so that `--case=READER:NUMBER` runs one again and shows all of it. Prints a row for each reader:
 `silent` inputs gave the same result as the sound one, `used` inputs another one; `mute` ones were
-refused without a message. Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
+refused without a message; `altered` ones gave another result where none but the sound one may be.
+Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
 """
 
 import argparse
@@ -27,7 +28,6 @@ from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.fuzz.mutations import DAMAGES, replace_file
 from compiler_opt_perf.fuzz.targets import (
-    LIMIT_S,
     MEMORY_MIB,
     TARGETS,
     FailedError,
@@ -38,7 +38,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 
 #: Columns of the table; the first few are failures of the reader.
-FAILURES = ("crash", "hang", "traceback", "mute")
+FAILURES = ("crash", "hang", "traceback", "mute", "altered")
 _OUTCOMES = (*FAILURES, "refused", "used", "silent")
 # Share of the inputs with something else in the place of a file.
 _SHARE_REPLACED = 0.06
@@ -183,7 +183,8 @@ def fuzz(
             for number in numbers(target)
         ]
         # Tools have limits of their own; these are for readers in the worker itself.
-        outcomes = pool.map(run_case, cases, timeout_s=LIMIT_S + 10, label="damaged inputs")
+        limit = max(target.limit_s for target in targets)
+        outcomes = pool.map(run_case, cases, timeout_s=limit + 10, label="damaged inputs")
     results = {}
     for case, outcome in zip(cases, outcomes, strict=True):
         if outcome.value is not None:

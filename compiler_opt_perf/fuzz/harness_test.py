@@ -8,6 +8,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,7 +16,15 @@ from compiler_opt_perf.corpus.corpus import CorpusError
 from compiler_opt_perf.fuzz import harness, targets
 from compiler_opt_perf.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
 from compiler_opt_perf.fuzz.mutations import DAMAGES, damage_json, damage_trace
-from compiler_opt_perf.fuzz.targets import TARGETS, Run, Target, call, cop, tool
+from compiler_opt_perf.fuzz.targets import (
+    TARGETS,
+    FailedError,
+    Run,
+    Target,
+    call,
+    cop,
+    tool,
+)
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import decompress
@@ -49,7 +58,7 @@ def _make(folder: Path, toolchain: Toolchain) -> None:
     (folder / "file").write_text("1\n")
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: Exception) -> NoReturn:
     raise error
 
 
@@ -63,6 +72,7 @@ _KILL = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
         (call(lambda: _raise(CorpusError("the message"))), "refused", "the message"),
         (call(lambda: _raise(CorpusError(""))), "mute", "CorpusError without a message"),
         (call(lambda: _raise(KeyError("x"))), "traceback", "KeyError: 'x'"),
+        (lambda *_: _raise(FailedError("altered", "something else")), "altered", "something else"),
         (cop("corpus show"), "refused", "expected the folder of one corpus"),
         (cop("corpus show nowhere"), "refused", "not found"),
         (tool(f"{sys.executable} -c '{_KILL}'"), "crash", "SIGSEGV"),

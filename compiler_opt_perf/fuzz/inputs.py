@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -14,17 +15,19 @@ import numpy as np
 
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
+from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu import callgrind
+from compiler_opt_perf.pmu import callgrind, perf_record
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import FileRecord
 from compiler_opt_perf.pmu.merge import merge
+from compiler_opt_perf.pmu.perf_record import Recipe
 from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.policies.testing import random_network
@@ -179,6 +182,48 @@ def corpus(folder: Path, toolchain: Toolchain) -> None:
     override = ["-cc1", "-O2", "-mllvm", "-inline-threshold=5"]
     description |= {"has_thinlto": True, "global_command_override": override}
     write_json(held_out / "corpus_description.json", description)
+
+
+def perf_data(folder: Path, toolchain: Toolchain) -> None:
+    """What `perf record` writes of a run of a program; by its clock, which any machine has."""
+    del toolchain
+    binary = _program(folder)
+    recipe = Recipe("generic", ("cpu-clock/period=2000000/u",), (), ())
+    perf_record.record(recipe, Run(binary, ["20000000"], timeout_s=60), folder)
+
+
+#: The training in the folder `training`; without its toolchain.
+TRAIN = (
+    f"{sys.executable} -m compiler_opt_perf.cli.main train --problem=inline-size "
+    "--corpus=corpus/train --output=training --setting=generations=1 --setting=pairs=1 "
+    "--setting=warm_starts=1 --setting=warm_start_steps=20 --setting=hidden=[2] "
+    "--setting=workers=1"
+)
+
+
+def training(folder: Path, toolchain: Toolchain) -> None:
+    """A corpus and a training on it that has ended; the training again in `sound`."""
+    entries = []
+    for name in ("a", "b", "c", "d"):
+        function = f"static int own_{name}(int X) {{ return X * {ord(name)} + (X >> 1); }}\n"
+        calls = f"own_{name}(I) ^ own_{name}(Sum)"
+        function += f"int {name}(int N) {{\n  int Sum = 0;\n"
+        function += f"  for (int I = 0; I < N; ++I)\n    Sum += {calls};\n  return Sum;\n}}\n"
+        (folder / f"{name}.c").write_text(function)
+        words = ["clang", "-c", f"{name}.c"]
+        entries.append({"directory": ".", "file": f"{name}.c", "arguments": words})
+    (folder / "compile_commands.json").write_text(json.dumps(entries))
+    words = [sys.executable, "-m", "compiler_opt_perf.cli.main", "corpus", "extract"]
+    words += ["--problem=inline-size", "--held-out=0.25", "--output=corpus"]
+    run_command([*words, "p=compile_commands.json"], cwd=folder)
+    words = shlex.split(f"{TRAIN} --toolchain={toolchain.directory}")
+    try:
+        run_command(words, cwd=folder, timeout_s=280)
+    except CommandError as error:
+        # A policy that is worse than the default is published, too.
+        if error.returncode != EXIT_WORSE:
+            raise
+    shutil.copytree(folder / "training", folder / "sound")
 
 
 def checkpoint(folder: Path, toolchain: Toolchain) -> None:

@@ -7,6 +7,7 @@ Of more than 400 lines, for it is the one list of all readers.
 import contextlib
 import hashlib
 import io
+import json
 import os
 import shlex
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.cli.main import run as run_cop
+from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -30,11 +32,14 @@ from compiler_opt_perf.report.tables import describe
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.windows import Windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.evaluation import read_default
 from compiler_opt_perf.training.log import read_log
 
 #: Time limit of a reader's run, and of the processes that it starts.
 LIMIT_S = 30.0
 MEMORY_MIB = 8192
+# One that imports TensorFlow.
+_RESUMED_S = 200.0
 # Exit statuses of `cop`, and that of LLVM's tools, for an input that is refused.
 _COP_REFUSED = (1, 2)
 _TOOL_REFUSED = 1
@@ -50,7 +55,8 @@ class FailedError(Exception):
     """The reader did what no reader may do.
 
     Attributes:
-      how: "crash", "hang", "traceback" or "mute" (it ended without a message).
+      how: "crash", "hang", "traceback", "mute" (it ended without a message) or "altered" (it took
+        the input and found something else than in the sound one, which no damage may cause).
     """
 
     def __init__(self, how: str, message: str):
@@ -75,6 +81,7 @@ class Target:
       inputs: how many damaged inputs a full run gives it.
       seal: corrects the checksums after the damage, so that it gets to the reader.
       replacements: what may be in the place of a file.
+      limit_s: time limit of a run.
     """
 
     name: str
@@ -84,6 +91,7 @@ class Target:
     inputs: int = 60
     seal: Callable[[Path], None] = field(default=lambda folder: None)
     replacements: Sequence[str] = REPLACEMENTS
+    limit_s: float = LIMIT_S
 
 
 def cop(line: str) -> Run:
@@ -137,6 +145,45 @@ def tool(line: str) -> Run:
     return run
 
 
+def resumed(line: str) -> Run:
+    """Goes on with a training that had ended: an error, or what was published before."""
+
+    def run(folder: Path, toolchain: Toolchain) -> bytes:
+        published = folder / "training"
+        before = _published(folder / "sound")
+        try:
+            _tool(f"{line} --toolchain={toolchain.directory}", folder, toolchain, _RESUMED_S)
+        except FailedError as error:
+            if not isinstance(error.__cause__, CommandError):
+                raise
+            if error.__cause__.returncode != EXIT_WORSE:
+                raise
+        if _published(published) != before:
+            raise FailedError("altered", "the training published something else")
+        return b"as before"
+
+    return run
+
+
+def _published(training: Path) -> dict[str, bytes]:
+    """What a training publishes, by name."""
+    paths = [training / "training.json", training / "curve.jsonl"]
+    paths += sorted(path for path in (training / "policy").rglob("*") if path.is_file())
+    return {str(path.relative_to(training)): path.read_bytes() for path in paths}
+
+
+def _measured_defaults() -> list[object]:
+    """What a training reads of its measurements of the default policy."""
+    found = []
+    for sound in sorted(Path("sound/default").rglob("*.json")):
+        log = Path("training", *sound.parts[1:]).with_suffix(".log")
+        one = read_default(log, json.loads(sound.read_bytes())["key"])
+        if one is None:
+            raise RefusedError(f"{log}: is measured again")
+        found += [one, read_log(log)]
+    return found
+
+
 def hosted(line: str, answers: str) -> Run:
     """One of LLVM's tools in interactive mode, whose host answers what a file holds."""
 
@@ -147,13 +194,13 @@ def hosted(line: str, answers: str) -> Run:
     return run
 
 
-def _tool(line: str, folder: Path, toolchain: Toolchain) -> bytes:
+def _tool(line: str, folder: Path, toolchain: Toolchain, limit_s: float | None = None) -> bytes:
     words = shlex.split(line)
     words[0] = str(toolchain.directory / "bin" / words[0])
     environment = {"LLVM_LITERT_LIBRARY": str(toolchain.litert_library)}
     try:
         done = run_command(
-            words, cwd=folder, env=environment, memory_mib=MEMORY_MIB, timeout_s=LIMIT_S
+            words, cwd=folder, env=environment, memory_mib=MEMORY_MIB, timeout_s=limit_s or LIMIT_S
         )
     except CommandError as error:
         if error.kind == "timeout":
@@ -244,6 +291,16 @@ _CORPUS = {
     "corpus/train/**/*.bc": "bytes",
 }
 _MODEL = {"output_spec.json": "json", "model.tflite": "bytes"}
+_TRAINING = {
+    "training/checkpoint.npz": "bytes",
+    "training/curve.jsonl": "json lines",
+    "training/inputs.json": "json",
+    "training/training.json": "json",
+    "training/default/**/*.log": "bytes",
+    "training/default/**/*.json": "json",
+    "training/policy/model.json": "json",
+    "training/policy/[!m]*": "bytes",
+}
 
 
 def _in(folder: str, files: Mapping[str, str]) -> dict[str, str]:
@@ -304,6 +361,13 @@ TARGETS: tuple[Target, ...] = (
         inputs.recordings,
         {"script.txt": "text"},
         cop("collect --trace --recording=script.txt --binary=program --output=out/t.bbtrace"),
+    ),
+    Target(
+        "cop collect --recording, binary",
+        inputs.perf_data,
+        {"perf.data": "bytes"},
+        cop("collect --recording=perf.data --binary=program --output=out/p.pmu.json"),
+        200,
     ),
     Target(
         "callgrind's output",
@@ -385,6 +449,21 @@ TARGETS: tuple[Target, ...] = (
         {"checkpoint.npz": "arrays"},
         call(lambda: Checkpoint.load(Path("checkpoint.npz"))),
         60,
+    ),
+    Target(
+        "cop train, ended",
+        inputs.training,
+        _TRAINING,
+        resumed(inputs.TRAIN),
+        40,
+        limit_s=_RESUMED_S,
+    ),
+    Target(
+        "default's measurements",
+        inputs.training,
+        {"training/default/**/*.log": "bytes", "training/default/**/*.json": "json"},
+        call(_measured_defaults),
+        100,
     ),
     Target(
         "policies",

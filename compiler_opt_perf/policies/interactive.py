@@ -151,7 +151,8 @@ class InteractiveHost:
 
         Args:
           argv: the compiler and its arguments, `Problem.interactive_options` among them.
-          timeout_s: wall-clock limit of the compilation, the decision function's time included.
+          timeout_s: wall-clock limit of the compilation, the decision function's time included. A
+            decision that takes longer is waited for.
           memory_mib: limit of the compiler's address space.
           env: variables added to this process's environment.
 
