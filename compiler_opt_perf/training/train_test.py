@@ -154,8 +154,11 @@ def test_what_is_missing_of_a_finished_training_is_published_again(
     shutil.copytree(inline_training, output)
     (output / "training.json").unlink()
     (output / "policy" / "model.tflite").write_bytes(b"")
+    (output / "curve.jsonl").write_bytes(b"")
     run("inline-size", corpora, toolchain, output)
     assert published_bytes(output) == published_bytes(inline_training)
+    curves = [(folder / "curve.jsonl").read_bytes() for folder in (output, inline_training)]
+    assert curves[0] == curves[1]
 
 
 def test_a_budget_that_ended_a_training_stays_used_up(
