@@ -36,6 +36,7 @@ WITHOUT_TABLES = {
     "trace overlap": "one number",
     "corpus extract": "what was written, in a line",
     "train": "what was written, in a line; the figures are in training.json",
+    "imitate": "a table of the figures that training.json has",
     "interact": "decisions, when they are taken",
     "report": "a path",
 } | {verb.name: "pages for people" for verb in VERBS if verb.name.startswith("study ")}

@@ -201,6 +201,30 @@ def _headroom(values: Any, arguments: list[str]) -> None:
     print(study(values.only, Path(values.output), toolchain, **counts))
 
 
+# cop study labels
+
+
+def _define_labels(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "training",
+        str(BUILD / "train-inline" / "run"),
+        "folder of a training by `cop imitate`",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "recipe",
+        "models/inline-size/recipe.toml",
+        "by which it was done",
+        flag_values=values,
+    )
+
+
+def _labels(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.labels import study
+
+    print(study(Path(values.training), Path(values.recipe)), end="")
+
+
 # cop study rank
 
 
@@ -303,6 +327,13 @@ VERBS: tuple[Verb, ...] = (
         "study headroom --only=cppunit,bzip2 --modules=2 --output=build/bench-headroom",
         _define_headroom,
         _headroom,
+    ),
+    Verb(
+        "study labels",
+        "Tell what labels of single decisions teach about programs that were never seen.",
+        "study labels --training=build/train-inline/run",
+        _define_labels,
+        _labels,
     ),
     Verb(
         "study rank",

@@ -331,17 +331,11 @@ class _Run:
     def _fit(self, number: int) -> tuple[Network, npt.NDArray[np.float32]]:
         """Trees fitted to all labels so far, and a network distilled from them."""
         trees, settings = self._recipe.trees, self._recipe.network
-        labelled = np.concatenate([_columns(one.observations) for one in self._labels])
-        inputs = _inputs(labelled)
-        decided = np.concatenate([one.observations[PROBLEM.decision] for one in self._labels])
-        difference = np.concatenate([one.difference for one in self._labels])
-        # The difference is of the other decision than the policy's, the gain of the other one than
-        # the compiler's.
-        is_default = decided.reshape(-1) == inputs[PROBLEM.default_feature]
+        inputs, gain = labelled_rows(self._labels)
         fitted = cost_sensitive.Trees.fit(
             PROBLEM,
             inputs,
-            np.where(is_default, -difference, difference),
+            gain,
             cost_sensitive.TreeSettings(
                 trees.ensembles,
                 trees.trees,
@@ -352,8 +346,7 @@ class _Run:
                 derive_seed(self._recipe.seed, "trees", number),
             ),
         )
-        logged = np.concatenate([_columns(one.logged) for one in self._labels])
-        inputs = _inputs(np.concatenate([logged, labelled]))
+        inputs = logged_rows(self._labels)
         network = Network(
             PROBLEM,
             False,
@@ -449,18 +442,36 @@ class _Run:
         return result
 
 
-def _columns(observations: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    """The features of logged decisions, [rows, features]."""
-    names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
-    if not len(observations):
-        return np.empty((0, len(names)), np.int64)
-    return np.stack([observations[name].reshape(-1) for name in names], axis=1)
+def labelled_rows(
+    labels: Sequence[Labels],
+) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
+    """What there is to learn from.
+
+    Returns:
+      The inputs by feature, [rows] each, and [rows], bytes that deciding otherwise than the
+      compiler would save.
+    """
+    inputs = _inputs([one.observations for one in labels])
+    decided = np.concatenate([one.observations[PROBLEM.decision].reshape(-1) for one in labels])
+    difference = np.concatenate([one.difference for one in labels])
+    # The difference is of the other decision than the policy's, the gain of the other one than the
+    # compiler's.
+    is_default = decided == inputs[PROBLEM.default_feature]
+    return inputs, np.where(is_default, -difference, difference)
 
 
-def _inputs(columns: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
-    """`_columns` by feature."""
-    names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
-    return dict(zip(names, columns.T, strict=True))
+def logged_rows(labels: Sequence[Labels]) -> dict[str, npt.NDArray[np.int64]]:
+    """The inputs of logged decisions, with and without a label, by feature, [rows] each."""
+    return _inputs([*(one.logged for one in labels), *(one.observations for one in labels)])
+
+
+def _inputs(parts: Sequence[npt.NDArray[np.void]]) -> dict[str, npt.NDArray[np.int64]]:
+    # Logs without a decision may have another layout.
+    parts = [part for part in parts if len(part)]
+    return {
+        feature.name: np.concatenate([part[feature.name].reshape(-1) for part in parts])
+        for feature in PROBLEM.inputs(with_pmu=False)
+    }
 
 
 def table(result: ImitationResult) -> str:

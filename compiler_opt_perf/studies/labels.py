@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What do labels of single decisions teach about programs that were never seen?
+
+Of a training on labels (training.dataset_aggregation), each training program is left out in turn:
+trees and a network learn from the labels of the others. What they would save by deciding otherwise
+than the compiler, label by label, is compared with what the best of both ways would save, in bytes.
+Decisions that the policy would have come to by itself are not among them: this is about learning,
+the training's own test about results.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.policies.network import Network, fit_normalisation
+from compiler_opt_perf.training import cost_sensitive
+from compiler_opt_perf.training.dataset_aggregation import PROBLEM, labelled_rows, logged_rows
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.labels import Labels, read_labels
+from compiler_opt_perf.training.recipe import Recipe, read_recipe
+
+# Shares of the labels, for the curve.
+_SHARES = (0.125, 0.25, 0.5, 1.0)
+# A program with less to save tells nothing.
+_LEAST_BYTES = 200.0
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Bytes saved on a left-out program."""
+
+    trees: float
+    network: float
+    best: float
+
+
+def study(training: Path, recipe_file: Path) -> str:
+    """The tables, in Markdown.
+
+    Args:
+      training: folder of a training, with its labels.
+      recipe_file: by which it was done.
+
+    Raises:
+      TrainingError: the folder has no labels of two programs.
+      LabelsError: a damaged file.
+    """
+    recipe = read_recipe(recipe_file)
+    programs: dict[str, list[Labels]] = {}
+    for path in sorted(training.glob("labels/*/**/*.npz")):
+        labels = read_labels(path)
+        if len(labels.keys):
+            programs.setdefault(labels.module.split("/")[0], []).append(labels)
+    if len(programs) < 2:
+        raise TrainingError(f"{training}: no labels of two programs; `cop imitate` makes them")
+    kept = {name: _leave_out(name, programs, recipe, 1.0, network=True) for name in programs}
+    curve = {share: _curve_point(programs, recipe, share) for share in _SHARES}
+    return "\n".join([_programs_table(programs, kept), "", _curve_table(programs, curve), ""])
+
+
+def _leave_out(
+    name: str,
+    programs: Mapping[str, Sequence[Labels]],
+    recipe: Recipe,
+    share: float,
+    *,
+    network: bool,
+) -> _Kept:
+    """Learns from the labels of the other programs, or from a share of them."""
+    logging.info("without %s, %g%% of the labels", name, 100 * share)
+    others = [one for other, own in programs.items() if other != name for one in own]
+    inputs, gain = labelled_rows(others)
+    rows = np.arange(len(gain))
+    if share < 1:
+        draw = np.random.default_rng(derive_seed(recipe.seed, "share", share))
+        rows = np.sort(draw.choice(rows, round(share * len(rows)), replace=False))
+    settings = recipe.trees
+    trees = cost_sensitive.Trees.fit(
+        PROBLEM,
+        {feature: values[rows] for feature, values in inputs.items()},
+        gain[rows],
+        cost_sensitive.TreeSettings(
+            settings.ensembles,
+            settings.trees,
+            settings.leaves,
+            settings.leaf_rows,
+            settings.learning_rate,
+            settings.largest,
+            recipe.seed,
+        ),
+    )
+    unseen, saved = labelled_rows(programs[name])
+    by_trees = _saved(saved, trees.otherwise(unseen) > 0.5)
+    by_network = 0.0
+    if network:
+        by_network = _saved(saved, _distilled(logged_rows(others), trees, recipe, unseen))
+    return _Kept(by_trees, by_network, float(saved[saved > 0].sum()))
+
+
+def _distilled(
+    logged: Mapping[str, npt.NDArray[np.int64]],
+    trees: cost_sensitive.Trees,
+    recipe: Recipe,
+    unseen: Mapping[str, npt.NDArray[np.int64]],
+) -> npt.NDArray[np.bool_]:
+    """Where a network that learnt from the trees decides otherwise than the compiler, [rows]."""
+    settings = recipe.network
+    normalisation = fit_normalisation(logged, PROBLEM, with_pmu=False)
+    network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
+    weights = cost_sensitive.distil(
+        network,
+        logged,
+        trees.otherwise(logged),
+        cost_sensitive.DistillationSettings(
+            settings.steps, settings.batch_size, settings.learning_rate, recipe.seed
+        ),
+    )
+    different: npt.NDArray[np.bool_] = (
+        network.decide(weights, unseen) != unseen[PROBLEM.default_feature]
+    )
+    return different
+
+
+def _saved(saved: npt.NDArray[np.float64], otherwise: npt.NDArray[np.bool_]) -> float:
+    return float(saved[otherwise].sum())
+
+
+def _curve_point(
+    programs: Mapping[str, Sequence[Labels]], recipe: Recipe, share: float
+) -> dict[str, _Kept]:
+    return {name: _leave_out(name, programs, recipe, share, network=False) for name in programs}
+
+
+def _programs_table(programs: Mapping[str, Sequence[Labels]], kept: Mapping[str, _Kept]) -> str:
+    lines = [
+        "| left out | labels | best of both ways | trees | network |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in kept.items():
+        count = sum(len(labels.keys) for labels in programs[name])
+        lines.append(
+            f"| {name} | {count:,} | {one.best:,.0f} | {one.trees:+,.0f} | {one.network:+,.0f} |"
+        )
+    told = [one for one in kept.values() if one.best >= _LEAST_BYTES]
+    if told:
+        shares = [np.mean([getattr(one, key) / one.best for one in told]) for key in _COLUMNS]
+        words = " | ".join(f"{100 * share:+.0f}%" for share in shares)
+        lines.append(f"| mean share of the best, {len(told)} programs | | | {words} |")
+    return "\n".join(lines)
+
+
+_COLUMNS = ("trees", "network")
+
+
+def _curve_table(
+    programs: Mapping[str, Sequence[Labels]], curve: Mapping[float, Mapping[str, _Kept]]
+) -> str:
+    labels = sum(len(one.keys) for own in programs.values() for one in own)
+    lines = ["| labels of all programs | mean share that trees keep |", "|---|---|"]
+    for share, kept in curve.items():
+        told = [one for one in kept.values() if one.best >= _LEAST_BYTES]
+        if told:
+            mean = np.mean([one.trees / one.best for one in told])
+            lines.append(f"| {share * labels:,.0f} | {100 * mean:+.0f}% |")
+    return "\n".join(lines)

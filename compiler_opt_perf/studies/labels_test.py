@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler_opt_perf.policies.testing import random_inputs
+from compiler_opt_perf.studies.labels import study
+from compiler_opt_perf.training.dataset_aggregation import PROBLEM
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.labels import Labels, write_labels
+
+_RECIPE = """
+seed = 1
+[programs]
+training = ["a", "b"]
+validation = ["c"]
+test = ["d"]
+[labels]
+rounds = 1
+sites = 24
+[trees]
+ensembles = 2
+trees = 60
+leaves = 8
+leaf_rows = 10
+learning_rate = 0.1
+largest = 10
+[network]
+hidden = [16]
+default_lead = 1.0
+leads = [1.0]
+steps = 1000
+batch_size = 64
+learning_rate = 0.01
+"""
+
+
+def _write(training: Path, program: str, seed: int, lesson: bool) -> None:
+    """Labels of one module, of which there is a lesson to learn or none."""
+    inputs = random_inputs(PROBLEM, rows=800, seed=seed)
+    names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
+    record = np.dtype([(name, np.int64, (1,)) for name in (*names, PROBLEM.decision)])
+    observations = np.zeros(800, record)
+    for name in names:
+        observations[name][:, 0] = inputs[name]
+    default = inputs[PROBLEM.default_feature]
+    observations[PROBLEM.decision][:, 0] = default
+    pays = inputs["cost_estimate"] < -10
+    if not lesson:
+        pays = np.random.default_rng(seed).random(800) < 0.3
+    labels = Labels(
+        f"{program}/module",
+        tuple(f"key{row}" for row in range(800)),
+        observations,
+        observations,
+        np.where(pays, -10.0, 10.0),
+        10_000.0,
+        9,
+    )
+    write_labels(training / "labels" / "0" / program / "module.npz", labels)
+
+
+def test_what_one_program_teaches_about_another(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(_RECIPE)
+    shares = {}
+    for lesson in (True, False):
+        training = tmp_path / str(lesson)
+        for number, program in enumerate(("a", "b")):
+            _write(training, program, number, lesson)
+        text = study(training, recipe)
+        assert re.search(r"^\| a \| 800 \| [\d,]+ \| [+-][\d,]+ \| [+-][\d,]+ \|$", text, re.M)
+        found = re.search(r"2 programs \| \| \| ([+-]\d+)% \| ([+-]\d+)% \|", text)
+        assert found
+        shares[lesson] = [int(one) for one in found.groups()]
+        assert "| 1,600 | " in text and "| 200 | " in text
+    # The network has 45 inputs and few rows: it keeps less, but more than there is by chance.
+    assert shares[True][0] > 80
+    assert shares[True][1] > 20 > max(shares[False])
+
+
+def test_a_folder_without_labels_is_named(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(_RECIPE)
+    with pytest.raises(TrainingError, match="no labels of two programs"):
+        study(tmp_path, recipe)
