@@ -3,7 +3,7 @@
 
 import contextlib
 import os
-import resource
+import select
 import signal
 import subprocess
 import time
@@ -62,8 +62,9 @@ class Finished:
       status: exit status; negative is a signal's number.
       timed_out: it was killed at its time limit.
       seconds: wall time.
-      processor_seconds: user and system time of all child processes meanwhile.
-      peak_mib: largest resident memory of any child process so far, MiB.
+      processor_seconds: user and system time of it and of the processes that it waited for.
+      peak_mib: largest resident memory of any of these, MiB, or that of this process until it
+        started them, if larger: the kernel keeps the mark when a child begins another program.
     """
 
     pid: int
@@ -88,7 +89,6 @@ def run_workload(
     Raises:
       WorkloadError: a file cannot be opened.
     """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as files:
         try:
             process = subprocess.Popen(
@@ -105,35 +105,39 @@ def run_workload(
             raise WorkloadError(f"{error.filename}: cannot be opened: {error.strerror}") from error
         start = time.monotonic()
         try:
-            status = _wait(process, run.timeout_s, report)
+            ended = _ends(process.pid, run.timeout_s, report)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            # What it took by itself: a sum over all children has those of before, too.
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
     return Finished(
         pid=process.pid,
-        status=-signal.SIGKILL if status is None else status,
-        timed_out=status is None,
+        status=process.returncode if ended else -signal.SIGKILL,
+        timed_out=not ended,
         seconds=time.monotonic() - start,
-        processor_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        peak_mib=after.ru_maxrss / 1024,
+        processor_seconds=usage.ru_utime + usage.ru_stime,
+        peak_mib=usage.ru_maxrss / 1024,
     )
 
 
-def _wait(
-    process: subprocess.Popen[bytes], timeout_s: float | None, report: Callable[[float], None]
-) -> int | None:
-    """Waits for the end of `process`; returns its status, or None at the time limit."""
+def _ends(pid: int, timeout_s: float | None, report: Callable[[float], None]) -> bool:
+    """Waits for the end of a child process, and leaves its status; False at the time limit."""
     start = time.monotonic()
-    while True:
-        wait_s = _SECONDS_BETWEEN_REPORTS
-        if timeout_s is not None:
-            left_s = timeout_s - (time.monotonic() - start)
-            if left_s <= 0:
-                return None
-            wait_s = min(wait_s, left_s)
-        try:
-            return process.wait(wait_s)
-        except subprocess.TimeoutExpired:
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while True:
+            wait_s = _SECONDS_BETWEEN_REPORTS
+            if timeout_s is not None:
+                left_s = timeout_s - (time.monotonic() - start)
+                if left_s <= 0:
+                    return False
+                wait_s = min(wait_s, left_s)
+            if poll.poll(1e3 * wait_s):
+                return True
             report(time.monotonic() - start)
+    finally:
+        os.close(descriptor)

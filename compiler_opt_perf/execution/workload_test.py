@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import contextlib
 import os
+import resource
 import select
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,16 @@ def test_the_time_limit_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     finished = run_workload(run, run.command, tmp_path / "stderr", reported.append)
     assert (finished.status, finished.timed_out) == (-signal.SIGKILL, True)
     assert reported == sorted(reported) and reported
+
+
+def test_what_it_took_is_not_what_earlier_ones_took(tmp_path: Path) -> None:
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + 1
+    code = f"bytearray({own + 100} << 20)"
+    large = finish(Run(Path(sys.executable), ("-c", code)), tmp_path)
+    small = finish(Run(SHELL, ("-c", "true")), tmp_path)
+    # The kernel's mark begins with this process's own.
+    assert small.peak_mib < own + 50 < own + 100 < large.peak_mib < own + 200
+    assert 0 < small.processor_seconds < large.processor_seconds
 
 
 def test_nothing_of_it_is_left_running(tmp_path: Path) -> None:

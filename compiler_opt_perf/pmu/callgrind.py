@@ -172,7 +172,7 @@ def simulate(
     if finished.status != run.expected_status or not dump.exists():
         raise _failure(run, finished.status, messages, diagnostics)
     logging.info(
-        "%s: simulated in %.1f s (%.1f s of processor time), with %.0f MiB of memory",
+        "%s: simulated in %.1f s (%.1f s of processor time), with at most %.0f MiB of memory",
         run.name,
         finished.seconds,
         finished.processor_seconds,

@@ -59,7 +59,7 @@ def measure(case: Built, path: Path) -> dict[str, Any]:
         "native_s": native,
         "simulated_s": simulated,
         "slowdown": simulated / native,
-        "memory_mib": log.number(r"with (\d+) MiB of memory"),
+        "memory_mib": log.number(r"with at most (\d+) MiB of memory"),
         "instructions": manifest.event("instructions").total,
         "outside": manifest.event("instructions").outside,
         "undescribed": log.number(r"^.*: ([\d.]+)% of the executions are in functions without"),
