@@ -118,7 +118,9 @@ def test_git_takes_the_exported_series(root: Path, tmp_path: Path) -> None:
     git(source, "init", "-q")
     git(source, "add", ".")
     git(source, "commit", "-qm", "base")
-    git(source, "am", "-q", *map(str, patches))
+    # As docs/build-clang.md says: without the option git takes [MLGO] off.
+    git(source, "am", "-q", "--keep-non-patch", *map(str, patches))
+    assert git(source, "log", "-2", "--format=%s") == "Add\n[MLGO] Edit\n"
     assert (source / "one.cpp").read_text() == "newer\n"
     assert (source / "llvm/test/CodeGen/MLRegAlloc/policies/two.ll").is_file()
     assert "Part:" not in git(source, "log", "--format=%B")

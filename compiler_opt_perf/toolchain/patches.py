@@ -339,7 +339,7 @@ class PatchedTree:
             f"{patch}: does not apply to LLVM {LLVM_VERSION} with the patches before it: {where}. "
             f"Move it and the later ones to another folder, with their lines of "
             f"{self.series.directory / 'series'}, run tools/patches apply, bring them back in "
-            f"{self.directory} with git am --3way, and run tools/patches refresh"
+            f"{self.directory} with git am --3way --keep-non-patch, and run tools/patches refresh"
         )
 
     def _check_out(self, commit: str) -> None:
@@ -404,7 +404,7 @@ class PatchedTree:
         return (
             f"To keep work: in {self.directory}, commit it and run git format-patch -o {work} "
             f"{_APPLIED}; run tools/patches apply --discard; in the tree, git am --3way "
-            f"{work}/*.patch; then run tools/patches refresh"
+            f"--keep-non-patch {work}/*.patch; then run tools/patches refresh"
         )
 
     def _lock(self) -> AbstractContextManager[None]:

@@ -136,7 +136,7 @@ def _change_series(tree: PatchedTree) -> str:
 def test_refresh_does_not_overwrite_a_series_that_has_changed(
     tree: PatchedTree, tmp_path: Path
 ) -> None:
-    _commit(tree.directory, "Edit two\n\nPart: profile", two="work\n")
+    _commit(tree.directory, "[MLGO] Edit two\n\nPart: profile", two="work\n")
     changed = _change_series(tree)
     with pytest.raises(PatchError, match="changed since it was applied; refresh would overwrite"):
         tree.refresh()
@@ -144,15 +144,15 @@ def test_refresh_does_not_overwrite_a_series_that_has_changed(
 
     # The way out that both messages advise keeps the change and the work.
     with pytest.raises(
-        PatchError, match="git format-patch -o .*--discard.*git am --3way"
+        PatchError, match="git format-patch -o .*--discard.*git am --3way --keep-non-patch"
     ) as caught:
         tree.apply()
     assert f"{tree.directory}.work" in str(caught.value)
     _git(tree.directory, "format-patch", "-o", f"{tree.directory}.work", "refs/overlay/applied")
     tree.apply(discard=True)
     for patch in sorted(Path(f"{tree.directory}.work").iterdir()):
-        _git(tree.directory, "am", "--quiet", "--3way", str(patch))
-    assert _names(tree.refresh()) == [_FIRST, _SECOND, "profile/0002-Edit-two.patch"]
+        _git(tree.directory, "am", "--quiet", "--3way", "--keep-non-patch", str(patch))
+    assert _names(tree.refresh()) == [_FIRST, _SECOND, "profile/0002-MLGO-Edit-two.patch"]
     assert (tree.directory / "three.cpp").read_text() == "newer\n"
     assert (tree.directory / "two.cpp").read_text() == "work\n"
 
