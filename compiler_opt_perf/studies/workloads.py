@@ -319,18 +319,28 @@ def patched_clang(output: Path) -> Built:
 
 
 def overlay_compiler() -> tuple[list[str], list[str]]:
-    """The compiler that builds the overlay (a launcher such as ccache before it), and its options.
+    """The compiler of the overlay's units of LLVM (a launcher such as ccache before it), and its
+    options.
 
-    All units of the overlay have the same options.
+    Its precompiled headers are not among these: they hold for one level of optimisation, and what
+    is preprocessed with them comes out compiled.
     """
     words = next(
         words
         for entry in _overlay_compilations().values()
-        if "-MD" in (words := shlex.split(entry.command))
+        if "common.dir/" in entry.output and "-MD" in (words := shlex.split(entry.command))
     )
     first = next(index for index, word in enumerate(words) if word.startswith("-"))
     # The dependency file and the output come after these.
-    return words[:first], words[first : words.index("-MD")]
+    rest = words[first : words.index("-MD")]
+    options: list[str] = []
+    while rest:
+        if rest[0] == "-Xclang" and rest[1] in ("-include-pch", "-include"):
+            # Before its value there is another -Xclang.
+            del rest[:4]
+        else:
+            options.append(rest.pop(0))
+    return words[:first], options
 
 
 class _Compilation(msgspec.Struct, frozen=True):

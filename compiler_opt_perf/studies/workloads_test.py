@@ -6,7 +6,13 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.studies import collect, cost, hits, rank, trace
 from compiler_opt_perf.studies.common import run_all
-from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload, write_records
+from compiler_opt_perf.studies.workloads import (
+    COUNTED,
+    TIMED,
+    Workload,
+    overlay_compiler,
+    write_records,
+)
 
 
 def test_every_program_of_a_study_is_in_the_table() -> None:
@@ -42,6 +48,20 @@ def test_units_compile_to_the_program_that_is_built(tmp_path: Path) -> None:
     script = '"$0"; first=$?; "$1"; echo $first $?'
     found = run_command(["sh", "-c", script, built.binary, tmp_path / "linked"])
     assert found.stdout == "35 35\n"
+
+
+def test_units_of_llvm_compile_with_options_of_their_own(tmp_path: Path) -> None:
+    launcher, shared = overlay_compiler()
+    source = tmp_path / "unit.cpp"
+    function = "int size() { return llvm::SmallVector<int>(3).size(); }"
+    source.write_text(f'#include "llvm/ADT/SmallVector.h"\n{function}\n')
+    preprocessed = tmp_path / "unit.ii"
+    run_command([stock_tool("clang++"), "-E", *shared, source, "-o", preprocessed])
+    assert "int size() {" in preprocessed.read_text()
+    for path in (source, preprocessed):
+        run_command([*launcher, *shared, "-Oz", "-g", "-c", path, "-o", tmp_path / "unit.o"])
+        symbols = run_command([stock_tool("llvm-nm"), tmp_path / "unit.o"]).stdout
+        assert "T _Z4sizev" in symbols
 
 
 def test_inputs_are_the_same_each_time(tmp_path: Path) -> None:
