@@ -144,7 +144,8 @@ def _define_imitate(values: flags.FlagValues) -> None:
 def _imitate(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.programs import program_modules
     from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate, table
+    from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
+    from compiler_opt_perf.training.imitation_result import table
     from compiler_opt_perf.training.recipe import read_recipe
 
     if len(arguments) != 1:

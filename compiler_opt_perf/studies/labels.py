@@ -77,22 +77,14 @@ def _leave_out(
     inputs, gain = labelled_rows(others)
     rows = np.arange(len(gain))
     if share < 1:
-        draw = np.random.default_rng(derive_seed(recipe.seed, "share", share))
+        draw = np.random.default_rng(derive_seed(recipe.seed, "share", str(share)))
         rows = np.sort(draw.choice(rows, round(share * len(rows)), replace=False))
-    settings = recipe.trees
     trees = cost_sensitive.Trees.fit(
         PROBLEM,
         {feature: values[rows] for feature, values in inputs.items()},
         gain[rows],
-        cost_sensitive.TreeSettings(
-            settings.ensembles,
-            settings.trees,
-            settings.leaves,
-            settings.leaf_rows,
-            settings.learning_rate,
-            settings.largest,
-            recipe.seed,
-        ),
+        recipe.trees,
+        recipe.seed,
     )
     unseen, saved = labelled_rows(programs[name])
     by_trees = _saved(saved, trees.otherwise(unseen) > 0.5)
@@ -112,14 +104,7 @@ def _distilled(
     settings = recipe.network
     normalisation = fit_normalisation(logged, PROBLEM, with_pmu=False)
     network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
-    weights = cost_sensitive.distil(
-        network,
-        logged,
-        trees.otherwise(logged),
-        cost_sensitive.DistillationSettings(
-            settings.steps, settings.batch_size, settings.learning_rate, recipe.seed
-        ),
-    )
+    weights = cost_sensitive.distil(network, logged, trees.otherwise(logged), settings, recipe.seed)
     different: npt.NDArray[np.bool_] = (
         network.decide(weights, unseen) != unseen[PROBLEM.default_feature]
     )

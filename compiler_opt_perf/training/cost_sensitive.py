@@ -11,7 +11,6 @@ the compiler in a fraction of a microsecond, with the same decisions everywhere.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import lightgbm
@@ -23,49 +22,9 @@ from compiler_opt_perf.policies.export import import_tensorflow, tensorflow_ops
 from compiler_opt_perf.policies.network import WEIGHT_LIMIT, FloatArray, Network, to_grid
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.adam import Adam
+from compiler_opt_perf.training.recipe import NetworkSettings, TreeSettings
 
 Inputs = Mapping[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class TreeSettings:
-    """How to fit boosted trees.
-
-    Attributes:
-      trees: how many.
-      leaves: of a tree.
-      leaf_rows: labels in a leaf, at least.
-      learning_rate: share of each tree that counts.
-      largest: of a difference above this, in the costs' unit, a gain weighs no more and a loss by
-        its logarithm: a few labels shall not decide alone, and a large loss is still no small one.
-      ensembles: so many sets of trees, each with a seed of its own, vote.
-      seed: of the samples of rows and features that each tree is fitted to.
-    """
-
-    ensembles: int
-    trees: int
-    leaves: int
-    leaf_rows: int
-    learning_rate: float
-    largest: float
-    seed: int
-
-
-@dataclass(frozen=True)
-class DistillationSettings:
-    """How to fit a network to trees.
-
-    Attributes:
-      steps: gradient steps.
-      batch_size: rows a step.
-      learning_rate: Adam's, decaying to a tenth (cosine).
-      seed: of initial weights and of the batches.
-    """
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    seed: int
 
 
 class Trees:
@@ -82,6 +41,7 @@ class Trees:
         inputs: Inputs,
         gain: npt.NDArray[np.float64],
         settings: TreeSettings,
+        seed: int,
     ) -> "Trees":
         """Fits trees to labels.
 
@@ -90,6 +50,7 @@ class Trees:
           inputs: by feature, [rows] each.
           gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
             where deciding otherwise pays.
+          seed: of the samples of rows and features that each tree is fitted to.
         """
         size = np.abs(gain)
         excess = np.log(np.maximum(size, settings.largest) / settings.largest)
@@ -106,7 +67,7 @@ class Trees:
                 "bagging_fraction": 0.8,
                 "bagging_freq": 1,
                 "feature_fraction": 0.5,
-                "seed": derive_seed(settings.seed, "ensemble", ensemble) % 2**31,
+                "seed": derive_seed(seed, "ensemble", ensemble) % 2**31,
                 # The same seed gives the same trees on every machine.
                 "deterministic": True,
                 "force_row_wise": True,
@@ -135,7 +96,8 @@ def distil(
     network: Network,
     inputs: Inputs,
     otherwise: npt.NDArray[np.float64],
-    settings: DistillationSettings,
+    settings: NetworkSettings,
+    seed: int,
 ) -> FloatArray:
     """Fits a network to what the trees say.
 
@@ -146,6 +108,7 @@ def distil(
       network: with a `default_lead`.
       inputs: as in Network.encode, [rows] each.
       otherwise: [rows], of `Trees.otherwise`.
+      seed: of initial weights and of the batches.
 
     Returns:
       The weights, float32 [network.size], on the grid.
@@ -154,7 +117,7 @@ def distil(
     # The same seed gives the same weights, whatever the number of threads.
     tf.config.experimental.enable_op_determinism()
     ops = tensorflow_ops()
-    random = np.random.default_rng(settings.seed)
+    random = np.random.default_rng(seed)
 
     encoded = network.encode(inputs)
     default = network.is_default(inputs)
@@ -172,7 +135,7 @@ def distil(
             loss = tf.reduce_mean(losses)
         return tape.gradient(loss, vector)
 
-    weights = network.initial_weights(settings.seed).astype(np.float64)
+    weights = network.initial_weights(seed).astype(np.float64)
     adam = Adam.start(network.size)
     for number in range(settings.steps):
         batch = random.integers(0, len(otherwise), settings.batch_size)

@@ -20,10 +20,8 @@ Everything lies in one output folder, so that an interrupted training goes on wh
 The same recipe, modules and compiler give the same policy, byte by byte, interrupted or not.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -46,6 +44,7 @@ from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.folder import TrainingFolder
+from compiler_opt_perf.training.imitation_result import ImitationResult, ProgramResult, mean_change
 from compiler_opt_perf.training.labels import (
     LabelFile,
     LabelJob,
@@ -58,63 +57,11 @@ from compiler_opt_perf.training.labels import (
     read_labels,
 )
 from compiler_opt_perf.training.recipe import Recipe
-from compiler_opt_perf.training.result import WORSE, versions
+from compiler_opt_perf.training.result import versions
 
 PROBLEM = PROBLEMS["inline-size"]
 _TIMEOUT_S = 300.0
 _MEMORY_MIB = 8192
-
-
-@dataclass(frozen=True)
-class ProgramResult:
-    """A test program with the policy.
-
-    Attributes:
-      name: of the program.
-      linked: bytes of its linked text, with the compiler's own policy and with this one.
-      objects: the same of its objects.
-    """
-
-    name: str
-    linked: tuple[int, int]
-    objects: tuple[int, int]
-
-    @property
-    def change(self) -> float:
-        """Of the linked text, -0.01 for 1% less."""
-        return self.linked[1] / self.linked[0] - 1.0
-
-
-@dataclass(frozen=True)
-class ImitationResult:
-    """The result.
-
-    Attributes:
-      policy: directory of the published policy.
-      round, lead: which candidate it was.
-      labels: that it was fitted to.
-      validation_change: in geometric mean over programs; optimistic, for it was chosen by them.
-      programs: the test programs.
-    """
-
-    policy: Path
-    round: int
-    lead: float
-    labels: int
-    validation_change: float
-    programs: tuple[ProgramResult, ...]
-
-    @property
-    def change(self) -> float:
-        """Of the linked text of the test programs, in geometric mean."""
-        return mean_change([program.change for program in self.programs])
-
-    @property
-    def verdict(self) -> str:
-        """The result in a few words."""
-        if self.change > 0:
-            return WORSE
-        return "better than the default" if self.change < 0 else "as good as the default"
 
 
 class _Program(msgspec.Struct, frozen=True):
@@ -155,11 +102,6 @@ class _Round(msgspec.Struct, frozen=True):
             if own is not None
         }
         return min(changes.items(), key=lambda item: item[1], default=None)
-
-
-def mean_change(changes: Sequence[float]) -> float:
-    """The geometric mean of changes against the default."""
-    return math.exp(math.fsum(math.log1p(one) for one in changes) / len(changes)) - 1.0
 
 
 def imitate(
@@ -330,40 +272,22 @@ class _Run:
 
     def _fit(self, number: int) -> tuple[Network, npt.NDArray[np.float32]]:
         """Trees fitted to all labels so far, and a network distilled from them."""
-        trees, settings = self._recipe.trees, self._recipe.network
-        inputs, gain = labelled_rows(self._labels)
-        fitted = cost_sensitive.Trees.fit(
+        seed, settings = self._recipe.seed, self._recipe.network
+        trees = cost_sensitive.Trees.fit(
             PROBLEM,
-            inputs,
-            gain,
-            cost_sensitive.TreeSettings(
-                trees.ensembles,
-                trees.trees,
-                trees.leaves,
-                trees.leaf_rows,
-                trees.learning_rate,
-                trees.largest,
-                derive_seed(self._recipe.seed, "trees", number),
-            ),
+            *labelled_rows(self._labels),
+            self._recipe.trees,
+            derive_seed(seed, "trees", number),
         )
         inputs = logged_rows(self._labels)
-        network = Network(
-            PROBLEM,
-            False,
-            settings.hidden,
-            fit_normalisation(inputs, PROBLEM, with_pmu=False),
-            settings.default_lead,
-        )
+        normalisation = fit_normalisation(inputs, PROBLEM, with_pmu=False)
+        network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
         weights = cost_sensitive.distil(
             network,
             inputs,
-            fitted.otherwise(inputs),
-            cost_sensitive.DistillationSettings(
-                settings.steps,
-                settings.batch_size,
-                settings.learning_rate,
-                derive_seed(self._recipe.seed, "network", number),
-            ),
+            trees.otherwise(inputs),
+            settings,
+            derive_seed(seed, "network", number),
         )
         return network, weights
 
@@ -472,20 +396,3 @@ def _inputs(parts: Sequence[npt.NDArray[np.void]]) -> dict[str, npt.NDArray[np.i
         feature.name: np.concatenate([part[feature.name].reshape(-1) for part in parts])
         for feature in PROBLEM.inputs(with_pmu=False)
     }
-
-
-def table(result: ImitationResult) -> str:
-    """The test programs, in Markdown."""
-    lines = [
-        "| program | linked text | with the policy | change | objects |",
-        "|---|---|---|---|---|",
-    ]
-    for one in result.programs:
-        objects = one.objects[1] / one.objects[0] - 1.0
-        lines.append(
-            f"| {one.name} | {one.linked[0]:,} | {one.linked[1]:,} | {100 * one.change:+.2f}% | "
-            f"{100 * objects:+.2f}% |"
-        )
-    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in result.programs])
-    lines.append(f"| geometric mean | | | {100 * result.change:+.2f}% | {100 * objects:+.2f}% |")
-    return "\n".join(lines) + "\n"

@@ -60,7 +60,17 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the boosted trees; see training.cost_sensitive."""
+    """How boosted trees are fitted to labels (training.cost_sensitive).
+
+    Attributes:
+      ensembles: so many sets of trees, each with a seed of its own, vote.
+      trees: in a set.
+      leaves: of a tree.
+      leaf_rows: labels in a leaf, at least.
+      learning_rate: share of each tree that counts.
+      largest: bytes. Of a difference above this, a gain weighs no more and a loss by its logarithm:
+        a few labels shall not decide alone, and a large loss is still no small one.
+    """
 
     ensembles: Annotated[int, msgspec.Meta(ge=1, le=100)]
     trees: _Whole
@@ -71,13 +81,14 @@ class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the network that the trees are distilled into.
+    """How a network is fitted to what the trees say.
 
     Attributes:
       hidden: widths of the hidden layers.
       default_lead: of the compiler's own decision, while fitting.
       leads: of the candidates; the more, the surer a policy must be to decide otherwise.
-      steps, batch_size, learning_rate: of Adam.
+      steps, batch_size: gradient steps, and rows a step.
+      learning_rate: Adam's, decaying to a tenth (cosine).
     """
 
     hidden: Annotated[tuple[_Width, ...], msgspec.Meta(min_length=1, max_length=8)]
