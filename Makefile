@@ -29,7 +29,7 @@ check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, ups
 
 fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=number ONLY=part of a reader's name
 	@$(COP) toolchain build --set=mock
-	@$(PYTHON) -m compiler_opt_perf.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
+	@build/venv/bin/python -m compiler_opt_perf.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
 
 bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
 	@$(COP) study inference $(or $(POLICY),build/demo/regalloc-evict/policy)

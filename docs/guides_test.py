@@ -172,7 +172,7 @@ def test_files_links_and_targets_exist(page: Path) -> None:
     targets = re.findall(r"^([a-z-]+):", (REPO_ROOT / "Makefile").read_text(), re.MULTILINE)
     for target in re.findall(r"`make ([a-z-]+)", prose):
         assert target in targets, f"make {target}"
-    folders = "compiler_opt_perf|docs|lit_tests|llvm_patches|tools"
+    folders = "compiler_opt_perf|docs|lit_tests|llvm_patches|models|tools"
     for path in re.findall(rf"`((?:{folders})/[\w./-]+)", prose):
         assert (REPO_ROOT / path).exists(), path
     for link in re.findall(r"\]\(([^)\s]+)\)", prose):
@@ -231,6 +231,7 @@ def _prepare(folder: Path, toolchain: Toolchain, demo: Path) -> None:
     shutil.copytree(_TESTDATA, folder)
     (folder / "build" / "toolchain").mkdir(parents=True)
     (folder / "build" / "venv").symlink_to(BUILD / "venv")
+    (folder / "models").symlink_to(REPO_ROOT / "models")
     for name in _TOOLCHAINS:
         (folder / "build" / "toolchain" / name).symlink_to(toolchain.directory)
     shutil.copytree(demo, folder / "build" / "demo", symlinks=True)

@@ -134,7 +134,9 @@ def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str
 
 
 def _define_imitate(values: flags.FlagValues) -> None:
-    define_path(values, "output", "folder for modules, labels, candidates and the policy")
+    define_path(
+        values, "output", "folder for modules, labels and, in run/, candidates and the policy"
+    )
     define_toolchain(values, "toolchain", "dev")
     flags.DEFINE_integer(
         "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
@@ -142,7 +144,7 @@ def _define_imitate(values: flags.FlagValues) -> None:
 
 
 def _imitate(values: Any, arguments: list[str]) -> int:
-    from compiler_opt_perf.corpus.programs import program_modules
+    from compiler_opt_perf.corpus.programs import find_program, program_modules
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
     from compiler_opt_perf.training.imitation_result import table
@@ -153,6 +155,8 @@ def _imitate(values: Any, arguments: list[str]) -> int:
     recipe = read_recipe(Path(arguments[0]))
     toolchain = Toolchain.load(Path(values.toolchain))
     output = Path(values.output).resolve()
+    for name in recipe.programs.all:
+        find_program(name)
     programs = {
         name: program_modules(
             name,

@@ -122,7 +122,7 @@ def _study(
         limit = _TIMEOUT_S * (2 + len(THRESHOLDS))
         outcomes = pool.map(_compile, jobs, timeout_s=limit, label=f"{name}: thresholds")
         compiled = [outcome.get() for outcome in outcomes]
-        copies = count_copies([one.default for one in compiled])
+        copies = count_copies(one.default.shared for one in compiled)
         usable = [i for i, one in enumerate(compiled) if one.decisions in DECISIONS]
         if not usable:
             logging.warning(

@@ -19,9 +19,9 @@ from absl import logging
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.training import cost_sensitive
-from compiler_opt_perf.training.dataset_aggregation import PROBLEM, labelled_rows, logged_rows
+from compiler_opt_perf.training.dataset_aggregation import PROBLEM
 from compiler_opt_perf.training.errors import TrainingError
-from compiler_opt_perf.training.labels import Labels, read_labels
+from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.training.recipe import Recipe, read_recipe
 
 # Shares of the labels, for the curve.
@@ -74,7 +74,7 @@ def _leave_out(
     """Learns from the labels of the other programs, or from a share of them."""
     logging.info("without %s, %g%% of the labels", name, 100 * share)
     others = [one for other, own in programs.items() if other != name for one in own]
-    inputs, gain = labelled_rows(others)
+    inputs, gain, numbers = labelled_rows(PROBLEM, others)
     rows = np.arange(len(gain))
     if share < 1:
         draw = np.random.default_rng(derive_seed(recipe.seed, "share", str(share)))
@@ -83,14 +83,15 @@ def _leave_out(
         PROBLEM,
         {feature: values[rows] for feature, values in inputs.items()},
         gain[rows],
+        numbers[rows],
         recipe.trees,
         recipe.seed,
     )
-    unseen, saved = labelled_rows(programs[name])
+    unseen, saved, _ = labelled_rows(PROBLEM, programs[name])
     by_trees = _saved(saved, trees.otherwise(unseen) > 0.5)
     by_network = 0.0
     if network:
-        by_network = _saved(saved, _distilled(logged_rows(others), trees, recipe, unseen))
+        by_network = _saved(saved, _distilled(logged_rows(PROBLEM, others), trees, recipe, unseen))
     return _Kept(by_trees, by_network, float(saved[saved > 0].sum()))
 
 

@@ -9,7 +9,7 @@ from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.studies.labels import study
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM
 from compiler_opt_perf.training.errors import TrainingError
-from compiler_opt_perf.training.labels import Labels, write_labels
+from compiler_opt_perf.training.label_files import Labels, write_labels
 
 _RECIPE = """
 seed = 1
@@ -27,6 +27,7 @@ leaves = 8
 leaf_rows = 10
 learning_rate = 0.1
 largest = 10
+least_share = -1
 [network]
 hidden = [16]
 default_lead = 1.0
@@ -40,6 +41,7 @@ learning_rate = 0.01
 def _write(training: Path, program: str, seed: int, lesson: bool) -> None:
     """Labels of one module, of which there is a lesson to learn or none."""
     inputs = random_inputs(PROBLEM, rows=800, seed=seed)
+    inputs["callee_is_comdat"] %= 2
     names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
     record = np.dtype([(name, np.int64, (1,)) for name in (*names, PROBLEM.decision)])
     observations = np.zeros(800, record)

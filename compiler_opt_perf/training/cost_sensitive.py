@@ -28,11 +28,20 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 
 
 class Trees:
-    """Boosted trees that tell when to decide otherwise than the compiler."""
+    """Boosted trees that tell when to decide otherwise than the compiler.
 
-    def __init__(self, problem: Problem, boosters: Sequence[lightgbm.Booster]):
+    Attributes:
+      kept: by stratum (see `strata`), the share of what deciding otherwise could save there that
+        trees kept which had not seen the program; strata below the settings' `least_share` are
+        left to the compiler.
+    """
+
+    def __init__(
+        self, problem: Problem, boosters: Sequence[lightgbm.Booster], kept: dict[int, float]
+    ):
         self._problem = problem
         self._boosters = boosters
+        self.kept = kept
 
     @classmethod
     def fit(
@@ -40,6 +49,7 @@ class Trees:
         problem: Problem,
         inputs: Inputs,
         gain: npt.NDArray[np.float64],
+        programs: npt.NDArray[np.int64],
         settings: TreeSettings,
         seed: int,
     ) -> "Trees":
@@ -50,41 +60,89 @@ class Trees:
           inputs: by feature, [rows] each.
           gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
             where deciding otherwise pays.
+          programs: [rows], the number of the program that each row is of.
           seed: of the samples of rows and features that each tree is fitted to.
         """
-        size = np.abs(gain)
-        excess = np.log(np.maximum(size, settings.largest) / settings.largest)
-        weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
-        told = weight > 0
-        rows = _matrix(problem, inputs)[told]
-        boosters = []
-        for ensemble in range(settings.ensembles):
-            parameters = {
-                "objective": "binary",
-                "learning_rate": settings.learning_rate,
-                "num_leaves": settings.leaves,
-                "min_data_in_leaf": settings.leaf_rows,
-                "bagging_fraction": 0.8,
-                "bagging_freq": 1,
-                "feature_fraction": 0.5,
-                "seed": derive_seed(seed, "ensemble", ensemble) % 2**31,
-                # The same seed gives the same trees on every machine.
-                "deterministic": True,
-                "force_row_wise": True,
-                "num_threads": 1,
-                "verbose": -1,
-            }
-            data = lightgbm.Dataset(
-                rows, (gain[told] > 0).astype(np.int64), weight=weight[told] / weight[told].mean()
-            )
-            boosters.append(lightgbm.train(parameters, data, settings.trees))
-        return cls(problem, boosters)
+        rows = _matrix(problem, inputs)
+        # Each program judged by trees that know only the others.
+        judged = np.zeros(len(gain))
+        for program in np.unique(programs):
+            others = programs != program
+            boosters = _boosters(rows[others], gain[others], settings, seed)
+            if boosters:
+                judged[~others] = _votes(boosters, rows[~others])
+        kept = {}
+        of = strata(inputs)
+        for stratum in np.unique(of):
+            own = gain[of == stratum]
+            best = own[own > 0].sum()
+            kept[int(stratum)] = float(own[judged[of == stratum] > 0.5].sum() / max(best, 1.0))
+        kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
+        return cls(problem, _boosters(rows, gain, settings, seed), kept)
 
     def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
         rows = _matrix(self._problem, inputs)
-        votes = [np.asarray(one.predict(rows, num_threads=1)) for one in self._boosters]
-        return np.asarray(np.mean(votes, axis=0))
+        if not self._boosters:
+            return np.zeros(len(rows))
+        admitted = np.isin(strata(inputs), list(self.kept))
+        return np.where(admitted, _votes(self._boosters, rows), 0.0)
+
+
+def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
+    """The kinds of decisions that are learnt or left alone as a whole, [rows].
+
+    2 x whether the compiler inlines + whether the callee is in a COMDAT. What holds for a template
+    or an inline function, which is there because it is meant to be inlined, need not hold for a
+    static function of C.
+    """
+    return np.asarray(2 * inputs["inlining_default"] + inputs["callee_is_comdat"], np.int64)
+
+
+def _boosters(
+    rows: npt.NDArray[np.float64],
+    gain: npt.NDArray[np.float64],
+    settings: TreeSettings,
+    seed: int,
+) -> list[lightgbm.Booster]:
+    """The ensembles; none when no label tells a difference."""
+    size = np.abs(gain)
+    excess = np.log(np.maximum(size, settings.largest) / settings.largest)
+    weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
+    told = weight > 0
+    boosters: list[lightgbm.Booster] = []
+    if not told.any():
+        return boosters
+    for ensemble in range(settings.ensembles):
+        parameters = {
+            "objective": "binary",
+            "learning_rate": settings.learning_rate,
+            "num_leaves": settings.leaves,
+            "min_data_in_leaf": settings.leaf_rows,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "feature_fraction": 0.5,
+            "seed": derive_seed(seed, "ensemble", ensemble) % 2**31,
+            # The same seed gives the same trees.
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "verbose": -1,
+        }
+        data = lightgbm.Dataset(
+            rows[told],
+            (gain[told] > 0).astype(np.int64),
+            weight=weight[told] / weight[told].mean(),
+        )
+        boosters.append(lightgbm.train(parameters, data, settings.trees))
+    return boosters
+
+
+def _votes(
+    boosters: Sequence[lightgbm.Booster], rows: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    votes = [np.asarray(one.predict(rows, num_threads=1)) for one in boosters]
+    return np.asarray(np.mean(votes, axis=0))
 
 
 def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:

@@ -20,8 +20,9 @@ Everything lies in one output folder, so that an interrupted training goes on wh
 The same recipe, modules and compiler give the same policy, byte by byte, interrupted or not.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -31,8 +32,9 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.execution.files import read_input, sha256, write_json
-from compiler_opt_perf.execution.json_text import decode
+from compiler_opt_perf.execution.files import read_input, sha256, write_json, write_text
+from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies import export
@@ -43,65 +45,44 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.folder import TrainingFolder
-from compiler_opt_perf.training.imitation_result import ImitationResult, ProgramResult, mean_change
+from compiler_opt_perf.training.imitation_result import (
+    CompiledProgram,
+    ImitationResult,
+    Round,
+    link_programs,
+)
+from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.training.labels import (
     LabelFile,
     LabelJob,
-    Labels,
     LinkJob,
-    ModuleSizes,
     label_into,
-    linked_size,
     module_sizes,
-    read_labels,
 )
 from compiler_opt_perf.training.recipe import Recipe
 from compiler_opt_perf.training.result import versions
 
 PROBLEM = PROBLEMS["inline-size"]
+#: Names of `cost_sensitive.strata`: what is decided otherwise.
+STRATA = {
+    0: "to inline static and external functions",
+    1: "to inline functions in COMDATs",
+    2: "not to inline static and external functions",
+    3: "not to inline functions in COMDATs",
+}
 _TIMEOUT_S = 300.0
 _MEMORY_MIB = 8192
 
 
-class _Program(msgspec.Struct, frozen=True):
-    """A program with the compiler's own policy.
-
-    Attributes:
-      modules: those that compile, with sizes and number of decisions.
-      left_out: the others, with the reason.
-    """
-
-    modules: dict[str, ModuleSizes]
-    left_out: dict[str, str]
-
-    @property
-    def copies(self) -> dict[str, int]:
-        """Of functions that several modules have: in how many they are."""
-        counts = Counter(name for one in self.modules.values() for name in one.shared)
-        return {name: count for name, count in counts.items() if count > 1}
+def _versions() -> dict[str, str]:
+    return {**versions(), "lightgbm": version("lightgbm")}
 
 
-class _Round(msgspec.Struct, frozen=True):
-    """The result of a round.
-
-    Attributes:
-      labels: that its candidates were fitted to.
-      candidates: by lead: the change of each validation program; None if the compiler fails.
-    """
-
-    labels: int
-    candidates: dict[str, dict[str, float] | None]
-
-    @property
-    def best(self) -> tuple[str, float] | None:
-        """Lead and mean change of the best candidate."""
-        changes = {
-            lead: mean_change(list(own.values()))
-            for lead, own in self.candidates.items()
-            if own is not None
-        }
-        return min(changes.items(), key=lambda item: item[1], default=None)
+def _without_labels(path: Path) -> Path:
+    """The note that a module has no labels, in the place of their file."""
+    return path.with_suffix(".failed")
 
 
 def imitate(
@@ -142,7 +123,7 @@ def imitate(
             for modules in programs.values()
             for module in modules
         },
-        "versions": versions(),
+        "versions": _versions(),
     }
     with TrainingFolder.held(output) as folder, Pool(workers) as pool:
         folder.require_inputs(inputs)
@@ -173,7 +154,7 @@ class _Run:
         self._compiler = compiler
         self._folder = folder
         self._pool = pool
-        self._programs: dict[str, _Program] = {}
+        self._programs: dict[str, CompiledProgram] = {}
         self._labels: list[Labels] = []
 
     def measure_defaults(self) -> None:
@@ -182,35 +163,44 @@ class _Run:
         Raises:
           TrainingError: a program has no module with a decision.
         """
+        compiler = sha256(self._compiler.clang)
         for name in self._recipe.programs.all:
-            path = self._folder.default / f"{name}.json"
-            if path.exists():
-                self._programs[name] = decode(read_input(path), _Program, path)
-                continue
             modules = self._modules[name]
-            jobs = [LabelJob(self._compiler, module) for module in modules.values()]
-            sizes, left_out = {}, {}
-            for module, outcome in zip(
-                modules, self._pool.map(module_sizes, jobs, label=f"{name}: default"), strict=True
-            ):
-                if outcome.error is None:
-                    sizes[module] = outcome.get()
-                else:
-                    left_out[module] = str(outcome.error)
-                    logging.warning("%s is left out: %s", module, outcome.error)
-            program = _Program(sizes, left_out)
-            if not any(one.decisions for one in sizes.values()):
-                raise TrainingError(f"{name}: no module has anything to decide; leave it out")
-            write_json(path, msgspec.to_builtins(program))
-            self._programs[name] = program
+            inputs = {
+                "compiler": compiler,
+                "modules": {
+                    key: [*map(sha256, one.inputs), *one.command] for key, one in modules.items()
+                },
+            }
+            path = self._folder.default / f"{name}.json"
+            self._programs[name] = memo(path, inputs, CompiledProgram, partial(self._measure, name))
 
-    def round(self, number: int) -> _Round:
+    def _measure(self, name: str) -> CompiledProgram:
+        modules = self._modules[name]
+        jobs = [LabelJob(self._compiler, module) for module in modules.values()]
+        sizes, left_out = {}, {}
+        outcomes = self._pool.map(module_sizes, jobs, label=f"{name}: default")
+        for module, outcome in zip(modules, outcomes, strict=True):
+            if outcome.error is None:
+                sizes[module] = outcome.get()
+            else:
+                raise_unless_of_one_compilation(outcome.error)
+                left_out[module] = str(outcome.error)
+                logging.warning("%s is left out: %s", module, outcome.error)
+        if not sizes:
+            (reason, *_) = left_out.values()
+            raise TrainingError(f"{name}: no module compiles; the first: {reason}")
+        if not any(one.decisions for one in sizes.values()):
+            raise TrainingError(f"{name}: no module has anything to decide; leave it out")
+        return CompiledProgram(sizes, left_out)
+
+    def round(self, number: int) -> Round:
         """Labels, fits and compares candidates; what the folder holds is not done again."""
         model = None if number == 0 else self._student(number - 1)
         self._labels += self._label(number, model)
         path = self._folder.path / "rounds" / f"{number}.json"
         if path.exists():
-            return decode(read_input(path), _Round, path)
+            return self._read_round(number)
         rows = sum(len(one.keys) for one in self._labels)
         network, weights = self._fit(number)
         candidates: dict[str, dict[str, float] | None] = {}
@@ -221,7 +211,7 @@ class _Run:
             directory = self._candidate(number, str(lead))
             export.publish(policy, directory)
             candidates[str(lead)] = self._validate(directory, f"round {number}, lead {lead:g}")
-        result = _Round(rows, candidates)
+        result = Round(rows, candidates)
         if result.best is None:
             raise TrainingError(
                 f"{self._folder.path}: the compiler fails with each candidate of round {number}; "
@@ -239,10 +229,21 @@ class _Run:
 
     def _student(self, number: int) -> Path:
         """The best candidate of a round."""
-        path = self._folder.path / "rounds" / f"{number}.json"
-        best = decode(read_input(path), _Round, path).best
+        best = self._read_round(number).best
         assert best is not None
         return self._candidate(number, best[0])
+
+    def _read_round(self, number: int) -> Round:
+        path = self._folder.path / "rounds" / f"{number}.json"
+        try:
+            found = decode(read_input(path), Round, path)
+        except (OSError, JsonError) as error:
+            raise TrainingError(f"{error}; remove {path.parent} to do the rounds again") from error
+        if found.best is None:
+            raise TrainingError(
+                f"{path}: no candidate; remove {path.parent} to do the rounds again"
+            )
+        return found
 
     def _label(self, number: int, model: Path | None) -> list[Labels]:
         """The labels of all training modules around the decisions of `model`."""
@@ -257,29 +258,49 @@ class _Run:
                     self._compiler,
                     self._modules[name][module],
                     model,
+                    # Those of the default's functions: a function that a flip adds counts whole.
                     copies={one: copies[one] for one in sizes.sizes if one in copies},
                     most=self._recipe.labels.sites,
                     seed=derive_seed(self._recipe.seed, "labels", number, module),
                 )
                 path = self._folder.path / "labels" / str(number) / f"{module}.npz"
                 files.append(LabelFile(job, path))
-        missing = [file for file in files if not file.path.exists()]
+        missing = [
+            file
+            for file in files
+            if not file.path.exists() and not _without_labels(file.path).exists()
+        ]
         outcomes = self._pool.map(label_into, missing, label=f"round {number}: labels")
         for file, outcome in zip(missing, outcomes, strict=True):
             if outcome.error is not None:
+                raise_unless_of_one_compilation(outcome.error)
                 logging.warning("%s: no labels: %s", file.job.module.name, outcome.error)
+                # Tried again, it could have labels that what was learnt since does not know.
+                write_text(_without_labels(file.path), f"{outcome.error}\n")
         return [read_labels(file.path) for file in files if file.path.exists()]
 
     def _fit(self, number: int) -> tuple[Network, npt.NDArray[np.float32]]:
         """Trees fitted to all labels so far, and a network distilled from them."""
         seed, settings = self._recipe.seed, self._recipe.network
+        inputs, gain, programs = labelled_rows(PROBLEM, self._labels)
+        if not gain.any():
+            raise TrainingError(
+                f"{self._folder.path}: no label tells a difference; raise labels.sites or name "
+                "more programs to train on"
+            )
         trees = cost_sensitive.Trees.fit(
             PROBLEM,
-            *labelled_rows(self._labels),
+            *(inputs, gain, programs),
             self._recipe.trees,
             derive_seed(seed, "trees", number),
         )
-        inputs = logged_rows(self._labels)
+        logging.info(
+            "round %d: learnt %s",
+            number,
+            ", ".join(f"{STRATA[one]} ({100 * share:.0f}%%)" for one, share in trees.kept.items())
+            or "nothing",
+        )
+        inputs = logged_rows(PROBLEM, self._labels)
         normalisation = fit_normalisation(inputs, PROBLEM, with_pmu=False)
         network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
         weights = cost_sensitive.distil(
@@ -303,6 +324,7 @@ class _Run:
             before = after = 0.0
             for module, outcome in zip(modules, outcomes, strict=True):
                 if outcome.error is not None:
+                    raise_unless_of_one_compilation(outcome.error)
                     logging.warning("%s: %s fails: %s", label, module, outcome.error)
                     return None
                 before += program.modules[module].weighted(copies)
@@ -310,27 +332,17 @@ class _Run:
             changes[name] = after / before - 1.0
         return changes
 
-    def publish(self, linker: Path, rounds: Sequence[_Round]) -> ImitationResult:
+    def publish(self, linker: Path, rounds: Sequence[Round]) -> ImitationResult:
         """Measures the best candidate of all rounds on the test programs, and publishes it."""
         choices = [(one.best[1], i, one.best[0]) for i, one in enumerate(rounds) if one.best]
         validation_change, number, lead = min(choices)
         chosen = self._candidate(number, lead)
-        test = self._recipe.programs.test
-        jobs = [
-            LinkJob(
-                self._compiler,
-                tuple(self._modules[name][one] for one in self._programs[name].modules),
-                model,
-                linker,
-            )
-            for name in test
-            for model in (None, chosen)
-        ]
-        sizes = [outcome.get() for outcome in self._pool.map(linked_size, jobs, label="test")]
-        programs = tuple(
-            ProgramResult(name, (default[0], policy[0]), (default[1], policy[1]))
-            for name, default, policy in zip(test, sizes[::2], sizes[1::2], strict=True)
-        )
+        jobs = {}
+        for name in self._recipe.programs.test:
+            modules = tuple(self._modules[name][one] for one in self._programs[name].modules)
+            pair = [LinkJob(self._compiler, modules, model, linker) for model in (None, chosen)]
+            jobs[name] = (pair[0], pair[1])
+        programs, failed = link_programs(jobs, self._pool)
         result = ImitationResult(
             self._folder.policy,
             number,
@@ -338,6 +350,7 @@ class _Run:
             rounds[number].labels,
             validation_change,
             programs,
+            failed,
         )
         record = {
             "seed": self._recipe.seed,
@@ -345,6 +358,7 @@ class _Run:
                 "reward": "linked text bytes",
                 "verdict": result.verdict,
                 "test_change": result.change,
+                "test_failed": failed,
                 "programs": {
                     one.name: {"linked": one.linked, "objects": one.objects, "change": one.change}
                     for one in programs
@@ -357,42 +371,10 @@ class _Run:
             "training": {
                 "recipe": msgspec.to_builtins(self._recipe),
                 "rounds": [msgspec.to_builtins(one) for one in rounds],
-                "versions": versions(),
+                "versions": _versions(),
             },
         }
         source = export.load(chosen)
         export.publish(Policy(source.network, source.weights, record), self._folder.policy)
         write_json(self._folder.result, {"problem": PROBLEM.name, **record})
         return result
-
-
-def labelled_rows(
-    labels: Sequence[Labels],
-) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
-    """What there is to learn from.
-
-    Returns:
-      The inputs by feature, [rows] each, and [rows], bytes that deciding otherwise than the
-      compiler would save.
-    """
-    inputs = _inputs([one.observations for one in labels])
-    decided = np.concatenate([one.observations[PROBLEM.decision].reshape(-1) for one in labels])
-    difference = np.concatenate([one.difference for one in labels])
-    # The difference is of the other decision than the policy's, the gain of the other one than the
-    # compiler's.
-    is_default = decided == inputs[PROBLEM.default_feature]
-    return inputs, np.where(is_default, -difference, difference)
-
-
-def logged_rows(labels: Sequence[Labels]) -> dict[str, npt.NDArray[np.int64]]:
-    """The inputs of logged decisions, with and without a label, by feature, [rows] each."""
-    return _inputs([*(one.logged for one in labels), *(one.observations for one in labels)])
-
-
-def _inputs(parts: Sequence[npt.NDArray[np.void]]) -> dict[str, npt.NDArray[np.int64]]:
-    # Logs without a decision may have another layout.
-    parts = [part for part in parts if len(part)]
-    return {
-        feature.name: np.concatenate([part[feature.name].reshape(-1) for part in parts])
-        for feature in PROBLEM.inputs(with_pmu=False)
-    }

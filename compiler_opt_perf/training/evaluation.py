@@ -127,7 +127,7 @@ def measure_defaults(
     left_out: dict[str, str] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         if outcome.value is None:
-            _raise_unless_of_one_compilation(outcome.error)
+            raise_unless_of_one_compilation(outcome.error)
             logging.warning("%s is left out: %s", job.module.name, outcome.error)
             left_out[job.module.name] = f"cannot be measured: {_brief(outcome.error)}"
         found[job.module.name] = outcome.value
@@ -163,7 +163,7 @@ def read_default(log: Path, key: Sequence[str]) -> Default | None:
     return Default(measured.costs, measured.decisions, measured.seconds)
 
 
-def _raise_unless_of_one_compilation(error: Exception | None) -> None:
+def raise_unless_of_one_compilation(error: Exception | None) -> None:
     """Raises what no single module or candidate can cause, such as a bug of ours."""
     if isinstance(error, CommandError) and error.kind != "missing":
         return
@@ -263,7 +263,7 @@ class Evaluator:
             self.compilations += len(jobs)
             for place, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
                 if outcome.value is None:
-                    _raise_unless_of_one_compilation(outcome.error)
+                    raise_unless_of_one_compilation(outcome.error)
                     self._note_failure(job, str(outcome.error))
                     continue
                 default = modules[place % len(modules)].default.costs

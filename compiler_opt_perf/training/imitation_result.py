@@ -1,17 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The result of a training on labels: linked text of programs that it never saw."""
+"""The results of a training on labels: of its steps, and on programs that it never saw."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+from absl import logging
+
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
+from compiler_opt_perf.training.labels import LinkJob, ModuleSizes, count_copies, linked_size
 from compiler_opt_perf.training.result import WORSE
 
 
 def mean_change(changes: Sequence[float]) -> float:
-    """The geometric mean of changes against the default."""
+    """The geometric mean of changes against the default; 0 of none."""
+    if not changes:
+        return 0.0
     return math.exp(math.fsum(math.log1p(one) for one in changes) / len(changes)) - 1.0
+
+
+class CompiledProgram(msgspec.Struct, frozen=True):
+    """A program with the compiler's own policy.
+
+    Attributes:
+      modules: those that compile, with sizes and number of decisions.
+      left_out: the others, with the reason.
+    """
+
+    modules: dict[str, ModuleSizes]
+    left_out: dict[str, str]
+
+    @property
+    def copies(self) -> dict[str, int]:
+        """As of `count_copies`."""
+        return count_copies(one.shared for one in self.modules.values())
+
+
+class Round(msgspec.Struct, frozen=True):
+    """The result of a round.
+
+    Attributes:
+      labels: that its candidates were fitted to.
+      candidates: by lead: the change of each validation program; None if the compiler fails.
+    """
+
+    labels: int
+    candidates: dict[str, dict[str, float] | None]
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """Lead and mean change of the best candidate."""
+        changes = {
+            lead: mean_change(list(own.values()))
+            for lead, own in self.candidates.items()
+            if own is not None
+        }
+        return min(changes.items(), key=lambda item: item[1], default=None)
 
 
 @dataclass(frozen=True)
@@ -44,6 +92,7 @@ class ImitationResult:
       labels: that it was fitted to.
       validation_change: in geometric mean over programs; optimistic, for it was chosen by them.
       programs: the test programs.
+      failed: those on which the compiler fails with the policy.
     """
 
     policy: Path
@@ -52,18 +101,56 @@ class ImitationResult:
     labels: int
     validation_change: float
     programs: tuple[ProgramResult, ...]
+    failed: tuple[str, ...] = ()
 
     @property
     def change(self) -> float:
-        """Of the linked text of the test programs, in geometric mean."""
+        """Of the linked text of the test programs, in geometric mean; 0 if it fails on all."""
         return mean_change([program.change for program in self.programs])
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether programs are larger in the mean, or the compiler fails on one."""
+        return self.change > 0 or bool(self.failed)
 
     @property
     def verdict(self) -> str:
         """The result in a few words."""
-        if self.change > 0:
+        if self.is_worse:
             return WORSE
         return "better than the default" if self.change < 0 else "as good as the default"
+
+
+def link_programs(
+    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Pool
+) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
+    """Compiles and links programs with the compiler's own policy and with another.
+
+    Args:
+      jobs: by program, with the one and with the other.
+
+    Returns:
+      The results, and the programs on which the compiler fails with the other policy.
+
+    Raises:
+      TrainingError: it fails with its own.
+    """
+    pairs = [job for pair in jobs.values() for job in pair]
+    outcomes = pool.map(linked_size, pairs, label="test")
+    programs, failed = [], []
+    for name, default, policy in zip(jobs, outcomes[::2], outcomes[1::2], strict=True):
+        for outcome in (default, policy):
+            if outcome.error is not None:
+                raise_unless_of_one_compilation(outcome.error)
+        if default.error is not None:
+            raise TrainingError(f"{name}: cannot be linked: {default.error}")
+        if policy.error is not None:
+            logging.warning("the compiler fails on %s: %s", name, policy.error)
+            failed.append(name)
+            continue
+        one, other = default.get(), policy.get()
+        programs.append(ProgramResult(name, (one[0], other[0]), (one[1], other[1])))
+    return tuple(programs), tuple(failed)
 
 
 def table(result: ImitationResult) -> str:

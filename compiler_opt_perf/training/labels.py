@@ -20,9 +20,7 @@ The functions here run in pool workers: nothing that this module imports loads T
 
 import collections
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -34,18 +32,14 @@ import numpy.typing as npt
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
-from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.label_files import Labels, write_labels
 from compiler_opt_perf.training.log import TrainingLog, read_log
 
 _BATCH = 32
 # Decisions of a module that are kept beside the labels, at most.
 _LOGGED = 300
-
-
-class LabelsError(Exception):
-    """A file of labels that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -68,31 +62,6 @@ class LabelJob:
     copies: Mapping[str, int] = field(default_factory=dict)
     most: int = 1_000_000
     seed: int = 1
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The tested decisions of one module, in the order in which the policy took them.
-
-    Attributes:
-      module: its name.
-      keys: of the decisions (docs/features.md).
-      observations: [decisions], structured: the logged tensors.
-      logged: the same of some hundred decisions drawn from all that the policy took, labelled or
-        not.
-      difference: float64 [decisions], bytes of the module with the decision taken the other way,
-        less bytes as it is; copies count as parts.
-      bytes: of the module as it is; copies count as parts.
-      compilations: that it took.
-    """
-
-    module: str
-    keys: tuple[str, ...]
-    observations: npt.NDArray[np.void]
-    logged: npt.NDArray[np.void]
-    difference: npt.NDArray[np.float64]
-    bytes: float
-    compilations: int
 
 
 class ModuleSizes(msgspec.Struct, frozen=True):
@@ -159,45 +128,13 @@ def label_into(file: LabelFile) -> None:
     write_labels(file.path, label(file.job))
 
 
-def write_labels(path: Path, labels: Labels) -> None:
-    """Keeps them in a file. Raises FileWriteError."""
-    with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(
-            file,
-            module=np.array(labels.module),
-            keys=np.array(labels.keys, str),
-            observations=labels.observations,
-            logged=labels.logged,
-            difference=labels.difference,
-            bytes=np.array(labels.bytes),
-            compilations=np.array(labels.compilations),
-        )
+def count_copies(shared: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Of functions that more than one object of a program has: in how many they are.
 
-
-def read_labels(path: Path) -> Labels:
-    """What `write_labels` kept.
-
-    Raises:
-      LabelsError: missing or damaged.
+    Args:
+      shared: for each object, those that others may have, too.
     """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Labels(
-                str(arrays["module"]),
-                tuple(arrays["keys"].tolist()),
-                arrays["observations"],
-                arrays["logged"],
-                arrays["difference"],
-                float(arrays["bytes"]),
-                int(arrays["compilations"]),
-            )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise LabelsError(f"{path}: damaged ({error}); remove it to label again") from error
-
-
-def count_copies(sizes: Sequence[FunctionSizes]) -> dict[str, int]:
-    """Of functions that more than one object of a program has: in how many they are."""
-    counts = collections.Counter(name for one in sizes for name in one.shared)
+    counts = collections.Counter(name for one in shared for name in one)
     return {name: count for name, count in counts.items() if count > 1}
 
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.training.labels import Flipper, LabelJob, Labels
+from compiler_opt_perf.training.label_files import Labels
+from compiler_opt_perf.training.labels import Flipper, LabelJob
 
 
 @dataclass(frozen=True)

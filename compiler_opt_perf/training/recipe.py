@@ -9,12 +9,12 @@ import msgspec
 
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import FieldError, JsonError, convert
-from compiler_opt_perf.policies.network import MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
+from compiler_opt_perf.policies.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
 from compiler_opt_perf.training.errors import TrainingError
 
 _Whole = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 _Width = Annotated[int, msgspec.Meta(ge=1, le=MAX_LAYER_INPUTS)]
-_Lead = Annotated[float, msgspec.Meta(ge=0, le=MAX_DEFAULT_LEAD)]
+_Lead = Annotated[float, msgspec.Meta(ge=0, le=MAX_DEFAULT_LEAD, multiple_of=GRID)]
 _Positive = Annotated[float, msgspec.Meta(gt=0, le=10**9)]
 _Names = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
@@ -70,6 +70,8 @@ class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       learning_rate: share of each tree that counts.
       largest: bytes. Of a difference above this, a gain weighs no more and a loss by its logarithm:
         a few labels shall not decide alone, and a large loss is still no small one.
+      least_share: kinds of decisions (`cost_sensitive.strata`) of which trees that have not seen a
+        program keep less than this share of what could be saved are left to the compiler.
     """
 
     ensembles: Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -78,6 +80,7 @@ class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leaf_rows: _Whole
     learning_rate: _Positive
     largest: _Positive
+    least_share: Annotated[float, msgspec.Meta(ge=-1, le=1)]
 
 
 class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Labels of single decisions as a file keeps them, and as rows to learn from.
+
+Pool workers import this: nothing here loads TensorFlow.
+"""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.policies.problem import Problem
+
+# What numpy raises for damaged archives.
+_DAMAGE = (
+    *(OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+class LabelsError(Exception):
+    """A file of labels that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The tested decisions of one module, in the order in which the policy took them.
+
+    Attributes:
+      module: its name.
+      keys: of the decisions (docs/features.md).
+      observations: [decisions], structured: the logged tensors.
+      logged: the same of some hundred decisions drawn from all that the policy took, labelled or
+        not.
+      difference: float64 [decisions], bytes of the module with the decision taken the other way,
+        less bytes as it is; copies count as parts.
+      bytes: of the module as it is; copies count as parts.
+      compilations: that it took.
+    """
+
+    module: str
+    keys: tuple[str, ...]
+    observations: npt.NDArray[np.void]
+    logged: npt.NDArray[np.void]
+    difference: npt.NDArray[np.float64]
+    bytes: float
+    compilations: int
+
+
+def write_labels(path: Path, labels: Labels) -> None:
+    """Keeps them in a file. Raises FileWriteError."""
+    # Written as a whole: numpy hides a full disk behind another error.
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        module=np.array(labels.module),
+        keys=np.array(labels.keys, str),
+        observations=labels.observations,
+        logged=labels.logged,
+        difference=labels.difference,
+        bytes=np.array(labels.bytes),
+        compilations=np.array(labels.compilations),
+    )
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content.getvalue())
+
+
+def read_labels(path: Path) -> Labels:
+    """What `write_labels` kept.
+
+    Raises:
+      LabelsError: missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return Labels(
+                str(arrays["module"]),
+                tuple(arrays["keys"].tolist()),
+                arrays["observations"],
+                arrays["logged"],
+                arrays["difference"],
+                float(arrays["bytes"]),
+                int(arrays["compilations"]),
+            )
+    except _DAMAGE as error:
+        raise LabelsError(f"{path}: damaged ({error}); remove it to label again") from error
+
+
+def labelled_rows(
+    problem: Problem, labels: Sequence[Labels]
+) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """What there is to learn from.
+
+    Returns:
+      The inputs by feature, [rows] each; [rows], bytes that deciding otherwise than the compiler
+      would save; [rows], the number of the program.
+    """
+    inputs = _inputs(problem, [one.observations for one in labels])
+    decided = np.concatenate([one.observations[problem.decision].reshape(-1) for one in labels])
+    difference = np.concatenate([one.difference for one in labels])
+    names = [one.module.split("/")[0] for one in labels]
+    number = {name: i for i, name in enumerate(sorted(set(names)))}
+    programs = [
+        np.full(len(one.keys), number[name]) for one, name in zip(labels, names, strict=True)
+    ]
+    # The difference is of the other decision than the policy's, the gain of the other one than the
+    # compiler's.
+    is_default = decided == inputs[problem.default_feature]
+    return inputs, np.where(is_default, -difference, difference), np.concatenate(programs)
+
+
+def logged_rows(problem: Problem, labels: Sequence[Labels]) -> dict[str, npt.NDArray[np.int64]]:
+    """The inputs of logged decisions, with and without a label, by feature, [rows] each."""
+    return _inputs(
+        problem, [*(one.logged for one in labels), *(one.observations for one in labels)]
+    )
+
+
+def _inputs(
+    problem: Problem, parts: Sequence[npt.NDArray[np.void]]
+) -> dict[str, npt.NDArray[np.int64]]:
+    # Logs without a decision may have another layout.
+    parts = [part for part in parts if len(part)]
+    return {
+        feature.name: np.concatenate([part[feature.name].reshape(-1) for part in parts])
+        for feature in problem.inputs(with_pmu=False)
+    }
