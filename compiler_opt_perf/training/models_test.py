@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The policies in models/ are whole, fit this compiler, and are what their recipes say."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from compiler_opt_perf.corpus.program_table import PROGRAMS
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.training.recipe import read_recipe
+
+_MODEL = REPO_ROOT / "models" / "inline-size"
+
+# Of templates, whose functions are in COMDATs.
+_TEMPLATES = """
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+std::string joined(const std::map<std::string, std::vector<std::string>> &rows) {
+  std::ostringstream out;
+  std::vector<std::string> all;
+  for (const auto &[key, values] : rows)
+    for (const auto &value : values) {
+      all.push_back(key + "=" + value);
+      all.insert(all.begin(), value);
+    }
+  for (const auto &one : all)
+    out << one << ';';
+  return out.str();
+}
+"""
+_C = "static int f(int x) { return x * 3; }\nint g(int x) { return f(x) + f(x + 1) * f(x * 2); }\n"
+
+
+def test_the_policy_is_by_its_recipe() -> None:
+    policy = export.load(_MODEL)
+    recipe = read_recipe(_MODEL / "recipe.toml")
+    assert set(recipe.programs.all) <= PROGRAMS.keys()
+    training = policy.description["training"]
+    assert training["recipe"] == msgspec.json.decode(msgspec.json.encode(recipe))
+    assert policy.network.problem == PROBLEMS["inline-size"]
+    results = policy.description["results"]
+    assert list(results["programs"]) == list(recipe.programs.test)
+    assert results["test_change"] < 0 and not results["test_failed"]
+
+
+def test_it_changes_templates_and_leaves_c_alone(toolchain: Toolchain, tmp_path: Path) -> None:
+    environment = {"LLVM_LITERT_LIBRARY": os.fspath(toolchain.litert_library)}
+    options = for_clang(PROBLEMS["inline-size"].development_options(model=_MODEL))
+    sizes = {}
+    for name, source in (("a.cpp", _TEMPLATES), ("a.c", _C)):
+        (tmp_path / name).write_text(source)
+        for way, words in (("default", []), ("policy", options)):
+            target = tmp_path / f"{name}.{way}.o"
+            command = [toolchain.clang, "-Oz", "-c", tmp_path / name, *words, "-o", target]
+            run_command(command, timeout_s=120, env=environment)
+            sizes[name, way] = target.read_bytes(), text_bytes(target)
+    assert sizes["a.c", "policy"] == sizes["a.c", "default"]
+    assert sizes["a.cpp", "policy"][1] < sizes["a.cpp", "default"][1]
