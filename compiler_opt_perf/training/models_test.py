@@ -59,8 +59,8 @@ def test_it_changes_templates_and_leaves_c_alone(toolchain: Toolchain, tmp_path:
         (tmp_path / name).write_text(source)
         for way, words in (("default", []), ("policy", options)):
             target = tmp_path / f"{name}.{way}.o"
-            command = [toolchain.clang, "-Oz", "-c", tmp_path / name, *words, "-o", target]
-            run_command(command, timeout_s=120, env=environment)
+            command = [os.fspath(toolchain.clang), "-Oz", "-c", os.fspath(tmp_path / name), *words]
+            run_command([*command, "-o", target], timeout_s=120, env=environment)
             sizes[name, way] = target.read_bytes(), text_bytes(target)
     assert sizes["a.c", "policy"] == sizes["a.c", "default"]
     assert sizes["a.cpp", "policy"][1] < sizes["a.cpp", "default"][1]
