@@ -297,7 +297,7 @@ class _Run:
         logging.info(
             "round %d: learnt %s",
             number,
-            ", ".join(f"{STRATA[one]} ({100 * share:.0f}%%)" for one, share in trees.kept.items())
+            ", ".join(f"{STRATA[one]} ({100 * share:.0f}%)" for one, share in trees.kept.items())
             or "nothing",
         )
         inputs = logged_rows(PROBLEM, self._labels)
