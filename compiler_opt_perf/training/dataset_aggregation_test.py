@@ -2,6 +2,7 @@
 """A training on labels of single decisions, on compiled modules."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -79,21 +80,29 @@ def test_an_interrupted_training_ends_with_the_same_policy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # As it was while the second round was being labelled ...
     output = tmp_path / "run"
+    shutil.copytree(trained, output)
+    shutil.rmtree(output / "policy")
+    (output / "training.json").unlink()
+    for path in output.glob("rounds/1*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    kept = sorted(output.glob("labels/*/**/*.npz"))
+    assert len(kept) == 8
+    kept[-1].unlink()
+    before = {path: path.stat().st_mtime_ns for path in kept[:-1]}
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    # ... and once more when it was done with that.
     with monkeypatch.context() as patch:
         patch.setattr(cost_sensitive, "distil", interrupted)
         with pytest.raises(KeyboardInterrupt):
             imitate(RECIPE, programs, toolchain, output)
-    kept = sorted(output.glob("labels/0/**/*.npz"))
-    assert len(kept) == 4
-    kept[0].unlink()
-    before = {path: path.stat().st_mtime_ns for path in kept[1:]}
+    assert kept[-1].exists() and not (output / "policy").exists()
     imitate(RECIPE, programs, toolchain, output)
-    assert before == {path: path.stat().st_mtime_ns for path in kept[1:]}
+    assert before == {path: path.stat().st_mtime_ns for path in kept[:-1]}
     one, other = trained / "policy", output / "policy"
     files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert files
