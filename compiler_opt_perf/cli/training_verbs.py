@@ -174,7 +174,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
         f"{result.labels} labels ({100 * result.validation_change:+.2f}% on the programs that it "
         f"was chosen by): {result.verdict}"
     )
-    return EXIT_WORSE if result.change > 0 else 0
+    return EXIT_WORSE if result.is_worse else 0
 
 
 # cop interact
