@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from compiler_opt_perf.execution.files import open_input, read_input, write_json
+from compiler_opt_perf.execution.files import open_input, read_input, sha256, write_json
 from compiler_opt_perf.execution.json_text import CText, JsonError, decode
 from compiler_opt_perf.execution.seeds import derive_seed
 
@@ -104,6 +104,10 @@ class Module:
     def inputs(self) -> tuple[Path, ...]:
         """The files that a compilation reads."""
         return (self.bitcode, *([] if self.thinlto_index is None else [self.thinlto_index]))
+
+    def fingerprint(self) -> list[str]:
+        """All that its compilation depends on but for the compiler: checksums, and the command."""
+        return [*map(sha256, self.inputs), *self.command]
 
     def compile_command(self, clang: Path, output: Path, extra: Iterable[str] = ()) -> list[str]:
         """The command that compiles this module to the object file `output`.

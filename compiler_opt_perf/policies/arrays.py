@@ -19,10 +19,10 @@ class ArraysError(Exception):
     """A file of arrays that is damaged, or lacks an expected array; the message is the reason."""
 
 
-def write_arrays(path: Path, **arrays: npt.NDArray[Any]) -> None:
+def write_arrays(path: Path, *, compressed: bool = False, **arrays: npt.NDArray[Any]) -> None:
     """Writes the file. Raises OSError, which numpy.savez into a file hides when a disk is full."""
     stream = io.BytesIO()
-    np.savez(stream, **arrays)
+    (np.savez_compressed if compressed else np.savez)(stream, **arrays)
     path.write_bytes(stream.getvalue())
 
 

@@ -11,7 +11,6 @@ A function that several modules of a program have counts in each as a part: once
 linked program. The copies are those of all modules of the program, the default's.
 """
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +33,7 @@ from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.compilation import Compiler, scratch
 from compiler_opt_perf.training.labels import Flipper, LabelJob, count_copies
 from compiler_opt_perf.training.local_search import SearchJob, search
 
@@ -103,7 +102,7 @@ def study(
         )
         inputs = {
             **given,
-            "corpus": {one.name: (sha256(one.bitcode), one.command) for one in corpus},
+            "corpus": {one.name: one.fingerprint() for one in corpus},
             "thresholds": THRESHOLDS,
             "decisions": (DECISIONS.start, DECISIONS.stop),
             "clang": sha256(toolchain.clang.resolve()),
@@ -154,8 +153,7 @@ def _study(
 
 def _compile(job: LabelJob) -> _Compiled:
     """In a pool's worker."""
-    with tempfile.TemporaryDirectory(prefix="headroom-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         default, log = Flipper(job, folder).compile({})
         object_file = folder / "module.o"
         by_threshold = []

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM
 from compiler_opt_perf.training.errors import TrainingError
@@ -34,9 +32,10 @@ _LEAST_BYTES = 200.0
 class _Kept:
     """Bytes saved on a left-out program."""
 
-    trees: float
-    network: float
     best: float
+    trees: float
+    # Not asked for in the curve.
+    network: float = 0.0
 
 
 def study(training: Path, recipe_file: Path) -> str:
@@ -58,18 +57,16 @@ def study(training: Path, recipe_file: Path) -> str:
             programs.setdefault(labels.module.split("/")[0], []).append(labels)
     if len(programs) < 2:
         raise TrainingError(f"{training}: no labels of two programs; `cop imitate` makes them")
-    kept = {name: _leave_out(name, programs, recipe, 1.0, network=True) for name in programs}
-    curve = {share: _curve_point(programs, recipe, share) for share in _SHARES}
-    return "\n".join([_programs_table(programs, kept), "", _curve_table(programs, curve), ""])
+    kept = {
+        share: {name: _leave_out(name, programs, recipe, share) for name in programs}
+        for share in _SHARES
+    }
+    tables = [_programs_table(programs, kept[1.0]), "", _curve_table(programs, kept), ""]
+    return "\n".join(tables)
 
 
 def _leave_out(
-    name: str,
-    programs: Mapping[str, Sequence[Labels]],
-    recipe: Recipe,
-    share: float,
-    *,
-    network: bool,
+    name: str, programs: Mapping[str, Sequence[Labels]], recipe: Recipe, share: float
 ) -> _Kept:
     """Learns from the labels of the other programs, or from a share of them."""
     logging.info("without %s, %g%% of the labels", name, 100 * share)
@@ -88,38 +85,15 @@ def _leave_out(
         recipe.seed,
     )
     unseen, saved, _ = labelled_rows(PROBLEM, programs[name])
-    by_trees = _saved(saved, trees.otherwise(unseen) > 0.5)
-    by_network = 0.0
-    if network:
-        by_network = _saved(saved, _distilled(logged_rows(PROBLEM, others), trees, recipe, unseen))
-    return _Kept(by_trees, by_network, float(saved[saved > 0].sum()))
-
-
-def _distilled(
-    logged: Mapping[str, npt.NDArray[np.int64]],
-    trees: cost_sensitive.Trees,
-    recipe: Recipe,
-    unseen: Mapping[str, npt.NDArray[np.int64]],
-) -> npt.NDArray[np.bool_]:
-    """Where a network that learnt from the trees decides otherwise than the compiler, [rows]."""
-    settings = recipe.network
-    normalisation = fit_normalisation(logged, PROBLEM, with_pmu=False)
-    network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
-    weights = cost_sensitive.distil(network, logged, trees.otherwise(logged), settings, recipe.seed)
-    different: npt.NDArray[np.bool_] = (
-        network.decide(weights, unseen) != unseen[PROBLEM.default_feature]
+    best = float(saved[saved > 0].sum())
+    by_trees = float(saved[trees.otherwise(unseen) > 0.5].sum())
+    if share < 1:
+        return _Kept(best, by_trees)
+    network, weights = cost_sensitive.distil(
+        trees, logged_rows(PROBLEM, others), PROBLEM, recipe.network, recipe.seed
     )
-    return different
-
-
-def _saved(saved: npt.NDArray[np.float64], otherwise: npt.NDArray[np.bool_]) -> float:
-    return float(saved[otherwise].sum())
-
-
-def _curve_point(
-    programs: Mapping[str, Sequence[Labels]], recipe: Recipe, share: float
-) -> dict[str, _Kept]:
-    return {name: _leave_out(name, programs, recipe, share, network=False) for name in programs}
+    otherwise = network.decide(weights, unseen) != unseen[PROBLEM.default_feature]
+    return _Kept(best, by_trees, float(saved[otherwise].sum()))
 
 
 def _programs_table(programs: Mapping[str, Sequence[Labels]], kept: Mapping[str, _Kept]) -> str:
@@ -134,13 +108,13 @@ def _programs_table(programs: Mapping[str, Sequence[Labels]], kept: Mapping[str,
         )
     told = [one for one in kept.values() if one.best >= _LEAST_BYTES]
     if told:
-        shares = [np.mean([getattr(one, key) / one.best for one in told]) for key in _COLUMNS]
-        words = " | ".join(f"{100 * share:+.0f}%" for share in shares)
-        lines.append(f"| mean share of the best, {len(told)} programs | | | {words} |")
+        trees = np.mean([one.trees / one.best for one in told])
+        network = np.mean([one.network / one.best for one in told])
+        lines.append(
+            f"| mean share of the best, {len(told)} programs | | | {100 * trees:+.0f}% | "
+            f"{100 * network:+.0f}% |"
+        )
     return "\n".join(lines)
-
-
-_COLUMNS = ("trees", "network")
 
 
 def _curve_table(

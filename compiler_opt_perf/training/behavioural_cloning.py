@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Warm start: a network that imitates the compiler's own decisions.
 
-Cross-entropy between the network's scores and the logged decisions, minimised by Adam. The forward
-pass is the one that runs in the compiler, rounded to its grid by additions, which gradients pass
-unchanged (straight-through estimator, Bengio et al. 2013): what was trained is what is used.
+Cross-entropy between the network's scores and the logged decisions (training.gradient_descent).
 """
 
 from collections.abc import Mapping
@@ -13,16 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policies.export import import_tensorflow, tensorflow_ops
-from compiler_opt_perf.policies.network import (
-    MASKED_SCORE,
-    WEIGHT_LIMIT,
-    FloatArray,
-    IntArray,
-    Network,
-    to_grid,
-)
-from compiler_opt_perf.training.adam import Adam
+from compiler_opt_perf.policies.network import FloatArray, IntArray, Network
+from compiler_opt_perf.training.gradient_descent import descend
 
 
 @dataclass(frozen=True)
@@ -89,44 +79,22 @@ def train(
     Returns:
       The weights, float32 [network.size], on the grid.
     """
-    tf = import_tensorflow()
-    # The same seed gives the same weights, whatever the number of threads.
-    tf.config.experimental.enable_op_determinism()
-    ops = tensorflow_ops()
-    random = np.random.default_rng(settings.seed)
-
-    encoded = network.encode(inputs)
     problem = network.problem
     closed = np.zeros((len(decisions), problem.decisions), bool)
     if problem.mask is not None:
         closed |= inputs[problem.mask] == 0
     labels = (1 - settings.label_smoothing) * np.eye(problem.decisions)[decisions]
     labels += settings.label_smoothing * ~closed / (~closed).sum(axis=1, keepdims=True)
-    labels = labels.astype(np.float32)
-    row_weights = class_weights(decisions, problem.idle_decision)
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def gradient(vector: Any, x: Any, closed_columns: Any, y: Any, w: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(vector)
-            scores = network.scores(network.layers(vector, ops), x, ops)
-            scores = tf.where(closed_columns, MASKED_SCORE, scores)
-            losses = tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=scores)
-            loss = tf.reduce_mean(losses * w)
-        return tape.gradient(loss, vector)
-
-    weights = network.initial_weights(settings.seed).astype(np.float64)
-    adam = Adam.start(network.size)
-    for number in range(settings.steps):
-        batch = random.integers(0, len(decisions), settings.batch_size)
-        g = gradient(
-            to_grid(weights), encoded[batch], closed[batch], labels[batch], row_weights[batch]
-        )
-        adam, direction = adam.step(g.numpy().astype(np.float64))
-        rate = settings.learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / settings.steps)))
-        weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
-
-    return to_grid(weights)
+    return descend(
+        network,
+        inputs,
+        labels,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        seed=settings.seed,
+        row_weights=class_weights(decisions, problem.idle_decision),
+    )
 
 
 def accuracy(

@@ -140,7 +140,7 @@ def measure_default(job: Job) -> Default:
     """
     assert job.log is not None
     problem, reward = job.compiler.problem, job.compiler.reward
-    with _scratch() as folder:
+    with scratch() as folder:
         object_file, log_file = folder / "module.o", folder / "module.log"
         options = problem.development_options(log=log_file, profile=job.profile)
         seconds = job.compiler.compile(job.module, object_file, options)
@@ -175,7 +175,7 @@ def measure_candidate(job: Job) -> Costs:
     Raises: as measure_default.
     """
     problem, reward = job.compiler.problem, job.compiler.reward
-    with _scratch() as folder:
+    with scratch() as folder:
         object_file = folder / "module.o"
         log = folder / "module.log" if job.compiler.score_in_log else None
         options = problem.development_options(model=job.model, log=log, profile=job.profile)
@@ -184,7 +184,7 @@ def measure_candidate(job: Job) -> Costs:
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch() -> Iterator[Path]:
     """A folder for the compiler's output. A failure for lack of room there is a FileWriteError."""
     with tempfile.TemporaryDirectory(prefix="compile-") as name:
         folder = Path(name)

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.export import import_tensorflow, tensorflow_ops
-from compiler_opt_perf.policies.network import WEIGHT_LIMIT, FloatArray, Network, to_grid
+from compiler_opt_perf.policies.network import FloatArray, Network, fit_normalisation
 from compiler_opt_perf.policies.problem import Problem
-from compiler_opt_perf.training.adam import Adam
+from compiler_opt_perf.training.gradient_descent import descend
 from compiler_opt_perf.training.recipe import NetworkSettings, TreeSettings
 
 Inputs = Mapping[str, npt.NDArray[Any]]
@@ -151,54 +150,28 @@ def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
 
 
 def distil(
-    network: Network,
-    inputs: Inputs,
-    otherwise: npt.NDArray[np.float64],
-    settings: NetworkSettings,
-    seed: int,
-) -> FloatArray:
-    """Fits a network to what the trees say.
-
-    The forward pass is the one that runs in the compiler, rounded to its grid by additions, which
-    gradients pass unchanged, as in training.behavioural_cloning.
+    trees: Trees, inputs: Inputs, problem: Problem, settings: NetworkSettings, seed: int
+) -> tuple[Network, FloatArray]:
+    """Fits a network to what the trees say (training.gradient_descent).
 
     Args:
-      network: with a `default_lead`.
-      inputs: as in Network.encode, [rows] each.
-      otherwise: [rows], of `Trees.otherwise`.
+      inputs: of logged decisions, [rows] each.
       seed: of initial weights and of the batches.
 
     Returns:
-      The weights, float32 [network.size], on the grid.
+      The network, with the `default_lead` of fitting, and its weights, float32 [network.size].
     """
-    tf = import_tensorflow()
-    # The same seed gives the same weights, whatever the number of threads.
-    tf.config.experimental.enable_op_determinism()
-    ops = tensorflow_ops()
-    random = np.random.default_rng(seed)
-
-    encoded = network.encode(inputs)
-    default = network.is_default(inputs)
-    # The lead is no input of the perceptron, but part of what it is compared by.
-    lead = (network.default_lead * default).astype(np.float32)
-    targets = np.where(default > 0, 1.0 - otherwise[:, None], otherwise[:, None])
-    targets = targets.astype(np.float32)
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def gradient(vector: Any, x: Any, offset: Any, y: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(vector)
-            scores = network.scores(network.layers(vector, ops), x, ops) + offset
-            losses = tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=scores)
-            loss = tf.reduce_mean(losses)
-        return tape.gradient(loss, vector)
-
-    weights = network.initial_weights(seed).astype(np.float64)
-    adam = Adam.start(network.size)
-    for number in range(settings.steps):
-        batch = random.integers(0, len(otherwise), settings.batch_size)
-        g = gradient(to_grid(weights), encoded[batch], lead[batch], targets[batch])
-        adam, direction = adam.step(g.numpy().astype(np.float64))
-        rate = settings.learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / settings.steps)))
-        weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
-    return to_grid(weights)
+    normalisation = fit_normalisation(inputs, problem, with_pmu=False)
+    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead)
+    otherwise = trees.otherwise(inputs)[:, None]
+    targets = np.where(network.is_default(inputs) > 0, 1.0 - otherwise, otherwise)
+    weights = descend(
+        network,
+        inputs,
+        targets,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        seed=seed,
+    )
+    return network, weights

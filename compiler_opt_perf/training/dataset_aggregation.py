@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,7 +40,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import Policy
-from compiler_opt_perf.policies.network import Network, fit_normalisation
+from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
@@ -113,15 +114,13 @@ def imitate(
         timeout_s=_TIMEOUT_S,
         memory_mib=_MEMORY_MIB,
     )
-    inputs = {
+    inputs: dict[str, Any] = {
         "kind": "labels",
         "compiler": sha256(compiler.clang),
         # As it is read back: with lists, no tuples.
         "recipe": msgspec.json.decode(msgspec.json.encode(recipe)),
         "corpus": {
-            module.name: [*map(sha256, module.inputs), *module.command]
-            for modules in programs.values()
-            for module in modules
+            module.name: module.fingerprint() for modules in programs.values() for module in modules
         },
         "versions": _versions(),
     }
@@ -133,7 +132,7 @@ def imitate(
             *(folder.path, recipe.seed),
         )
         run = _Run(recipe, programs, compiler, folder, pool)
-        run.measure_defaults()
+        run.measure_defaults(inputs)
         folder.claim(inputs)
         return run.publish(toolchain.ld_lld, [run.round(i) for i in range(recipe.labels.rounds)])
 
@@ -157,23 +156,20 @@ class _Run:
         self._programs: dict[str, CompiledProgram] = {}
         self._labels: list[Labels] = []
 
-    def measure_defaults(self) -> None:
+    def measure_defaults(self, inputs: Mapping[str, Any]) -> None:
         """Compiles every module with the compiler's own policy.
+
+        Args:
+          inputs: of the training.
 
         Raises:
           TrainingError: a program has no module with a decision.
         """
-        compiler = sha256(self._compiler.clang)
         for name in self._recipe.programs.all:
-            modules = self._modules[name]
-            inputs = {
-                "compiler": compiler,
-                "modules": {
-                    key: [*map(sha256, one.inputs), *one.command] for key, one in modules.items()
-                },
-            }
+            modules = {one: inputs["corpus"][one] for one in self._modules[name]}
+            own = {"compiler": inputs["compiler"], "modules": modules}
             path = self._folder.default / f"{name}.json"
-            self._programs[name] = memo(path, inputs, CompiledProgram, partial(self._measure, name))
+            self._programs[name] = memo(path, own, CompiledProgram, partial(self._measure, name))
 
     def _measure(self, name: str) -> CompiledProgram:
         modules = self._modules[name]
@@ -212,7 +208,7 @@ class _Run:
             export.publish(policy, directory)
             candidates[str(lead)] = self._validate(directory, f"round {number}, lead {lead:g}")
         result = Round(rows, candidates)
-        if result.best is None:
+        if not result.compiled:
             raise TrainingError(
                 f"{self._folder.path}: the compiler fails with each candidate of round {number}; "
                 "the warnings above name the modules"
@@ -229,9 +225,7 @@ class _Run:
 
     def _student(self, number: int) -> Path:
         """The best candidate of a round."""
-        best = self._read_round(number).best
-        assert best is not None
-        return self._candidate(number, best[0])
+        return self._candidate(number, self._read_round(number).best[0])
 
     def _read_round(self, number: int) -> Round:
         path = self._folder.path / "rounds" / f"{number}.json"
@@ -239,7 +233,7 @@ class _Run:
             found = decode(read_input(path), Round, path)
         except (OSError, JsonError) as error:
             raise TrainingError(f"{error}; remove {path.parent} to do the rounds again") from error
-        if found.best is None:
+        if not found.compiled:
             raise TrainingError(
                 f"{path}: no candidate; remove {path.parent} to do the rounds again"
             )
@@ -281,7 +275,7 @@ class _Run:
 
     def _fit(self, number: int) -> tuple[Network, npt.NDArray[np.float32]]:
         """Trees fitted to all labels so far, and a network distilled from them."""
-        seed, settings = self._recipe.seed, self._recipe.network
+        seed = self._recipe.seed
         inputs, gain, programs = labelled_rows(PROBLEM, self._labels)
         if not gain.any():
             raise TrainingError(
@@ -300,17 +294,13 @@ class _Run:
             ", ".join(f"{STRATA[one]} ({100 * share:.0f}%)" for one, share in trees.kept.items())
             or "nothing",
         )
-        inputs = logged_rows(PROBLEM, self._labels)
-        normalisation = fit_normalisation(inputs, PROBLEM, with_pmu=False)
-        network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
-        weights = cost_sensitive.distil(
-            network,
-            inputs,
-            trees.otherwise(inputs),
-            settings,
+        return cost_sensitive.distil(
+            trees,
+            logged_rows(PROBLEM, self._labels),
+            PROBLEM,
+            self._recipe.network,
             derive_seed(seed, "network", number),
         )
-        return network, weights
 
     def _validate(self, model: Path, label: str) -> dict[str, float] | None:
         """The change of each validation program; None if the compiler fails on a module."""
@@ -334,7 +324,7 @@ class _Run:
 
     def publish(self, linker: Path, rounds: Sequence[Round]) -> ImitationResult:
         """Measures the best candidate of all rounds on the test programs, and publishes it."""
-        choices = [(one.best[1], i, one.best[0]) for i, one in enumerate(rounds) if one.best]
+        choices = [(one.best[1], i, one.best[0]) for i, one in enumerate(rounds)]
         validation_change, number, lead = min(choices)
         chosen = self._candidate(number, lead)
         jobs = {}

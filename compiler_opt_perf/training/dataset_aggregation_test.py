@@ -13,7 +13,6 @@ from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.policies import export
-from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
@@ -179,11 +178,10 @@ def test_what_costs_less_is_learnt() -> None:
     trees = cost_sensitive.Trees.fit(PROBLEM, trained, gain[:2000], programs, settings, seed=1)
     assert set(trees.kept) == {0, 1}
     assert (trees.otherwise(trained)[default[:2000] == 1] == 0).all()
-    network = Network(PROBLEM, False, (8,), fit_normalisation(inputs, PROBLEM, with_pmu=False), 1.0)
-    weights = cost_sensitive.distil(
-        network,
+    network, weights = cost_sensitive.distil(
+        trees,
         trained,
-        trees.otherwise(trained),
+        PROBLEM,
         NetworkSettings((8,), 1.0, (1.0,), steps=600, batch_size=128, learning_rate=0.01),
         seed=1,
     )

@@ -13,7 +13,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.labels import LinkJob, ModuleSizes, count_copies, linked_size
-from compiler_opt_perf.training.result import WORSE
+from compiler_opt_perf.training.result import WORSE, verdict
 
 
 def mean_change(changes: Sequence[float]) -> float:
@@ -52,14 +52,18 @@ class Round(msgspec.Struct, frozen=True):
     candidates: dict[str, dict[str, float] | None]
 
     @property
-    def best(self) -> tuple[str, float] | None:
-        """Lead and mean change of the best candidate."""
-        changes = {
+    def compiled(self) -> dict[str, float]:
+        """By lead: the mean change, of candidates with which all validation programs compile."""
+        return {
             lead: mean_change(list(own.values()))
             for lead, own in self.candidates.items()
             if own is not None
         }
-        return min(changes.items(), key=lambda item: item[1], default=None)
+
+    @property
+    def best(self) -> tuple[str, float]:
+        """Lead and mean change of the best candidate, where one compiles."""
+        return min(self.compiled.items(), key=lambda item: item[1])
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,12 @@ class ImitationResult:
     @property
     def is_worse(self) -> bool:
         """Whether programs are larger in the mean, or the compiler fails on one."""
-        return self.change > 0 or bool(self.failed)
+        return self.verdict == WORSE
 
     @property
     def verdict(self) -> str:
         """The result in a few words."""
-        if self.is_worse:
-            return WORSE
-        return "better than the default" if self.change < 0 else "as good as the default"
+        return verdict(self.change, self.failed)
 
 
 def link_programs(

@@ -4,24 +4,16 @@
 Pool workers import this: nothing here loads TensorFlow.
 """
 
-import io
-import zipfile
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.files import atomic_write
+from compiler_opt_perf.policies.arrays import ArraysError, read_arrays, write_arrays
 from compiler_opt_perf.policies.problem import Problem
-
-# What numpy raises for damaged archives.
-_DAMAGE = (
-    *(OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 
 
 class LabelsError(Exception):
@@ -55,20 +47,18 @@ class Labels:
 
 def write_labels(path: Path, labels: Labels) -> None:
     """Keeps them in a file. Raises FileWriteError."""
-    # Written as a whole: numpy hides a full disk behind another error.
-    content = io.BytesIO()
-    np.savez_compressed(
-        content,
-        module=np.array(labels.module),
-        keys=np.array(labels.keys, str),
-        observations=labels.observations,
-        logged=labels.logged,
-        difference=labels.difference,
-        bytes=np.array(labels.bytes),
-        compilations=np.array(labels.compilations),
-    )
     with atomic_write(path) as temporary:
-        temporary.write_bytes(content.getvalue())
+        write_arrays(
+            temporary,
+            compressed=True,
+            module=np.array(labels.module),
+            keys=np.array(labels.keys, str),
+            observations=labels.observations,
+            logged=labels.logged,
+            difference=labels.difference,
+            bytes=np.array(labels.bytes),
+            compilations=np.array(labels.compilations),
+        )
 
 
 def read_labels(path: Path) -> Labels:
@@ -78,17 +68,17 @@ def read_labels(path: Path) -> Labels:
       LabelsError: missing or damaged.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Labels(
-                str(arrays["module"]),
-                tuple(arrays["keys"].tolist()),
-                arrays["observations"],
-                arrays["logged"],
-                arrays["difference"],
-                float(arrays["bytes"]),
-                int(arrays["compilations"]),
-            )
-    except _DAMAGE as error:
+        arrays = read_arrays(path, [field.name for field in fields(Labels)])
+        return Labels(
+            str(arrays["module"]),
+            tuple(arrays["keys"].tolist()),
+            arrays["observations"],
+            arrays["logged"],
+            arrays["difference"],
+            float(arrays["bytes"]),
+            int(arrays["compilations"]),
+        )
+    except (ArraysError, TypeError, ValueError) as error:
         raise LabelsError(f"{path}: damaged ({error}); remove it to label again") from error
 
 

@@ -19,7 +19,6 @@ The functions here run in pool workers: nothing that this module imports loads T
 """
 
 import collections
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,7 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.compilation import Compiler, scratch
 from compiler_opt_perf.training.label_files import Labels, write_labels
 from compiler_opt_perf.training.log import TrainingLog, read_log
 
@@ -84,8 +83,8 @@ class ModuleSizes(msgspec.Struct, frozen=True):
 
 def module_sizes(job: LabelJob) -> ModuleSizes:
     """Compiles one module with the job's policy. In a pool's worker. Raises as `label`."""
-    with tempfile.TemporaryDirectory(prefix="sizes-") as name:
-        sizes, log = Flipper(job, Path(name)).compile(job.decisions)
+    with scratch() as folder:
+        sizes, log = Flipper(job, folder).compile(job.decisions)
         return ModuleSizes(len(log.starts), dict(sizes), sorted(sizes.shared))
 
 
@@ -106,8 +105,8 @@ class LinkJob:
 
 def linked_size(job: LinkJob) -> tuple[int, int]:
     """Bytes of text linked, and of the objects. In a pool's worker. Raises as `label`."""
-    with tempfile.TemporaryDirectory(prefix="linked-") as name:
-        objects = [Path(name) / f"{i}.o" for i in range(len(job.modules))]
+    with scratch() as folder:
+        objects = [folder / f"{i}.o" for i in range(len(job.modules))]
         problem = job.compiler.problem
         for module, target in zip(job.modules, objects, strict=True):
             options = [] if job.model is None else problem.development_options(model=job.model)
@@ -145,8 +144,8 @@ def label(job: LabelJob) -> Labels:
       CommandError: the compiler failed on the module.
       LogError, ObjectFileError: it left a damaged file.
     """
-    with tempfile.TemporaryDirectory(prefix="labels-") as name:
-        return Flipper(job, Path(name)).labels(job.decisions)
+    with scratch() as folder:
+        return Flipper(job, folder).labels(job.decisions)
 
 
 class Flipper:
@@ -198,7 +197,7 @@ class Flipper:
             self._job.module.name,
             keys,
             log.observations[rows],
-            draw_logged(log.observations, self._job.seed),
+            _draw_logged(log.observations, self._job.seed),
             np.array([difference[key] for key in keys], np.float64),
             size,
             self.compilations,
@@ -232,14 +231,12 @@ class Flipper:
         return changed <= frozenset().union(*(reach[key] for key in batch))
 
 
-def draw_logged(
-    observations: npt.NDArray[np.void], seed: int, most: int = _LOGGED
-) -> npt.NDArray[np.void]:
-    """At most so many of them, drawn at random, in their order."""
-    if len(observations) <= most:
+def _draw_logged(observations: npt.NDArray[np.void], seed: int) -> npt.NDArray[np.void]:
+    """At most `_LOGGED` of them, drawn at random, in their order."""
+    if len(observations) <= _LOGGED:
         return observations
     draw = np.random.default_rng(derive_seed(seed, "logged"))
-    return observations[np.sort(draw.choice(len(observations), most, replace=False))]
+    return observations[np.sort(draw.choice(len(observations), _LOGGED, replace=False))]
 
 
 def _reach(

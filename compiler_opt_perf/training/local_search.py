@@ -8,11 +8,10 @@ and Su, "Understanding and exploiting optimal function inlining", ASPLOS 2022, s
 The functions here run in pool workers: nothing that this module imports loads TensorFlow.
 """
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from compiler_opt_perf.training.compilation import scratch
 from compiler_opt_perf.training.label_files import Labels
 from compiler_opt_perf.training.labels import Flipper, LabelJob
 
@@ -48,8 +47,8 @@ class SearchJob:
 
 def search(job: SearchJob) -> Found:
     """Searches one module. In a pool's worker. Raises as `training.labels.label`."""
-    with tempfile.TemporaryDirectory(prefix="search-") as name:
-        flipper = Flipper(job.of, Path(name))
+    with scratch() as folder:
+        flipper = Flipper(job.of, folder)
         labels = flipper.labels(job.of.decisions)
         default = best = labels.bytes
         taken, rounds = dict(job.of.decisions), [labels]

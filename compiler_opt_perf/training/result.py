@@ -6,6 +6,7 @@ Nothing that is published depends on time, on the number of workers or on interr
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,13 @@ from compiler_opt_perf.training.evaluation import Evaluator
 from compiler_opt_perf.training.run import Run, curve_text
 
 WORSE = "worse than the default: do not ship"
+
+
+def verdict(change: float, failed: Collection[str]) -> str:
+    """A policy's change against the default and what the compiler fails on, in a few words."""
+    if change > 0 or failed:
+        return WORSE
+    return "better than the default" if change < 0 else "as good as the default"
 
 
 @dataclass(frozen=True)
@@ -51,14 +59,12 @@ class TrainingResult:
     @property
     def is_worse(self) -> bool:
         """Whether the policy costs more than the default, or fails on a module."""
-        return self.test_change > 0 or bool(self.test_failed)
+        return self.verdict == WORSE
 
     @property
     def verdict(self) -> str:
         """The result in a few words."""
-        if self.is_worse:
-            return WORSE
-        return "better than the default" if self.test_change < 0 else "as good as the default"
+        return verdict(self.test_change, self.test_failed)
 
 
 def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:

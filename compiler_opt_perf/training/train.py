@@ -208,9 +208,7 @@ def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any
         ),
         "extra_rates": list(compiler.problem.extra_rates),
         "evaluator": compiler.evaluator_inputs,
-        "corpus": {
-            module.name: [*map(sha256, module.inputs), *module.command] for module in corpus.modules
-        },
+        "corpus": {module.name: module.fingerprint() for module in corpus.modules},
         "config": {k: v for k, v in config.as_json().items() if k not in FREE_SETTINGS},
         "versions": result.versions(),
     }
