@@ -64,6 +64,49 @@ _TAGLIB_FOLDERS = (
     *("riff", "riff/aiff", "riff/wav", "mod", "s3m", "it", "xm"),
 )
 
+# Of LLVM, a row a library: they are of one style, so that a split should not part them.
+_LLVM_LIBRARIES = (
+    *(("llvm-support", "Support"), ("llvm-analysis", "Analysis"), ("llvm-object", "Object")),
+    *(("llvm-mc", "MC"), ("llvm-utils", "Transforms/Utils")),
+)
+
+
+def _llvm(name: str, folder: str) -> Program:
+    """One of LLVM's libraries."""
+    return Program(
+        name=name,
+        source_package="llvm-toolchain-22",
+        sources=(f"llvm/lib/{folder}/*.cpp",),
+        flags=(
+            "-std=c++17",
+            "-fno-exceptions",
+            "-fno-rtti",
+            "-DNDEBUG",
+            "-D_GNU_SOURCE",
+            "-D__STDC_CONSTANT_MACROS",
+            "-D__STDC_FORMAT_MACROS",
+            "-D__STDC_LIMIT_MACROS",
+            "-I/usr/lib/llvm-22/include",
+        ),
+        is_library=True,
+        generated=(
+            (
+                "llvm/Config/config.h",
+                '#include "llvm/Config/llvm-config.h"\n'
+                '#define PACKAGE_NAME "LLVM"\n'
+                '#define PACKAGE_STRING "LLVM"\n'
+                '#define PACKAGE_VERSION "22"\n'
+                '#define BUG_REPORT_URL ""\n'
+                '#define LTDL_SHLIB_EXT ".so"\n'
+                "#define LLVM_WINDOWS_PREFER_FORWARD_SLASH 0\n"
+                "#define LLVM_ENABLE_CRASH_DUMPS 0\n"
+                "#define BACKTRACE_HEADER <execinfo.h>\n"
+                + "".join(f"#define HAVE_{name} 1\n" for name in _LLVM_HAS),
+            ),
+        ),
+    )
+
+
 PROGRAMS: dict[str, Program] = {
     program.name: program
     for program in (
@@ -422,43 +465,6 @@ PROGRAMS: dict[str, Program] = {
                 ),
             ),
         ),
-        Program(
-            name="llvm",
-            source_package="llvm-toolchain-22",
-            sources=(
-                "llvm/lib/Support/*.cpp",
-                "llvm/lib/Analysis/*.cpp",
-                "llvm/lib/Object/*.cpp",
-                "llvm/lib/MC/*.cpp",
-                "llvm/lib/Transforms/Utils/*.cpp",
-            ),
-            flags=(
-                "-std=c++17",
-                "-fno-exceptions",
-                "-fno-rtti",
-                "-DNDEBUG",
-                "-D_GNU_SOURCE",
-                "-D__STDC_CONSTANT_MACROS",
-                "-D__STDC_FORMAT_MACROS",
-                "-D__STDC_LIMIT_MACROS",
-                "-I/usr/lib/llvm-22/include",
-            ),
-            is_library=True,
-            generated=(
-                (
-                    "llvm/Config/config.h",
-                    '#include "llvm/Config/llvm-config.h"\n'
-                    '#define PACKAGE_NAME "LLVM"\n'
-                    '#define PACKAGE_STRING "LLVM"\n'
-                    '#define PACKAGE_VERSION "22"\n'
-                    '#define BUG_REPORT_URL ""\n'
-                    '#define LTDL_SHLIB_EXT ".so"\n'
-                    "#define LLVM_WINDOWS_PREFER_FORWARD_SLASH 0\n"
-                    "#define LLVM_ENABLE_CRASH_DUMPS 0\n"
-                    "#define BACKTRACE_HEADER <execinfo.h>\n"
-                    + "".join(f"#define HAVE_{name} 1\n" for name in _LLVM_HAS),
-                ),
-            ),
-        ),
+        *(_llvm(*library) for library in _LLVM_LIBRARIES),
     )
 }

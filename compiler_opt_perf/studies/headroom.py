@@ -8,9 +8,12 @@ Rivals of a policy that need no learning, and a bound of what learning can reach
   - a search over each module's decisions (training.local_search).
 
 A function that several modules of a program have counts in each as a part: once in all, as in the
-linked program. The copies are those of all modules of the program, the default's.
+linked program. The copies are those of all modules of the program, the default's. What is left of
+the differences when all modules of the program are linked is in a table of its own.
 """
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +28,7 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.program_table import PROGRAMS as ALL_PROGRAMS
 from compiler_opt_perf.corpus.programs import program_modules
+from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
@@ -37,7 +41,7 @@ from compiler_opt_perf.training.compilation import Compiler, scratch
 from compiler_opt_perf.training.labels import Flipper, LabelJob, count_copies
 from compiler_opt_perf.training.local_search import SearchJob, search
 
-PROGRAMS = tuple(name for name in ALL_PROGRAMS if name != "llvm")
+PROGRAMS = tuple(name for name in ALL_PROGRAMS if not name.startswith("llvm-"))
 #: Of -Oz it is 5.
 THRESHOLDS = (-50, -25, 0, 15, 25, 50, 80, 120, 225)
 #: Decisions of a module that takes part: more take hours, fewer tell nothing.
@@ -47,6 +51,31 @@ _PROBLEM = PROBLEMS["inline-size"]
 _TIMEOUT_S = 120.0
 _MEMORY_MIB = 8192
 _SEARCH_TIMEOUT_S = 7200.0
+
+
+# Objects besides those of `THRESHOLDS`: plain -Oz; in development mode, in which the search
+# compiles, as the default decides, and as the search found.
+_PLAIN, _BEFORE, _FOUND = "plain", "before", "found"
+
+
+@dataclass(frozen=True)
+class _CompileJob:
+    """A module to compile in several ways.
+
+    Attributes:
+      objects: folder that receives an object file for each way.
+    """
+
+    of: LabelJob
+    objects: Path
+
+
+@dataclass(frozen=True)
+class _LinkJob:
+    """Object files to link, and ld.lld."""
+
+    objects: tuple[Path, ...]
+    linker: Path
 
 
 @dataclass(frozen=True)
@@ -75,7 +104,7 @@ def study(
       rounds: of the search, at most.
 
     Returns:
-      The table of all programs in the folder, in Markdown.
+      The tables of all programs in the folder, in Markdown.
     """
     output = output.resolve()
     compiler = Compiler(
@@ -89,7 +118,8 @@ def study(
     given = {"modules": modules, "rounds": rounds, "seed": seed}
 
     def search_all(name: str, corpus: Sequence[Module], path: Path) -> None:
-        write_json(path, {**given, **_study(name, corpus, compiler, modules, rounds, seed)})
+        found = _study(name, corpus, compiler, toolchain.ld_lld, modules, rounds, seed)
+        write_json(path, {**given, **found})
 
     for name in only:
         path = output / f"{name}.json"
@@ -109,17 +139,26 @@ def study(
         }
         make = partial(search_all, name, corpus, path)
         memo(output / name / "searched.json", inputs, NoneType, make, [path])
-    return table(saved(output, PROGRAMS))
+    results = saved(output, PROGRAMS)
+    return f"{table(results)}\n\n{linked_table(results)}"
 
 
 def _study(
-    name: str, corpus: Sequence[Module], compiler: Compiler, count: int, rounds: int, seed: int
+    name: str,
+    corpus: Sequence[Module],
+    compiler: Compiler,
+    linker: Path,
+    count: int,
+    rounds: int,
+    seed: int,
 ) -> dict[str, Any]:
     """The result of one program."""
     jobs = [LabelJob(compiler, module) for module in corpus]
-    with Pool() as pool:
-        limit = _TIMEOUT_S * (2 + len(THRESHOLDS))
-        outcomes = pool.map(_compile, jobs, timeout_s=limit, label=f"{name}: thresholds")
+    with Pool() as pool, tempfile.TemporaryDirectory(prefix="headroom-") as scratch_name:
+        folders = [Path(scratch_name) / str(i) for i in range(len(jobs))]
+        compilations = [_CompileJob(*pair) for pair in zip(jobs, folders, strict=True)]
+        limit = _TIMEOUT_S * (3 + len(THRESHOLDS))
+        outcomes = pool.map(_compile, compilations, timeout_s=limit, label=f"{name}: thresholds")
         compiled = [outcome.get() for outcome in outcomes]
         copies = count_copies(one.default.shared for one in compiled)
         usable = [i for i, one in enumerate(compiled) if one.decisions in DECISIONS]
@@ -132,10 +171,20 @@ def _study(
         drawn = sorted(draw.permutation(usable)[:count].tolist())
         logging.info("%s: %d of %d usable modules, seed %d", name, len(drawn), len(usable), seed)
         searches = [SearchJob(replace(jobs[i], copies=copies), rounds) for i in drawn]
-        found = pool.map(search, searches, timeout_s=_SEARCH_TIMEOUT_S, label=f"{name}: search")
+        outcomes = pool.map(search, searches, timeout_s=_SEARCH_TIMEOUT_S, label=f"{name}: search")
+        found = [outcome.get() for outcome in outcomes]
+        searched = [
+            replace(compilations[i], of=replace(jobs[i], decisions=one.decisions))
+            for i, one in zip(drawn, found, strict=True)
+        ]
+        for outcome in pool.map(_compile_found, searched, timeout_s=limit):
+            outcome.get()
+        kinds = [_PLAIN, _BEFORE, _FOUND, *map(str, THRESHOLDS)]
+        links = [_LinkJob(tuple(_object(one, kind) for one in folders), linker) for kind in kinds]
+        outcomes = pool.map(_link, links, label=f"{name}: linking")
+        linked = {k: one.get() for k, one in zip(kinds, outcomes, strict=True)}
     rows = []
-    for i, outcome in zip(drawn, found, strict=True):
-        best = outcome.get()
+    for i, best in zip(drawn, found, strict=True):
         rows.append(
             {
                 "module": best.module,
@@ -148,19 +197,46 @@ def _study(
                 "by_threshold": [one.weighted(copies) for one in compiled[i].by_threshold],
             }
         )
-    return {"thresholds": THRESHOLDS, "modules_in_all": len(jobs), "searched": rows}
+    return {
+        "thresholds": THRESHOLDS,
+        "modules_in_all": len(jobs),
+        "searched": rows,
+        "linked": linked,
+    }
 
 
-def _compile(job: LabelJob) -> _Compiled:
+def _compile(job: _CompileJob) -> _Compiled:
+    """In a pool's worker."""
+    job.objects.mkdir()
+    compiler, module = job.of.compiler, job.of.module
+    with scratch() as folder:
+        default, log = Flipper(job.of, folder).compile({})
+        shutil.move(folder / "module.o", job.objects / f"{_BEFORE}.o")
+    compiler.compile(module, job.objects / f"{_PLAIN}.o", [])
+    by_threshold = []
+    for threshold in THRESHOLDS:
+        target = job.objects / f"{threshold}.o"
+        compiler.compile(module, target, [f"-inline-threshold={threshold}"])
+        by_threshold.append(function_sizes(target))
+    return _Compiled(len(log.starts), default, tuple(by_threshold))
+
+
+def _compile_found(job: _CompileJob) -> None:
     """In a pool's worker."""
     with scratch() as folder:
-        default, log = Flipper(job, folder).compile({})
-        object_file = folder / "module.o"
-        by_threshold = []
-        for threshold in THRESHOLDS:
-            job.compiler.compile(job.module, object_file, [f"-inline-threshold={threshold}"])
-            by_threshold.append(function_sizes(object_file))
-        return _Compiled(len(log.starts), default, tuple(by_threshold))
+        Flipper(job.of, folder).compile(job.of.decisions)
+        shutil.move(folder / "module.o", job.objects / f"{_FOUND}.o")
+
+
+def _object(folder: Path, kind: str) -> Path:
+    """The object of a kind; that of a module that was not searched is as before."""
+    path = folder / f"{kind}.o"
+    return path if path.exists() else folder / f"{_BEFORE}.o"
+
+
+def _link(job: _LinkJob) -> int:
+    """In a pool's worker."""
+    return linked_text_bytes(job.objects, job.linker)
 
 
 def table(results: dict[str, Any]) -> str:
@@ -185,6 +261,45 @@ def table(results: dict[str, Any]) -> str:
         )
     lines += ["", f"The best constant of all is -inline-threshold={THRESHOLDS[constant]}."]
     return "\n".join(lines)
+
+
+def linked_table(results: dict[str, Any]) -> str:
+    """Bytes of text of the linked programs against plain -Oz, in Markdown, a row a program.
+
+    The last column tells what of the bytes that the search saved in its modules is saved in the
+    linked program.
+    """
+    lines = [
+        "| linked program | bytes | best constant of all | best constant of the program | "
+        "saved in the searched modules | of these when linked |",
+        "|---|---|---|---|---|---|",
+    ]
+    if not results:
+        return "\n".join(lines)
+    changes = {name: _linked_changes(result["linked"]) for name, result in results.items()}
+    constant = int(np.argmin(np.sum([np.log1p(row) for row in changes.values()], axis=0)))
+    for name, row in changes.items():
+        searched, linked = results[name]["searched"], results[name]["linked"]
+        saved_bytes = sum(one["default"] - one["best"] for one in searched)
+        best = int(np.argmin(row))
+        lines.append(
+            f"| {name} | {linked[_PLAIN]:,} | {100 * row[constant]:+.2f}% | "
+            f"{100 * row[best]:+.2f}% ({THRESHOLDS[best]}) | {saved_bytes:,.0f} | "
+            f"{linked[_BEFORE] - linked[_FOUND]:,} |"
+        )
+    mean = np.expm1(np.mean([np.log1p(row) for row in changes.values()], axis=0))
+    of_each = np.expm1(np.mean([np.log1p(min(0.0, row.min())) for row in changes.values()]))
+    lines += [
+        f"| geometric mean | | {100 * mean[constant]:+.2f}% | {100 * of_each:+.2f}% | | |",
+        "",
+        f"The best constant of all linked programs is -inline-threshold={THRESHOLDS[constant]}.",
+    ]
+    return "\n".join(lines)
+
+
+def _linked_changes(linked: dict[str, int]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Of each threshold, [thresholds]."""
+    return np.array([linked[str(one)] / linked[_PLAIN] - 1 for one in THRESHOLDS])
 
 
 def _change(size: float, default: float) -> str:

@@ -24,6 +24,13 @@ def test_a_program_is_searched(
     # Copies count as parts, in all columns.
     assert min(row["by_threshold"]) < 1.5 * row["default"]
     assert f"| bzip2 | 1 | {row['taken']} | {row['default']:,.0f} |" in printed
+    linked = result["linked"]
+    # No function of a program of C is in two objects: what one module saves is saved in all, but
+    # for what aligns the objects.
+    saved = row["default"] - row["best"]
+    assert abs(linked["before"] - linked["found"] - saved) < 16 < saved
+    assert linked["225"] > linked["plain"]
+    assert f"| bzip2 | {linked['plain']:,} |" in printed
 
     # What was searched is not searched again.
     before = path.stat().st_mtime_ns
@@ -31,9 +38,10 @@ def test_a_program_is_searched(
     assert path.stat().st_mtime_ns == before
 
     # Of other settings it is another search.
-    monkeypatch.setattr(headroom, "_study", lambda *_: {"searched": []})
+    empty = {"searched": [], "linked": linked}
+    monkeypatch.setattr(headroom, "_study", lambda *_: empty)
     headroom.study(["bzip2"], tmp_path, toolchain, modules=1, rounds=2)
-    found = {"modules": 1, "rounds": 2, "seed": 1, "searched": []}
+    found = {"modules": 1, "rounds": 2, "seed": 1, **empty}
     assert json.loads(path.read_text()) == found
 
 
@@ -61,3 +69,24 @@ def test_changes_are_of_sums() -> None:
     assert printed.endswith(
         f"The best constant of all is -inline-threshold={headroom.THRESHOLDS[0]}."
     )
+
+
+def test_linked_programs_have_one_best_constant() -> None:
+    def result(default: int, first: int, second: int, found: int) -> object:
+        linked = dict.fromkeys(map(str, headroom.THRESHOLDS), 10**6)
+        linked |= dict(zip(map(str, headroom.THRESHOLDS), (first, second), strict=False))
+        rows = [{"default": 50.0, "best": 40.0}]
+        return {
+            "searched": rows,
+            "linked": {**linked, "plain": default, "before": default + 1, "found": found},
+        }
+
+    printed = headroom.linked_table(
+        {"a": result(1000, 990, 1030, 995), "b": result(1000, 1020, 950, 999)}
+    )
+    first, second = headroom.THRESHOLDS[:2]
+    a, b, mean, _, best = printed.splitlines()[2:]
+    assert a == f"| a | 1,000 | +3.00% | -1.00% ({first}) | 10 | 6 |"
+    assert b == f"| b | 1,000 | -5.00% | -5.00% ({second}) | 10 | 2 |"
+    assert mean == "| geometric mean | | -1.08% | -3.02% | | |"
+    assert best == f"The best constant of all linked programs is -inline-threshold={second}."
