@@ -38,7 +38,7 @@ def test_without_root_it_prints_one_command_and_stops(repo_root: Path, tmp_path:
     assert result.returncode == 3
     commands = [line for line in result.stderr.splitlines() if "apt-get" in line]
     assert len(commands) == 1
-    for package in ("llvm-22-dev", "libclang-22-dev", "lld-22", "valgrind", "python3-venv"):
+    for package in ("llvm-22-dev", "libclang-22-dev", "liblld-22-dev", "valgrind", "python3-venv"):
         assert f" {package}" in commands[0]
     assert " make" not in commands[0]
     assert not (tmp_path / "apt-was-called").exists()

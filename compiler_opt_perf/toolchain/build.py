@@ -5,7 +5,9 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from absl import logging
@@ -75,15 +77,14 @@ def build(
         tree.apply()
         directory = build_directory / "toolchain" / set_name
         (directory / "models").mkdir(parents=True, exist_ok=True)
-        if set_name == MOCK_SET:
-            models = _mock_models(tree.source, build_directory)
-        for model in MODELS:
-            if model in models:
-                features = fed_features(tree.directory, model)
-                aot_compile(models[model], model, features, directory / "models")
-            else:
-                for old in (directory / "models").glob(f"{model.name}.*"):
-                    old.unlink()
+        # Side by side: each is a process of one thread that loads TensorFlow.
+        with ThreadPoolExecutor(len(MODELS)) as threads:
+            if set_name == MOCK_SET:
+                mocks = [build_directory / "models" / f"mock-{model.name}" for model in MODELS]
+                list(threads.map(partial(_mock_model, tree.source), MODELS, mocks))
+                models = dict(zip(MODELS, mocks, strict=True))
+            compile_model = partial(_compile_model, tree, directory / "models", models)
+            list(threads.map(compile_model, MODELS))
         return compile_overlay(tree, set_name, build_directory)
 
 
@@ -173,14 +174,18 @@ def _check_models(
     return models
 
 
-def _mock_models(source: Path, build_directory: Path) -> dict[ReleaseModel, Path]:
-    return {
-        model: _mock_model(source, model, build_directory / "models" / f"mock-{model.name}")
-        for model in MODELS
-    }
+def _compile_model(
+    tree: PatchedTree, output: Path, models: Mapping[ReleaseModel, Path], model: ReleaseModel
+) -> None:
+    """Compiles a model ahead of time; without one, removes what is left of another."""
+    if model in models:
+        aot_compile(models[model], model, fed_features(tree.directory, model), output)
+    else:
+        for old in output.glob(f"{model.name}.*"):
+            old.unlink()
 
 
-def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> Path:
+def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> None:
     """Generates upstream's mock model in `directory`, unless what it depends on is unchanged."""
     script = (source / model.generator).read_bytes()
     origin = f"{hashlib.sha256(script).hexdigest()} TensorFlow {tensorflow_version()}\n"
@@ -191,7 +196,6 @@ def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> Path:
             generate_mock(source, model, partial)
 
     stamped(directory.with_name(f"{directory.name}.origin"), origin, generate, [directory])
-    return directory
 
 
 def _checked_plan(tree: PatchedTree, changed: Sequence[str]) -> overlay.Plan:

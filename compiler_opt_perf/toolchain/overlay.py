@@ -31,11 +31,11 @@ _INERT = re.compile(
     r"(^|/)CMakeLists\.txt$|\.(cmake|md|rst|txt|py)$|^(llvm|clang)/(docs|test|unittests|utils)/"
 )
 _UNIT_TEST = re.compile(r"^llvm/unittests/.*Test\.cpp$")
-# Folders of the tools that no archive holds, and which are therefore always compiled. For the
-# linker that is everything but its main program, which refers to other formats than ELF.
+# Folders of the tools that no archive holds, and which are therefore always compiled. The linker's
+# main program is tools/overlay's own, for lld's refers to other formats than ELF.
 TOOLS = {
     "clang": ("clang/tools/driver/",),
-    "ld.lld": ("lld/Common/", "lld/ELF/"),
+    "ld.lld": (),
     "llc": ("llvm/tools/llc/",),
     "llvm-lto2": ("llvm/tools/llvm-lto2/",),
     "opt": ("llvm/tools/opt/",),

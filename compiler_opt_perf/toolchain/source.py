@@ -128,7 +128,7 @@ def different_headers(tree: Path, installed: Path = LLVM_PREFIX / "include") -> 
     for folder, _, names in os.walk(installed, followlinks=True):
         for name in names:
             header = Path(folder, name).relative_to(installed)
-            for project in ("llvm", "clang", "polly"):
+            for project in ("llvm", "clang", "lld", "polly"):
                 ours = tree / project / "include" / header
                 if ours.is_file() and ours.read_bytes() != (installed / header).read_bytes():
                     different.append(str(header))
@@ -221,6 +221,8 @@ def _unpack_parts(tarball: Path, destination: Path, parts: Sequence[str]) -> Non
              "--strip-components=1", "--wildcards", "--no-wildcards-match-slash",
              *(f"*/{part}" for part in parts)],
             timeout_s=600,
+            # On all cores: the tarball has blocks that can be decompressed side by side.
+            env={"XZ_DEFAULTS": "--threads=0"},
         )  # fmt: skip
     except CommandError as error:
         raise ToolchainError(
