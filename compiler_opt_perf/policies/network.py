@@ -136,7 +136,7 @@ class Network:
                 "make the hidden layers narrower"
             )
 
-    @property
+    @functools.cached_property
     def features(self) -> tuple[Feature, ...]:
         """The tensors that it takes, in the compiler's order."""
         return self.problem.inputs(self.with_pmu)
@@ -144,10 +144,26 @@ class Network:
     @functools.cached_property
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the input, the hidden layers and the output."""
-        inputs = len(scored_features(self.problem, self.with_pmu))
+        inputs = len(self._scored)
         if self.problem.mask is None:
             return (inputs, *self.hidden, self.problem.decisions)
         return (inputs + 1, *self.hidden, 1)
+
+    # What depends on the features alone is made once: interactive mode asks for one row at a time.
+
+    @functools.cached_property
+    def _scored(self) -> tuple[Feature, ...]:
+        return scored_features(self.problem, self.with_pmu)
+
+    @functools.cached_property
+    def _ranges(self) -> "_Ranges":
+        return _Ranges.of(self._scored)
+
+    @functools.cached_property
+    def _scaling(self) -> tuple[FloatArray, FloatArray]:
+        """Factor and summand of each feature, float32 [features, 1]."""
+        factor = self.normalisation.inverse_scale[:, None]
+        return factor, _ROUNDING - self.normalisation.center[:, None] * factor
 
     @functools.cached_property
     def size(self) -> int:
@@ -193,12 +209,10 @@ class Network:
           candidates. Columns come last, so that every feature is a row of contiguous numbers,
           which XLA turns into vector instructions without branches.
         """
-        features = scored_features(self.problem, self.with_pmu)
-        values = stack_features(inputs, self.problem, self.with_pmu, ops)
-        compressed = compress(values, features, ops)
-        inverse_scale = self.normalisation.inverse_scale[:, None]
-        offset = _ROUNDING - self.normalisation.center[:, None] * inverse_scale
-        encoded = _limited_to_grid(compressed * inverse_scale + offset, -ACTIVATION_LIMIT, ops)
+        values = _stack(inputs, self._scored, self.problem.mask, ops)
+        factor, summand = self._scaling
+        compressed = _compress(values, self._ranges, ops)
+        encoded = _limited_to_grid(compressed * factor + summand, -ACTIVATION_LIMIT, ops)
         if self.problem.mask is not None:
             is_idle = np.zeros(self.problem.decisions, np.float32)
             is_idle[self.problem.idle_decision] = 1.0
@@ -251,25 +265,56 @@ def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
     return tuple(f for f in problem.inputs(with_pmu) if f.name != problem.mask)
 
 
-def stack_features(
-    inputs: Mapping[str, Tensor], problem: Problem, with_pmu: bool, ops: Any = NUMPY_OPS
+def _stack(
+    inputs: Mapping[str, Tensor], features: Sequence[Feature], mask: str | None, ops: Any
 ) -> Tensor:
-    """The scored features as float32 [rows, features, columns]; one column if there is no mask.
+    """The features as float32 [rows, features, columns]; one column if there is no mask.
 
     A scalar is repeated for every column.
     """
-    features = scored_features(problem, with_pmu)
     values = [
         ops.reshape(ops.to_float(inputs[feature.name]), (-1, feature.shape[-1]))
         for feature in features
     ]
-    if problem.mask is not None:
-        columns = ops.zeros_like(ops.to_float(inputs[problem.mask]))
+    if mask is not None:
+        columns = ops.zeros_like(ops.to_float(inputs[mask]))
         values = [
             value + columns if feature.shape == (1,) else value
             for feature, value in zip(features, values, strict=True)
         ]
     return ops.stack(values, 1)
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """What `compress` knows of the features; float32 [features, 1] each.
+
+    Attributes:
+      unit_scale: the factor before the logarithm.
+      largest: of the scaled values.
+      negative_below: below this, a value's logarithm is negated; None if no feature is signed.
+      missing_below: below this, a value is missing.
+    """
+
+    unit_scale: FloatArray
+    largest: FloatArray
+    negative_below: FloatArray | None
+    missing_below: FloatArray
+
+    @classmethod
+    def of(cls, features: Sequence[Feature]) -> "_Ranges":
+        def column(numbers: Iterable[float]) -> FloatArray:
+            return np.array(list(numbers), np.float32)[:, None]
+
+        is_signed = any(f.signed for f in features)
+        return cls(
+            unit_scale=column(f.unit_scale for f in features),
+            largest=column(min(f.unit_scale * f.largest, _LARGEST_MAGNITUDE) for f in features),
+            negative_below=(
+                column(0.0 if f.signed else _LOWEST_FLOAT for f in features) if is_signed else None
+            ),
+            missing_below=column(0.0 if f.may_be_missing else -np.inf for f in features),
+        )
 
 
 def compress(values: Tensor, features: Sequence[Feature], ops: Any = NUMPY_OPS) -> Tensor:
@@ -281,26 +326,20 @@ def compress(values: Tensor, features: Sequence[Feature], ops: Any = NUMPY_OPS) 
     Args:
       values: float32 [..., features, columns].
     """
+    return _compress(values, _Ranges.of(features), ops)
 
-    def column(numbers: Iterable[float]) -> FloatArray:
-        return np.array(list(numbers), np.float32)[:, None]
 
-    magnitude = values * column(f.unit_scale for f in features)
-    is_signed = any(f.signed for f in features)
-    if is_signed:
-        negative = values < column(0.0 if f.signed else _LOWEST_FLOAT for f in features)
+def _compress(values: Tensor, ranges: _Ranges, ops: Any) -> Tensor:
+    magnitude = values * ranges.unit_scale
+    negative = None if ranges.negative_below is None else values < ranges.negative_below
+    if negative is not None:
         magnitude = ops.where(negative, -magnitude, magnitude)
-    magnitude = _at_most(
-        magnitude,
-        column(min(f.unit_scale * f.largest, _LARGEST_MAGNITUDE) for f in features),
-        ops,
-    )
+    magnitude = _at_most(magnitude, ranges.largest, ops)
     # A missing value is -1; scaled, it would be anything from 1/16 to 16384 below zero.
-    lowest = column(0.0 if f.may_be_missing else -np.inf for f in features)
-    magnitude = ops.where(values < lowest, _MISSING_MAGNITUDE, magnitude)
+    magnitude = ops.where(values < ranges.missing_below, _MISSING_MAGNITUDE, magnitude)
     magnitude = _at_least(magnitude, _MISSING_MAGNITUDE, ops)
     logarithm = ops.to_float(ops.bits(magnitude + 1.0) - _BITS_OF_ONE) * 2.0**-23
-    return ops.where(negative, -logarithm, logarithm) if is_signed else logarithm
+    return logarithm if negative is None else ops.where(negative, -logarithm, logarithm)
 
 
 def _at_most(values: Tensor, limit: Any, ops: Any) -> Tensor:
@@ -323,7 +362,7 @@ def fit_normalisation(
 ) -> Normalisation:
     """Statistics over the rows of `inputs`, admissible columns only."""
     features = scored_features(problem, with_pmu)
-    compressed = compress(stack_features(inputs, problem, with_pmu), features)
+    compressed = compress(_stack(inputs, features, problem.mask, NUMPY_OPS), features)
     admissible = np.ones((len(compressed), 1), bool)
     if problem.mask is not None:
         admissible = inputs[problem.mask] > 0
