@@ -194,7 +194,7 @@ def _define_interact(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "timeout",
         None,
-        "limit of the compilation, seconds; a decision that takes longer is waited for",
+        "limit of the compilation with its decisions, seconds",
         flag_values=values,
     )
 

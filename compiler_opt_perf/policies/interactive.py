@@ -10,11 +10,15 @@ import contextlib
 import operator
 import os
 import select
+import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self, TypeVar, cast
 
 import msgspec
@@ -30,6 +34,7 @@ from compiler_opt_perf.policies.tensors import Tensor, record_type
 _READ_SIZE = 1 << 16
 # Header and JSON lines are shorter; more without a newline is not the protocol.
 _LONGEST_LINE = 1 << 20
+_ALARM_INTERVAL_S = 0.1
 
 T = TypeVar("T")
 
@@ -152,13 +157,15 @@ class InteractiveHost:
         Args:
           argv: the compiler and its arguments, `Problem.interactive_options` among them.
           timeout_s: wall-clock limit of the compilation, the decision function's time included. A
-            decision that takes longer is waited for.
+            decision that takes longer is ended by SIGALRM, when Python code of it runs next;
+            outside the main thread, which alone gets signals, it is waited for.
           memory_mib: limit of the compiler's address space.
           env: variables added to this process's environment.
 
         Raises:
           CommandError: the compiler failed, crashed, or was killed at the time limit.
-          InteractiveError: the compiler violates the protocol, or a decision is invalid.
+          InteractiveError: the compiler violates the protocol, or a decision is invalid or takes
+            longer than the time that is left.
           Exception: what the decision function raises, with a note that says where.
         """
         with (
@@ -171,7 +178,8 @@ class InteractiveHost:
             # other.
             completed = executor.submit(compiler.finish, timeout_s)
             try:
-                self._serve(stream)
+                with _deadline(timeout_s) as self._deadline:
+                    self._serve(stream)
             except _TruncatedError as error:
                 # If the compiler has failed, its own message says more.
                 completed.result()
@@ -227,7 +235,13 @@ class InteractiveHost:
         if observation.function:
             where += f", function {observation.function}"
         try:
-            decision = operator.index(self._decide(observation))
+            with self._deadline.during_decision():
+                decision = operator.index(self._decide(observation))
+        except _OverdueError:
+            raise InteractiveError(
+                f"{where}: the decision function did not answer within the limit of "
+                f"{self._deadline.timeout_s:g} s for the whole compilation"
+            ) from None
         except Exception as error:
             error.add_note(f"(the decision function was asked about {where})")
             raise
@@ -243,6 +257,53 @@ class InteractiveHost:
                     f"{np.flatnonzero(mask).tolist()}"
                 )
         return decision
+
+
+class _OverdueError(BaseException):
+    """Raised in a decision function at the time limit; a BaseException, as it may catch others."""
+
+
+class _Deadline:
+    """Whether a decision is being made, which SIGALRM may end."""
+
+    def __init__(self, timeout_s: float | None):
+        self.timeout_s = timeout_s
+        self._deciding = False
+
+    @contextlib.contextmanager
+    def during_decision(self) -> Iterator[None]:
+        self._deciding = True
+        try:
+            yield
+        finally:
+            self._deciding = False
+
+    def handle(self, signal_number: int, frame: FrameType | None) -> None:
+        # Otherwise the compiler is at work, which RunningCommand.finish ends.
+        if self._deciding:
+            self._deciding = False
+            raise _OverdueError
+
+
+@contextlib.contextmanager
+def _deadline(timeout_s: float | None) -> Iterator[_Deadline]:
+    """Ends decisions `timeout_s` from now on; what else uses SIGALRM has it again afterwards."""
+    deadline = _Deadline(timeout_s)
+    if timeout_s is None or threading.current_thread() is not threading.main_thread():
+        yield deadline
+        return
+    start = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, deadline.handle)
+    # Again and again: the limit may pass between two decisions, and the next one still begin.
+    left, interval = signal.setitimer(signal.ITIMER_REAL, timeout_s, _ALARM_INTERVAL_S)
+    try:
+        yield deadline
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:
+            left = max(left - (time.monotonic() - start), _ALARM_INTERVAL_S)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
 class _TruncatedError(Exception):

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The host with the patched compiler, and with impostors that die, hang or talk nonsense."""
 
+import contextlib
 import json
+import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +68,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _last_column(observation: Observation) -> int:
     return int(np.flatnonzero(observation.features["mask"])[-1])
+
+
+def _children() -> list[int]:
+    """This process's children, by the kernel's list."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
 
 def _impostor(script: str, decide: Decide = lambda _: 0, timeout_s: float = 20) -> None:
@@ -167,6 +176,55 @@ def test_what_the_decision_function_raises_passes_and_ends_the_compiler(
         host.run([toolchain.clang, "-O2", "-c", source, "-o", tmp_path / "a.o", *options])
     assert "observation 0, function pressure" in caught.value.__notes__[0]
     assert not (tmp_path / "a.o").exists()
+
+
+def _sleep() -> None:
+    time.sleep(600)
+
+
+def _loop() -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            sum(range(100))
+
+
+@pytest.mark.parametrize("think", [_sleep, _loop])
+def test_a_decision_that_takes_too_long_ends(
+    think: Callable[[], None], toolchain: Toolchain, source: Path, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+    handler, others = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+
+    def decide(observation: Observation) -> int:
+        asked.extend(_children())
+        think()
+        return 0
+
+    with (
+        InteractiveHost(EVICT, decide) as host,
+        pytest.raises(InteractiveError, match="observation 0, function pressure: .* limit of 2 s"),
+    ):
+        options = for_clang(EVICT.interactive_options(host.channel))
+        output = tmp_path / "a.o"
+        host.run([toolchain.clang, "-O2", "-c", source, "-o", output, *options], timeout_s=2)
+    assert asked and not _children()
+    assert not (tmp_path / "a.o").exists()
+    # What else waits for this signal, such as the limit of a test, is as it was.
+    assert signal.getsignal(signal.SIGALRM) == handler
+    assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(others[0])
+
+
+def test_outside_the_main_thread_a_slow_decision_is_waited_for() -> None:
+    script = f"exec 4<$0.in 3>$0.out; printf '%s\\n{OBSERVATION}' '{HEADER}' >&3; head -c8 <&4"
+
+    def decide(observation: Observation) -> int:
+        time.sleep(0.6)
+        return 0
+
+    with ThreadPoolExecutor(1) as executor:
+        slow = executor.submit(_impostor, script, decide, 0.3)
+        with pytest.raises(CommandError, match="killed after its limit"):
+            slow.result()
 
 
 @pytest.mark.parametrize(
