@@ -46,10 +46,11 @@ def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> No
     archive = tmp_path / "policies.tar.xz"
     assert run(["toolchain", "pack", f"--set={folder}", f"--output={archive}", "--level=0"]) == 0
     shutil.rmtree(folder)
-    with tarfile.open(archive) as tar:
-        members = tar.getmembers()
     (tmp_path / "elsewhere").mkdir()
-    run_command(["tar", "-C", tmp_path / "elsewhere", "-xf", archive])
+    run_command(["xz", "--decompress", "--threads=0", archive])
+    with tarfile.open(archive.with_suffix("")) as tar:
+        members = tar.getmembers()
+    run_command(["tar", "-C", tmp_path / "elsewhere", "-xf", archive.with_suffix("")])
     assert {member.name.split("/")[0] for member in members} == {"policies"}
     assert {(member.uid, member.uname, member.mtime) for member in members} == {(0, "", 0)}
     assert [(member.name, member.linkname) for member in members if member.issym()] == [
