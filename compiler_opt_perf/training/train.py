@@ -31,6 +31,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context
+from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -153,7 +154,7 @@ def _prepare(
     corpus: Corpus,
     folder: TrainingFolder,
     config: Config,
-    pool: Pool,
+    pool: Executor,
     calls: Mapping[str, Mapping[str, float]],
 ) -> Run:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.
