@@ -20,7 +20,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
 The same recipe, modules and compiler give the same policy, byte by byte, interrupted or not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -94,13 +94,13 @@ def imitate(
     toolchain: Toolchain,
     output: Path,
     *,
-    workers: int | None = None,
+    executor: Callable[[], Executor] = Pool,
 ) -> ImitationResult:
     """Trains a policy, or goes on with the training in `output`.
 
     Args:
       programs: the modules of each program that the recipe names.
-      workers: processes that compile; None: one a core.
+      executor: makes the workers that compile.
 
     Raises:
       TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
@@ -126,7 +126,7 @@ def imitate(
         },
         "versions": _versions(),
     }
-    with TrainingFolder.held(output) as folder, Pool(workers) as pool:
+    with TrainingFolder.held(output) as folder, executor() as pool:
         folder.require_inputs(inputs)
         logging.info(
             "training on labels in %s, seed %d; changes are against the default policy's, "

@@ -21,7 +21,7 @@ Costs are changes against the compiler's own policy everywhere: -0.01 is 1% less
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ def train(
     config: Config,
     evaluator: str | None = None,
     context: Context | None = None,
+    *,
+    executor: Callable[[int | None], Executor] = Pool,
 ) -> TrainingResult:
     """Trains a policy, or goes on with the training in `output`.
 
@@ -75,6 +77,7 @@ def train(
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
         reward (`training.rewards.evaluator_reward`); the corpus is of the traced program.
       context: the recorded run.
+      executor: makes the workers that compile, given how many there are at most.
 
     Raises:
       TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
@@ -99,7 +102,7 @@ def train(
     _require_network(problem, bool(profiles), config)
     profiles.require_programs(corpus)
     calls = _calls(compiler, corpus)
-    with TrainingFolder.held(output) as folder, Pool(config.workers or None) as pool:
+    with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
         run = _prepare(compiler, corpus, folder, config, pool, calls)
         checkpoint, candidates = run.load_checkpoint(), None
         if checkpoint is None:
