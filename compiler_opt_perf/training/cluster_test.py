@@ -63,7 +63,7 @@ def test_a_cluster_labels_as_processes_do_though_a_node_dies(
                 time.sleep(0.1)
 
             def kill_the_second(_: LabelJob, value: tuple[int, int, list[float]]) -> None:
-                process, node, _ = value
+                process, node = value[:2]
                 workers[node] = process
                 if len(workers) == 2 and not killed and os.getpgid(node) != second.pid:
                     # The other one is at work.
