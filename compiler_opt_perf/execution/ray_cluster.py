@@ -111,7 +111,7 @@ class _Actor(Worker):
 class RayExecutor(Executor):
     """Workers on a Ray cluster, one a processor.
 
-    Every machine needs the package and its toolchain at the same paths (docs/cluster.md).
+    Every machine needs the package and its toolchain at the same paths (docs/train.md).
     """
 
     def __init__(self, address: str = LOCAL, workers: int | None = None):
@@ -170,7 +170,7 @@ class RayExecutor(Executor):
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ClusterError(
                 f"--address={self._address}: no Ray cluster can be used there: {reason}; start one "
-                "with `ray start` on each machine, this one too (docs/cluster.md), or give "
+                "with `ray start` on each machine, this one too (docs/train.md), or give "
                 f"--address={LOCAL}"
             ) from error
         finally:

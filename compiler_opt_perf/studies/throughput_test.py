@@ -21,7 +21,7 @@ def test_each_way_compiles(toolchain: Toolchain, tmp_path: Path) -> None:
     for name in ("a", "b"):
         source = tmp_path / f"{name}.c"
         source.write_text("static int f(int x) { return x * x; } int g(int x) { return f(x); }\n")
-        words = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c", source]
+        words = ["-Oz", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c", str(source)]
         run_command([stock_tool("clang"), *words, "-o", corpus / f"{name}.bc"])
     description = {"modules": ["a", "b"], "global_command_override": ["-Oz"]}
     (corpus / "corpus_description.json").write_text(json.dumps(description))
