@@ -7,9 +7,9 @@ carries what it needs (`execution.content`) and knows nothing of the others.
 
 Late tasks are met in two ways. Tasks with the largest files are begun first, so that none of them
 begins last. And once nothing waits, a worker that has nothing to do begins the task that has run
-longest on another machine once more: the first result counts (backup tasks: Dean and Ghemawat,
-"MapReduce: simplified data processing on large clusters", OSDI 2004, section 3.6). Tasks are
-deterministic, so that this changes no result.
+longest on another machine once more, and the first result ends the other (backup tasks: Dean and
+Ghemawat, "MapReduce: simplified data processing on large clusters", OSDI 2004, section 3.6). Tasks
+are deterministic, so that this changes no result.
 """
 
 import abc
@@ -77,7 +77,7 @@ class _Task:
     Attributes:
       copies: workers that run it.
       attempts: how often it was begun, but for backups.
-      outcome: set when it is done; later ones do not count.
+      outcome: set when it is done.
     """
 
     index: int
@@ -138,11 +138,6 @@ class Worker(abc.ABC):
         self.deadline = None if timeout_s is None else self.started + timeout_s
         task.copies += 1
 
-    @property
-    def has_lost_its_race(self) -> bool:
-        """What it works on was done by another worker first."""
-        return self.task is not None and self.task.outcome is not None
-
 
 class Executor(abc.ABC):
     """Workers that live as long as the `with` block, and are started when there is work for them.
@@ -175,7 +170,7 @@ class Executor(abc.ABC):
         trace: TracebackType | None,
     ) -> None:
         for worker in self._crew:
-            worker.end(now=kind is not None or worker.task is not None)
+            worker.end(now=kind is not None)
         self._crew.clear()
 
     def map(
@@ -214,6 +209,8 @@ class Executor(abc.ABC):
                 nonlocal left
                 task.outcome = outcome
                 left -= 1
+                for slower in [one for one in self._crew if one.task is task]:
+                    self._dismiss(slower)
                 if keep is not None and outcome.error is None:
                     keep(given[task.index], outcome.get())
                 progress.advance()
@@ -223,7 +220,7 @@ class Executor(abc.ABC):
                 task = worker.task
                 if task is None:
                     self._note_death_without_task(worker, how)
-                elif task.outcome is not None or task.copies:
+                elif task.copies:
                     return
                 elif task.attempts < _ATTEMPTS:
                     logging.warning(
@@ -249,6 +246,9 @@ class Executor(abc.ABC):
                         if waiting:
                             waiting.popleft().attempts += 1
                     for worker in self._wait(self._crew, self._seconds_to_wait()):
+                        if worker not in self._crew:
+                            # Dismissed a moment ago.
+                            continue
                         try:
                             message = worker.receive()
                         except (EOFError, OSError):
@@ -260,13 +260,12 @@ class Executor(abc.ABC):
                             self._false_starts = 0
                             continue
                         task.copies -= 1
-                        if task.outcome is None:
-                            seconds.append(time.monotonic() - worker.started)
-                            finish(task, pickle.loads(message))
+                        seconds.append(time.monotonic() - worker.started)
+                        finish(task, pickle.loads(message))
                     for worker in self._overdue():
                         assert worker.task is not None
                         self._dismiss(worker)
-                        if worker.task.outcome is None and not worker.task.copies:
+                        if not worker.task.copies:
                             late = WorkerError(f"killed after its limit of {timeout_s} s")
                             finish(worker.task, Outcome(None, late))
             except BaseException:
@@ -278,8 +277,7 @@ class Executor(abc.ABC):
 
     def _fill(self, left: int) -> None:
         """Starts as many workers as there is work for."""
-        at_hand = sum(not worker.has_lost_its_race for worker in self._crew)
-        for _ in range(min(self.workers - len(self._crew), left - at_hand)):
+        while len(self._crew) < min(self.workers, left):
             self._crew.append(self._hire())
 
     def _late_task(self, idle: Worker, seconds: Sequence[float]) -> _Task | None:
@@ -288,7 +286,7 @@ class Executor(abc.ABC):
         late = [
             worker
             for worker in self._crew
-            if worker.task is not None and worker.task.outcome is None and worker.task.copies == 1
+            if worker.task is not None and worker.task.copies == 1
             if worker.node != idle.node and worker.started < late_from
         ]
         return min(late, key=lambda worker: worker.started).task if late else None

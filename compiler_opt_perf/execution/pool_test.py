@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution import pool as pool_module
-from compiler_opt_perf.execution.executor import WorkerError
+from compiler_opt_perf.execution.executor import Worker, WorkerError
 from compiler_opt_perf.execution.pool import Pool
 
 
@@ -256,3 +256,37 @@ def test_killed_workers_leave_no_files(
     except KeyboardInterrupt:
         assert how == "interrupted"
     assert list(tmp_path.iterdir()) == []
+
+
+class _Machine(pool_module._Process):
+    """A worker that is as if on a machine of its own."""
+
+    def receive(self) -> bytes:
+        message = super().receive()
+        return message if self.ready else f"machine {self.fileno()}".encode()
+
+
+class _Machines(Pool):
+    def _hire(self) -> Worker:
+        return _Machine(str(self._scratch))
+
+
+def _hang_once(marker: Path) -> str:
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return "done"
+    time.sleep(100.0)
+    return "late"
+
+
+def test_a_late_task_is_done_by_another_machine(tmp_path: Path) -> None:
+    with _Machines(2) as pool:
+        # The others tell how long a task takes.
+        markers = [tmp_path / name for name in "abcd"]
+        for marker in markers[1:]:
+            marker.touch()
+        outcomes = pool.map(_hang_once, markers)
+        assert [outcome.get() for outcome in outcomes] == ["done"] * 4
+        # The one that hung is none of the next call's.
+        assert [outcome.get() for outcome in pool.map(_square, [4, 5])] == [16, 25]
