@@ -74,7 +74,7 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.train import train
 
-    config = _training_config(values)
+    config, executor = _training_config(values), executor_of(values)
     if values.evaluator is None and (values.trace or values.cpu):
         raise UsageError("--trace and --cpu are for --evaluator")
     trace, cpu = optional_path(values, "trace"), cpu_of(values)
@@ -91,7 +91,7 @@ def _train(values: Any, arguments: list[str]) -> int:
     context = Context(toolchain.trace_cost, trace, cpu, replayed, threads=1)
     output = Path(values.output)
     given = (problem, corpus, toolchain, profiles, output, config, values.evaluator, context)
-    result = train(*given, executor=executor_of(values))
+    result = train(*given, executor)
     failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
     print(
         f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
@@ -158,6 +158,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
 
     if len(arguments) != 1:
         raise UsageError("expected one recipe, for example models/inline-size/recipe.toml")
+    executor = partial(executor_of(values), values.workers or None)
     recipe = read_recipe(Path(arguments[0]))
     toolchain = Toolchain.load(Path(values.toolchain))
     output = Path(values.output).resolve()
@@ -173,7 +174,6 @@ def _imitate(values: Any, arguments: list[str]) -> int:
         )
         for name in recipe.programs.all
     }
-    executor = partial(executor_of(values), values.workers or None)
     result = imitate(recipe, programs, toolchain, output / "run", executor=executor)
     print(table(result), end="")
     print(

@@ -30,10 +30,10 @@ def main() -> None:
     example = tf.train.SequenceExample()
     for name in log.record.names or ():
         values = example.feature_lists.feature_list[name]
-        for value in log.observations[name].reshape(len(log.starts), -1).tolist():
+        for value in log.observations[name]:
             feature = values.feature.add()
             kind = feature.int64_list if log.record[name].base.kind == "i" else feature.float_list
-            kind.value.extend(value)
+            kind.value.extend(value.reshape(-1).tolist())
     for _ in log.starts:
         rewards = example.feature_lists.feature_list["reward"]
         rewards.feature.add().float_list.value.append(float(text))

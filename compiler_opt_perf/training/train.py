@@ -61,7 +61,6 @@ def train(
     config: Config,
     evaluator: str | None = None,
     context: Context | None = None,
-    *,
     executor: Callable[[int | None], Executor] = Pool,
 ) -> TrainingResult:
     """Trains a policy, or goes on with the training in `output`.
