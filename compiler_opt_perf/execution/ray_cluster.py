@@ -29,11 +29,15 @@ from compiler_opt_perf.execution.scratch import scratch_folder
 #: The address of a cluster of this machine alone, which lives as long as the run.
 LOCAL = "local"
 
+#: That of the cluster that this machine belongs to.
+AUTO = "auto"
+
 # For messages under way; contents are kept in the workers' folders.
 _OBJECT_STORE_BYTES = 128 << 20
 # How often the cluster is asked for its processors: machines come and go.
 _SECONDS_BETWEEN_COUNTS = 5.0
 _SECONDS_TO_END = 5.0
+_SECONDS_TO_CONNECT = 10.0
 # Names of sockets may have 107 bytes, and Ray adds 60 to this folder's.
 _LONGEST_FOLDER = 45
 _ENVIRONMENT = {
@@ -118,8 +122,8 @@ class RayExecutor(Executor):
         """Begins without a cluster.
 
         Args:
-          address: LOCAL; "auto" for the cluster that this machine belongs to; or HOST:PORT of its
-            first machine, where this machine belongs to it.
+          address: LOCAL, AUTO, or HOST:PORT of the first machine of the cluster that this machine
+            belongs to.
           workers: at most as many; None for one a processor of the cluster.
         """
         super().__init__()
@@ -141,6 +145,8 @@ class RayExecutor(Executor):
 
     def __enter__(self) -> Self:
         """Starts the cluster, or connects to it. Raises ClusterError."""
+        if self._address not in (AUTO, LOCAL):
+            _require_reachable(self._address)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_environment(self._address == LOCAL))
             self._connect(stack)
@@ -168,14 +174,11 @@ class RayExecutor(Executor):
         except (ConnectionError, RuntimeError, TimeoutError, ValueError, OSError) as error:
             ray.shutdown()
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ClusterError(
-                f"--address={self._address}: no Ray cluster can be used there: {reason}; start one "
-                "with `ray start` on each machine, this one too (docs/train.md), or give "
-                f"--address={LOCAL}"
-            ) from error
+            raise _not_there(self._address, reason) from error
         finally:
             for number, handler in kept.items():
-                signal.signal(number, handler)
+                if handler is not None:
+                    signal.signal(number, handler)
         stack.callback(ray.shutdown)
         self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_ActorBody)
         logging.info("Ray %s: %d processors", version("ray"), self.workers)
@@ -207,6 +210,25 @@ class RayExecutor(Executor):
             )
         ready, _ = ray.wait(list(by_answer), timeout=seconds)
         return [by_answer[answer] for answer in ready]
+
+
+def _not_there(address: str, reason: str) -> ClusterError:
+    return ClusterError(
+        f"--address={address}: no Ray cluster can be used there: {reason.rstrip('.')}; start one "
+        "with `ray start` on each machine, this one too (docs/train.md), or give "
+        f"--address={LOCAL}"
+    )
+
+
+def _require_reachable(address: str) -> None:
+    """Ray itself would try for minutes. Raises ClusterError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+        raise ClusterError(f"--address={address}: expected {AUTO}, {LOCAL} or HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        raise _not_there(address, error.strerror or str(error)) from error
 
 
 @contextlib.contextmanager
