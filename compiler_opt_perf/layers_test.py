@@ -111,7 +111,7 @@ import sys
 import compiler_opt_perf.execution.pool
 for module in {sorted(modules)}:
     __import__(module)
-    heavy = {{"jinja2", "lightgbm", "matplotlib", "scipy", "tensorflow"}} & set(sys.modules)
+    heavy = {{"jinja2", "lightgbm", "matplotlib", "ray", "scipy", "tensorflow"}} & set(sys.modules)
     assert not heavy, f"{{module}} loads {{heavy}}"
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -22,6 +22,13 @@ def _define_corpus_extract(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "link_flags", "", "options of ThinLTO links that change the code", flag_values=values
     )
+    flags.DEFINE_bool(
+        "debug_info",
+        True,
+        "keep it, for PMU features; without it (--nodebug_info) modules compile faster, to the "
+        "same code",
+        flag_values=values,
+    )
 
 
 def _corpus_extract(values: Any, arguments: list[str]) -> None:
@@ -55,6 +62,7 @@ def _corpus_extract(values: Any, arguments: list[str]) -> None:
         stage=problem.corpus_stage,
         held_out_share=values.held_out,
         link_flags=link_flags,
+        debug_info=values.debug_info,
         seed=values.seed,
     )
     print(f"{output}: {train} training modules, {held_out} held-out modules")

@@ -105,6 +105,7 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus show", "expected the folder of one corpus"),
         ("train --problem=inline-size --corpus=a --output=b --extra-rates=c", "with --profile"),
         ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
+        ("train --problem=inline-size --corpus=a --output=b --address=auto", "--executor=ray, too"),
         (
             "train --problem=inline-size --corpus=a --output=b --evaluator=mca --profile=p=c "
             "--profile=q=d",

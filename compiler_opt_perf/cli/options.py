@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Flags that verbs of several groups have."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.layout import BUILD
+
+if TYPE_CHECKING:
+    from compiler_opt_perf.execution.executor import Executor
 
 
 def optional_path(values: Any, name: str) -> Path | None:
@@ -58,6 +63,36 @@ def define_cpu(values: flags.FlagValues, what: str) -> None:
         "or a CPU file, as cop cost calibrate writes it",
         flag_values=values,
     )
+
+
+def define_executor(values: flags.FlagValues) -> None:
+    flags.DEFINE_enum(
+        "executor",
+        "processes",
+        ["processes", "ray"],
+        "where modules are compiled: in processes of this machine, or on a Ray cluster",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "address",
+        None,
+        "of the Ray cluster: auto for the one that this machine belongs to, HOST:PORT of its first "
+        "machine, or local for one of this machine alone, which ends with the command (default)",
+        flag_values=values,
+    )
+
+
+def executor_of(values: Any) -> Callable[[int | None], "Executor"]:
+    """What makes the workers, given how many there are at most. Raises UsageError."""
+    if values.executor == "ray":
+        from compiler_opt_perf.execution.ray_cluster import LOCAL, RayExecutor
+
+        return partial(RayExecutor, values.address or LOCAL)
+    if values.address:
+        raise UsageError("--address is of a Ray cluster: give --executor=ray, too")
+    from compiler_opt_perf.execution.pool import Pool
+
+    return Pool
 
 
 def cpu_of(values: Any) -> Path | None:

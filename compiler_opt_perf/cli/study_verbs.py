@@ -225,6 +225,31 @@ def _labels(values: Any, arguments: list[str]) -> None:
     print(study(Path(values.training), Path(values.recipe)), end="")
 
 
+# cop study throughput
+
+
+def _define_throughput(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "corpora",
+        str(BUILD / "train-inline" / "corpora"),
+        "folder of corpora for inline-size, as `cop imitate` leaves it",
+        flag_values=values,
+    )
+    flags.DEFINE_string("model", "models/inline-size", "folder of a policy", flag_values=values)
+    define_toolchain(values, "toolchain", "mock")
+    flags.DEFINE_integer("modules", 40, "at random", 1, flag_values=values)
+    flags.DEFINE_integer("rounds", 3, "of all ways in turn; medians count", 1, flag_values=values)
+
+
+def _throughput(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.throughput import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    toolchain = Toolchain.load(Path(values.toolchain))
+    counts = {name: values[name].value for name in ("modules", "rounds")}
+    print(study(Path(values.corpora), Path(values.model), toolchain, **counts))
+
+
 # cop study rank
 
 
@@ -334,6 +359,13 @@ VERBS: tuple[Verb, ...] = (
         "study labels --training=build/train-inline/run",
         _define_labels,
         _labels,
+    ),
+    Verb(
+        "study throughput",
+        "Measure how many modules a second are compiled in a training, and in other ways.",
+        "study throughput --corpora=build/train-inline/corpora --modules=40",
+        _define_throughput,
+        _throughput,
     ),
     Verb(
         "study rank",

@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from absl import flags
 from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
+    define_executor,
     define_path,
     define_problem,
     define_profiles,
     define_toolchain,
+    executor_of,
     optional_path,
 )
 from compiler_opt_perf.cli.verb import UsageError, Verb
@@ -52,6 +55,7 @@ def _define_train(values: flags.FlagValues) -> None:
     )
     define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
     define_cpu(values, "for evaluators that count cycles")
+    define_executor(values)
     flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
     flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
     flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
@@ -70,7 +74,7 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.train import train
 
-    config = _training_config(values)
+    config, executor = _training_config(values), executor_of(values)
     if values.evaluator is None and (values.trace or values.cpu):
         raise UsageError("--trace and --cpu are for --evaluator")
     trace, cpu = optional_path(values, "trace"), cpu_of(values)
@@ -86,7 +90,8 @@ def _train(values: Any, arguments: list[str]) -> int:
     # Modules are compiled side by side already.
     context = Context(toolchain.trace_cost, trace, cpu, replayed, threads=1)
     output = Path(values.output)
-    result = train(problem, corpus, toolchain, profiles, output, config, values.evaluator, context)
+    given = (problem, corpus, toolchain, profiles, output, config, values.evaluator, context)
+    result = train(*given, executor)
     failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
     print(
         f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
@@ -141,6 +146,7 @@ def _define_imitate(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
     )
+    define_executor(values)
 
 
 def _imitate(values: Any, arguments: list[str]) -> int:
@@ -152,6 +158,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
 
     if len(arguments) != 1:
         raise UsageError("expected one recipe, for example models/inline-size/recipe.toml")
+    executor = partial(executor_of(values), values.workers or None)
     recipe = read_recipe(Path(arguments[0]))
     toolchain = Toolchain.load(Path(values.toolchain))
     output = Path(values.output).resolve()
@@ -167,7 +174,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
         )
         for name in recipe.programs.all
     }
-    result = imitate(recipe, programs, toolchain, output / "run", workers=values.workers or None)
+    result = imitate(recipe, programs, toolchain, output / "run", executor=executor)
     print(table(result), end="")
     print(
         f"{result.policy}: linked text {100 * result.change:+.2f}% on the test programs after "

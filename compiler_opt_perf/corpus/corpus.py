@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
+from compiler_opt_perf.execution.content import Content
 from compiler_opt_perf.execution.files import open_input, read_input, sha256, write_json
 from compiler_opt_perf.execution.json_text import CText, JsonError, decode
 from compiler_opt_perf.execution.seeds import derive_seed
@@ -91,9 +92,9 @@ class Module:
     """
 
     name: str
-    bitcode: Path
+    bitcode: Content
     command: tuple[str, ...]
-    thinlto_index: Path | None = None
+    thinlto_index: Content | None = None
 
     @property
     def program(self) -> str:

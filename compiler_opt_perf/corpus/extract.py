@@ -25,6 +25,7 @@ from compiler_opt_perf.corpus.corpus import (
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, read_input
 from compiler_opt_perf.execution.json_text import CText, FieldError, JsonError, decode
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 
 # IR before any optimisation: what an inliner policy is asked about.
@@ -57,6 +58,7 @@ class _Job:
     stage: str
     link_flags: tuple[str, ...]
     output: Path
+    debug_info: bool
 
 
 def _extract_one(job: _Job) -> None:
@@ -68,7 +70,17 @@ def _extract_one(job: _Job) -> None:
         arguments = _copy_linked(job, job.unit, bitcode)
     else:
         arguments = _copy_embedded(job, job.unit, bitcode)
+    if not job.debug_info:
+        _strip_debug_info(bitcode)
     (job.output / f"{job.unit.name}.cmd").write_bytes("\0".join(["-cc1", *arguments]).encode())
+
+
+def _strip_debug_info(bitcode: Path) -> None:
+    stripped = bitcode.with_suffix(".stripped")
+    # Passes walk use lists.
+    words = ["--strip-debug", "--preserve-bc-uselistorder", "-o"]
+    run_command([stock_tool("opt"), *words, stripped, bitcode], timeout_s=TIMEOUT_S)
+    stripped.replace(bitcode)
 
 
 def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
@@ -219,6 +231,7 @@ def extract_corpus(
     held_out_share: float,
     seed: int,
     link_flags: Sequence[str] = (),
+    debug_info: bool = True,
     workers: int | None = None,
 ) -> tuple[int, int]:
     """Writes `output/train` and `output/held_out`, two corpora in mlgo-utils layout.
@@ -233,6 +246,7 @@ def extract_corpus(
       stage: FRONTEND or OPTIMIZED. Modules of ThinLTO builds are as the thin link left them.
       held_out_share: see split_names.
       link_flags: further options of ThinLTO links in one process, as for clang.
+      debug_info: whether modules keep theirs, without which there are no PMU features.
 
     Returns:
       The number of training and of held-out modules.
@@ -266,7 +280,7 @@ def extract_corpus(
         side = dict.fromkeys(train_names, "train") | dict.fromkeys(held_out_names, "held_out")
         flags = tuple(link_flags)
         jobs = [
-            _Job(unit, clang, opt_level, stage, flags, temporary / side[unit.name])
+            _Job(unit, clang, opt_level, stage, flags, temporary / side[unit.name], debug_info)
             for unit in units
         ]
         outcomes = pool.map(_extract_one, jobs, label=f"extracting IR ({stage}, {opt_level})")

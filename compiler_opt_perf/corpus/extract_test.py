@@ -8,7 +8,7 @@ import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
-from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
+from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.corpus.programs import program_sources, program_tree
 from compiler_opt_perf.corpus.testing import lua_compile_commands
@@ -27,7 +27,12 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _extract(
-    commands: Path, output: Path, stage: str, opt_level: str = "-Oz", held_out_share: float = 0.25
+    commands: Path,
+    output: Path,
+    stage: str,
+    opt_level: str = "-Oz",
+    held_out_share: float = 0.25,
+    debug_info: bool = True,
 ) -> tuple[int, int]:
     return extract_corpus(
         {"lua": commands},
@@ -36,6 +41,7 @@ def _extract(
         opt_level=opt_level,
         stage=stage,
         held_out_share=held_out_share,
+        debug_info=debug_info,
         seed=1,
     )
 
@@ -47,11 +53,17 @@ def _text(path: Path) -> bytes:
     return section.read_bytes()
 
 
-@pytest.mark.parametrize("stage", STAGES)
+def _assembly(bitcode: Path) -> str:
+    return run_command([stock_tool("llvm-dis"), bitcode, "-o", "-"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("stage", "debug_info"), [(FRONTEND, True), (OPTIMIZED, True), (FRONTEND, False)]
+)
 def test_corpus_compiles_to_the_same_machine_code_as_the_source(
-    lua: Path, tmp_path: Path, stage: str
+    lua: Path, tmp_path: Path, stage: str, debug_info: bool
 ) -> None:
-    assert _extract(lua, tmp_path / "corpus", stage) == (3, 1)
+    assert _extract(lua, tmp_path / "corpus", stage, debug_info=debug_info) == (3, 1)
     commands = {Path(entry["file"]).stem: entry for entry in json.loads(lua.read_text())}
     compared = 0
     for side in ("train", "held_out"):
@@ -62,6 +74,7 @@ def test_corpus_compiles_to_the_same_machine_code_as_the_source(
             argv = [CLANG, *entry["command"].split()[1:], "-Oz", "-o", from_source]
             run_command(argv, cwd=Path(entry["directory"]))
             assert _text(from_ir) == _text(from_source)
+            assert ("DICompileUnit" in _assembly(module.bitcode)) == debug_info
             compared += 1
     assert compared == len(MODULES)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
+from compiler_opt_perf.execution.content import Manifest
 from compiler_opt_perf.execution.files import sha256
 
 
@@ -20,8 +21,8 @@ class Profiles:
       programs: manifests by program.
     """
 
-    common: Path | None = None
-    programs: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    common: Manifest | None = None
+    programs: Mapping[str, Manifest] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:

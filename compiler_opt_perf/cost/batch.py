@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Cost
-from compiler_opt_perf.execution.pool import Outcome, Pool
+from compiler_opt_perf.execution.executor import Executor, Outcome
 
 
 def costs(
     evaluator: str,
     candidates: Sequence[Sequence[Path]],
     context: Context,
-    pool: Pool,
+    pool: Executor,
     label: str | None = None,
 ) -> list[Outcome[Cost]]:
     """The cost of each candidate, in order; a failure takes the place of its cost.

@@ -22,6 +22,7 @@ from absl import logging
 from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.content import Content, Manifest, Tool
 from compiler_opt_perf.execution.files import read_input, sha256, write_json
 from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, convert, decode
 from compiler_opt_perf.traces.counts import block_counts
@@ -69,12 +70,12 @@ class Context:
       cache: folder for results, which are found again by content; None to keep none.
     """
 
-    tool: Path | None = None
-    trace: Path | None = None
-    traced: Path | None = None
-    cpu: Path | None = None
-    profile: Path | None = None
-    base: Path | None = None
+    tool: Tool | None = None
+    trace: Content | None = None
+    traced: Content | None = None
+    cpu: Content | None = None
+    profile: Manifest | None = None
+    base: Content | None = None
     entries: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     threads: int = 0

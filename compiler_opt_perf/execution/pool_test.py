@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.execution import pool as pool_module
-from compiler_opt_perf.execution.pool import Pool, WorkerError
+from compiler_opt_perf.execution.executor import Worker, WorkerError
+from compiler_opt_perf.execution.pool import Pool
 
 
 def _square(value: int) -> int:
@@ -186,7 +187,9 @@ def test_an_interrupted_call_leaves_no_results_for_the_next() -> None:
         assert pool.map(_square, [4])[0].get() == 16
 
 
-def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+def test_workers_and_their_files_end_with_their_parent(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     script = tmp_path / "parent.py"
     script.write_text(
         "from pathlib import Path\n"
@@ -196,15 +199,23 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
         "    with Pool(2) as pool:\n"
         f"        pool.map(pool_test._say_pid_and_hang, [Path({str(tmp_path)!r})] * 2)\n"
     )
-    with subprocess.Popen([sys.executable, script], cwd=Path(__file__).parents[2]) as parent:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen([sys.executable, script], cwd=root, env=environment) as parent:
         while len(pids := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2:
             assert parent.poll() is None
             time.sleep(0.05)
+        assert list(scratch.iterdir())
         parent.kill()
     deadline = time.monotonic() + 60.0
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+
+    def left() -> list[Path]:
+        running = [path for pid in pids if (path := Path(f"/proc/{pid}")).exists()]
+        return [*running, *scratch.iterdir()]
+
+    while left() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert not left()
 
 
 def _say_pid_and_hang(folder: Path) -> None:
@@ -245,3 +256,37 @@ def test_killed_workers_leave_no_files(
     except KeyboardInterrupt:
         assert how == "interrupted"
     assert list(tmp_path.iterdir()) == []
+
+
+class _Machine(pool_module._Process):
+    """A worker that is as if on a machine of its own."""
+
+    def receive(self) -> bytes:
+        message = super().receive()
+        return message if self.ready else f"machine {self.fileno()}".encode()
+
+
+class _Machines(Pool):
+    def _hire(self) -> Worker:
+        return _Machine(str(self._scratch))
+
+
+def _hang_once(marker: Path) -> str:
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return "done"
+    time.sleep(100.0)
+    return "late"
+
+
+def test_a_late_task_is_done_by_another_machine(tmp_path: Path) -> None:
+    with _Machines(2) as pool:
+        # The others tell how long a task takes.
+        markers = [tmp_path / name for name in "abcd"]
+        for marker in markers[1:]:
+            marker.touch()
+        outcomes = pool.map(_hang_once, markers)
+        assert [outcome.get() for outcome in outcomes] == ["done"] * 4
+        # The one that hung is none of the next call's.
+        assert [outcome.get() for outcome in pool.map(_square, [4, 5])] == [16, 25]

@@ -24,7 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.execution.pool import Pool, WorkerError
+from compiler_opt_perf.execution.executor import WorkerError
+from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.fuzz.mutations import DAMAGES, replace_file
 from compiler_opt_perf.fuzz.targets import (

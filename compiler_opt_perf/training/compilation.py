@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One compilation of one module, by the compiler's own policy or by a candidate, and its cost.
 
-The functions here run in pool workers, which are started for each training: nothing that this
-module imports loads TensorFlow, SciPy or matplotlib (layers_test.py looks).
+The functions here run in workers, on this machine or another: jobs carry contents of files, and
+nothing that this module imports loads TensorFlow, SciPy or matplotlib (layers_test.py looks).
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.content import Content, Tool
 from compiler_opt_perf.execution.files import (
     atomic_write,
     read_input,
@@ -50,8 +50,8 @@ class Compiler:
       context: the recorded run, for the evaluator.
     """
 
-    clang: Path
-    litert_library: Path
+    clang: Tool
+    litert_library: Tool
     problem: Problem
     profiles: Profiles
     timeout_s: float
@@ -98,13 +98,13 @@ class Job:
 
     Attributes:
       model: directory of the candidate's model; None for the compiler's own policy.
-      log: where the training log of the compiler's own policy goes.
+      log: where `keep_default` writes the training log of the compiler's own policy.
       key: identifies what the default measurement depends on; kept with the result.
     """
 
     compiler: Compiler
     module: Module
-    model: Path | None = None
+    model: Content | None = None
     log: Path | None = None
     key: tuple[str, ...] = ()
 
@@ -129,8 +129,16 @@ class Default:
     seconds: float
 
 
-def measure_default(job: Job) -> Default:
-    """Compiles with the compiler's own policy; keeps its log, and the result as JSON beside it.
+@dataclass(frozen=True)
+class DefaultRun:
+    """A compilation with the compiler's own policy: its result, and the bytes of its log."""
+
+    default: Default
+    log: bytes
+
+
+def measure_default(job: Job) -> DefaultRun:
+    """Compiles with the compiler's own policy. In a worker.
 
     Raises:
       CommandError: the compiler failed, crashed or hung.
@@ -138,7 +146,6 @@ def measure_default(job: Job) -> Default:
       ObjectFileError: it wrote a damaged object file.
       FileWriteError: a disk is full.
     """
-    assert job.log is not None
     problem, reward = job.compiler.problem, job.compiler.reward
     with scratch() as folder:
         object_file, log_file = folder / "module.o", folder / "module.log"
@@ -151,12 +158,16 @@ def measure_default(job: Job) -> Default:
             # Development mode takes the default policy's decisions, but differs from it otherwise.
             job.compiler.compile(job.module, object_file, [])
             costs = reward.measure(object_file)
-        with atomic_write(job.log) as temporary:
-            shutil.copyfile(log_file, temporary)
-    default = Default(costs, len(log.starts), seconds)
-    record = {"key": job.key, **dataclasses.asdict(default)}
+        return DefaultRun(Default(costs, len(log.starts), seconds), log.content)
+
+
+def keep_default(job: Job, run: DefaultRun) -> None:
+    """Writes the log, and the result as JSON beside it. Raises FileWriteError."""
+    assert job.log is not None
+    with atomic_write(job.log) as temporary:
+        temporary.write_bytes(run.log)
+    record = {"key": job.key, **dataclasses.asdict(run.default)}
     write_json(record_path(job.log), {**record, "sha256": digest(record, job.log)})
-    return default
 
 
 def digest(record: Mapping[str, Any], log: Path) -> str:
@@ -165,7 +176,7 @@ def digest(record: Mapping[str, Any], log: Path) -> str:
 
 
 def record_path(log: Path) -> Path:
-    """Where `measure_default` keeps the result that belongs to a log."""
+    """Where `keep_default` keeps the result that belongs to a log."""
     return log.with_suffix(".json")
 
 

@@ -14,7 +14,9 @@ from compiler_opt_perf.policies.problem import PROBLEMS, Problem
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import (
     Compiler,
+    Default,
     Job,
+    keep_default,
     measure_candidate,
     measure_default,
 )
@@ -34,6 +36,13 @@ def make_compiler(toolchain: Toolchain, problem: Problem, profile: Path | None =
     )
 
 
+def default_of(job: Job) -> Default:
+    """Compiles with the compiler's own policy, and keeps the log."""
+    run = measure_default(job)
+    keep_default(job, run)
+    return run.default
+
+
 @WITH_PMU
 def test_log_has_the_tensors_of_the_tables(
     toolchain: Toolchain,
@@ -46,7 +55,7 @@ def test_log_has_the_tensors_of_the_tables(
     log_path = tmp_path / "module.log"
     module = corpora[problem.name].modules[0]
     compiler = make_compiler(toolchain, problem, profile if with_pmu else None)
-    default = measure_default(Job(compiler, module, log=log_path))
+    default = default_of(Job(compiler, module, log=log_path))
     log = read_log(log_path)
     # The default's decision is a feature, too, where it is logged apart.
     names = (*(f.name for f in problem.all_features(with_pmu)), problem.decision)
@@ -72,7 +81,7 @@ def test_one_input_tells_what_the_default_decides(
     told, decided = [], []
     for number, module in enumerate(corpora[problem.name].modules):
         path = tmp_path / f"{number}.log"
-        measure_default(Job(make_compiler(toolchain, problem), module, log=path))
+        default_of(Job(make_compiler(toolchain, problem), module, log=path))
         log = read_log(path)
         values = log.inputs(problem, with_pmu=False)[rule]
         told.append(values if problem.mask is None else values.argmax(axis=1))
@@ -95,7 +104,7 @@ def test_compiler_decides_as_numpy_does(
     compiler = make_compiler(toolchain, problem, profile if with_pmu else None)
     module = corpora[problem.name].modules[0]
     default_log = tmp_path / "default.log"
-    measure_default(Job(compiler, module, log=default_log))
+    default_of(Job(compiler, module, log=default_log))
     inputs = read_log(default_log).inputs(problem, with_pmu)
     normalisation = fit_normalisation(inputs, problem, with_pmu)
     network = Network(problem, with_pmu, (8,), normalisation)
@@ -147,7 +156,7 @@ def test_without_a_profile_pmu_features_are_what_the_compiler_has_for_none(
     """A policy that reads them decides in a module of a program that was not profiled."""
     module = corpora[problem.name].modules[0]
     default_log = tmp_path / "default.log"
-    measure_default(Job(make_compiler(toolchain, problem, profile), module, log=default_log))
+    default_of(Job(make_compiler(toolchain, problem, profile), module, log=default_log))
     inputs = read_log(default_log).inputs(problem, with_pmu=True)
     network = Network(problem, True, (8,), fit_normalisation(inputs, problem, True))
     model, log_path = tmp_path / "model", tmp_path / "candidate.log"

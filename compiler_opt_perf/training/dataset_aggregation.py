@@ -20,7 +20,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
 The same recipe, modules and compiler give the same policy, byte by byte, interrupted or not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import read_input, sha256, write_json, write_text
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.memo import memo
@@ -59,7 +60,8 @@ from compiler_opt_perf.training.labels import (
     LabelFile,
     LabelJob,
     LinkJob,
-    label_into,
+    keep_labels,
+    label_file,
     module_sizes,
 )
 from compiler_opt_perf.training.recipe import Recipe
@@ -92,13 +94,13 @@ def imitate(
     toolchain: Toolchain,
     output: Path,
     *,
-    workers: int | None = None,
+    executor: Callable[[], Executor] = Pool,
 ) -> ImitationResult:
     """Trains a policy, or goes on with the training in `output`.
 
     Args:
       programs: the modules of each program that the recipe names.
-      workers: processes that compile; None: one a core.
+      executor: makes the workers that compile.
 
     Raises:
       TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
@@ -124,7 +126,7 @@ def imitate(
         },
         "versions": _versions(),
     }
-    with TrainingFolder.held(output) as folder, Pool(workers) as pool:
+    with TrainingFolder.held(output) as folder, executor() as pool:
         folder.require_inputs(inputs)
         logging.info(
             "training on labels in %s, seed %d; changes are against the default policy's, "
@@ -146,7 +148,7 @@ class _Run:
         programs: Mapping[str, Sequence[Module]],
         compiler: Compiler,
         folder: TrainingFolder,
-        pool: Pool,
+        pool: Executor,
     ):
         self._recipe = recipe
         self._modules = {name: {one.name: one for one in own} for name, own in programs.items()}
@@ -264,7 +266,9 @@ class _Run:
             for file in files
             if not file.path.exists() and not _without_labels(file.path).exists()
         ]
-        outcomes = self._pool.map(label_into, missing, label=f"round {number}: labels")
+        outcomes = self._pool.map(
+            label_file, missing, label=f"round {number}: labels", keep=keep_labels
+        )
         for file, outcome in zip(missing, outcomes, strict=True):
             if outcome.error is not None:
                 raise_unless_of_one_compilation(outcome.error)

@@ -18,9 +18,9 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.execution.executor import Executor, WorkerError
 from compiler_opt_perf.execution.files import FileWriteError, read_input, sha256
 from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, convert, decode
-from compiler_opt_perf.execution.pool import Pool, WorkerError
 from compiler_opt_perf.policies.export import (
     MODEL_FILE,
     OUTPUT_SPEC_FILE,
@@ -32,6 +32,7 @@ from compiler_opt_perf.training.compilation import (
     Default,
     Job,
     digest,
+    keep_default,
     measure_candidate,
     measure_default,
     record_path,
@@ -93,7 +94,7 @@ def cheapest(measured: Sequence[Measurement]) -> int | None:
 
 
 def measure_defaults(
-    compiler: Compiler, modules: Sequence[Module], folder: Path, pool: Pool
+    compiler: Compiler, modules: Sequence[Module], folder: Path, pool: Executor
 ) -> tuple[list[MeasuredModule], dict[str, str]]:
     """Compiles each module with the compiler's own policy, unless `folder` has its result.
 
@@ -123,6 +124,7 @@ def measure_defaults(
         jobs,
         timeout_s=2 * compiler.timeout_s + _GRACE_S,
         label=f"{problem.name}: default policy" if jobs else None,
+        keep=keep_default,
     )
     left_out: dict[str, str] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
@@ -130,7 +132,7 @@ def measure_defaults(
             raise_unless_of_one_compilation(outcome.error)
             logging.warning("%s is left out: %s", job.module.name, outcome.error)
             left_out[job.module.name] = f"cannot be measured: {_brief(outcome.error)}"
-        found[job.module.name] = outcome.value
+        found[job.module.name] = None if outcome.value is None else outcome.value.default
     measured = [
         MeasuredModule(module, default, logs[module.name])
         for module in modules
@@ -140,7 +142,7 @@ def measure_defaults(
 
 
 class _Measured(msgspec.Struct, frozen=True):
-    """The result beside a log, as `measure_default` writes it."""
+    """The result beside a log, as `keep_default` writes it."""
 
     key: tuple[str, ...]
     costs: Costs
@@ -195,7 +197,7 @@ class Evaluator:
         self,
         compiler: Compiler,
         template: CandidateTemplate,
-        pool: Pool,
+        pool: Executor,
         failures: Path,
         calls: Mapping[str, Mapping[str, float]],
     ):

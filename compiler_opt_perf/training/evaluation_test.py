@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
+import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -195,7 +196,14 @@ def test_no_candidate_is_better_off_for_a_failure(
     }
     name, (_, worst) = max(honest.items(), key=lambda item: item[1][1])
     (bad,) = (one for one in measured if one.module.name == name)
-    script = f'case "$*" in */1\\ *{bad.module.bitcode}*) exit 1;; esac; exec {compiler.clang} "$@"'
+    model = hashlib.sha256(template.with_weights(always)).hexdigest()
+    script = f"""
+folder=$(grep -o 'model-under-training=[^ ]*' <<< "$*")
+case "$* $(sha256sum < "${{folder#*=}}"/model.tflite)" in
+  */{bad.module.bitcode.name}*{model}*) exit 1;;
+esac
+exec {compiler.clang} "$@"
+"""
     failing = dataclasses.replace(compiler, clang=fake_clang(tmp_path, script))
     evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
     first, second = evaluator.measure([never, always], measured)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from absl import logging
 
-from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.labels import LinkJob, ModuleSizes, count_copies, linked_size
@@ -124,7 +124,7 @@ class ImitationResult:
 
 
 def link_programs(
-    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Pool
+    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Executor
 ) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
     """Compiles and links programs with the compiler's own policy and with another.
 

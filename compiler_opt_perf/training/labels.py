@@ -31,6 +31,7 @@ import numpy.typing as npt
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
+from compiler_opt_perf.execution.content import Content, Tool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.training.compilation import Compiler, scratch
 from compiler_opt_perf.training.label_files import Labels, write_labels
@@ -56,7 +57,7 @@ class LabelJob:
 
     compiler: Compiler
     module: Module
-    model: Path | None = None
+    model: Content | None = None
     decisions: Mapping[str, int] = field(default_factory=dict)
     copies: Mapping[str, int] = field(default_factory=dict)
     most: int = 1_000_000
@@ -99,8 +100,8 @@ class LinkJob:
 
     compiler: Compiler
     modules: tuple[Module, ...]
-    model: Path | None
-    linker: Path
+    model: Content | None
+    linker: Tool
 
 
 def linked_size(job: LinkJob) -> tuple[int, int]:
@@ -122,9 +123,14 @@ class LabelFile:
     path: Path
 
 
-def label_into(file: LabelFile) -> None:
-    """Labels a module. In a pool's worker. Raises as `label`, and FileWriteError."""
-    write_labels(file.path, label(file.job))
+def label_file(file: LabelFile) -> Labels:
+    """Labels a module. In a pool's worker. Raises as `label`."""
+    return label(file.job)
+
+
+def keep_labels(file: LabelFile, labels: Labels) -> None:
+    """Writes them. Raises FileWriteError."""
+    write_labels(file.path, labels)
 
 
 def count_copies(shared: Iterable[Iterable[str]]) -> dict[str, int]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from absl import logging
 
+from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import write_text
-from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.export import CandidateTemplate
 from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
 from compiler_opt_perf.policies.problem import Problem
@@ -62,7 +62,7 @@ class Run:
     compiler: Compiler
     folder: TrainingFolder
     config: Config
-    pool: Pool
+    pool: Executor
     calls: Mapping[str, Mapping[str, float]]
     split: Split
     left_out: Mapping[str, str]

@@ -21,7 +21,7 @@ Costs are changes against the compiler's own policy everywhere: -0.01 is 1% less
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context
+from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.manifest import Manifest
@@ -60,6 +61,7 @@ def train(
     config: Config,
     evaluator: str | None = None,
     context: Context | None = None,
+    executor: Callable[[int | None], Executor] = Pool,
 ) -> TrainingResult:
     """Trains a policy, or goes on with the training in `output`.
 
@@ -74,6 +76,7 @@ def train(
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
         reward (`training.rewards.evaluator_reward`); the corpus is of the traced program.
       context: the recorded run.
+      executor: makes the workers that compile, given how many there are at most.
 
     Raises:
       TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
@@ -98,7 +101,7 @@ def train(
     _require_network(problem, bool(profiles), config)
     profiles.require_programs(corpus)
     calls = _calls(compiler, corpus)
-    with TrainingFolder.held(output) as folder, Pool(config.workers or None) as pool:
+    with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
         run = _prepare(compiler, corpus, folder, config, pool, calls)
         checkpoint, candidates = run.load_checkpoint(), None
         if checkpoint is None:
@@ -153,7 +156,7 @@ def _prepare(
     corpus: Corpus,
     folder: TrainingFolder,
     config: Config,
-    pool: Pool,
+    pool: Executor,
     calls: Mapping[str, Mapping[str, float]],
 ) -> Run:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tasks with the content of files, given to processes and, without one, to a store."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.execution import executor
+from compiler_opt_perf.execution import pool as pool_module
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.content import Content, Manifest, NodeError, Store, Tool, pack
+from compiler_opt_perf.execution.executor import Request
+from compiler_opt_perf.execution.pool import Pool
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Of a kind that nests, as jobs do."""
+
+    file: Content
+    folder: Content | None = None
+    several: tuple[Content, ...] = ()
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Job:
+    of: _Input
+    output: Path
+    tool: Tool = Path("/bin/sh")
+
+
+def _describe(job: _Job) -> dict[str, str]:
+    """Every file that it finds, by its name; and the one path that does not travel."""
+    of = job.of
+    paths = [of.file, *of.several, *(of.folder.iterdir() if of.folder is not None else ())]
+    paths += [one for path in of.manifests.values() for one in path.parent.iterdir()]
+    return {path.name: path.read_text() for path in paths} | {"output": str(job.output)}
+
+
+def _fail(job: _Job) -> None:
+    run_command(["false", job.of.file])
+
+
+def _paths(job: _Job) -> tuple[str, int]:
+    return str(job.of.file), len(list(job.of.file.parents[1].iterdir()))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> _Job:
+    for name in ("one.bc", "two.bc", "model/a", "model/b", "model/not/sent", "events.txt", "rest"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {name}")
+    manifest = tmp_path / "p.json"
+    manifest.write_text('{"events": [{"name": "x", "profile": {"file": "events.txt"}}]}')
+    one, two = tmp_path / "one.bc", tmp_path / "two.bc"
+    return _Job(_Input(one, tmp_path / "model", (two,), {"p": manifest}), tmp_path / "rest")
+
+
+def test_contents_arrive_without_their_files(job: _Job, tmp_path: Path) -> None:
+    parcel = pack((_describe, job))
+    store = Store(tmp_path / "elsewhere")
+    for digest, folder in parcel.folders.items():
+        store.keep(digest, folder.read())
+    for path in (job.of.file, tmp_path / "model" / "a", tmp_path / "events.txt"):
+        path.unlink()
+    function, arrived = store.unpack(parcel.message)
+    found = function(arrived)
+    manifest = found.pop("p.json")
+    assert "events.txt" in manifest
+    assert found == {
+        "one.bc": "content of one.bc",
+        "two.bc": "content of two.bc",
+        "a": "content of model/a",
+        "b": "content of model/b",
+        "events.txt": "content of events.txt",
+        "output": str(job.output),
+    }
+
+
+def test_a_worker_is_sent_what_it_lacks(
+    job: _Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    send = pool_module._Process.send
+
+    def count(worker: pool_module._Process, request: Request) -> None:
+        sent.append(len(request.contents))
+        send(worker, request)
+
+    monkeypatch.setattr(pool_module._Process, "send", count)
+    files = [tmp_path / f"{number}" for number in range(3)]
+    for file in files:
+        file.write_text(f"{file.name}" * 100)
+    jobs = [_Job(_Input(file), tmp_path) for file in files]
+    with Pool(1) as pool:
+        one, again = (pool.map(_paths, jobs[:1])[0].get() for _ in range(2))
+        assert one == again != (str(files[0]), 1)
+        assert sent == [1, 0]
+        monkeypatch.setattr(executor, "_KEPT_BYTES", 250)
+        # The first is forgotten when there are three.
+        kept = [outcome.get()[1] for outcome in pool.map(_paths, jobs[1:])]
+        assert kept == [2, 2]
+        assert pool.map(_paths, jobs[:1])[0].get()[1] == 2
+        assert sent == [1, 0, 1, 1, 1]
+        # Changed.
+        files[0].write_text("other")
+        assert pool.map(_paths, jobs[:1])[0].get()[0] != one[0]
+
+
+def test_errors_name_files_as_the_sender_does(job: _Job) -> None:
+    with Pool(1) as pool, pytest.raises(CommandError) as caught:
+        pool.map(_fail, [job])[0].get()
+    assert caught.value.reproduce == f"false {job.of.file}"
+
+
+def test_another_tool_ends_the_run(job: _Job, tmp_path: Path) -> None:
+    """As a node has it that was set up differently."""
+    tool = tmp_path / "clang"
+    tool.write_text("one")
+    parcel = pack((_fail, dataclasses.replace(job, tool=tool)))
+    store = Store(tmp_path / "elsewhere")
+    os.utime(tool, (1, 1))
+    assert store.unpack(parcel.message)[1].tool == tool
+    tool.write_text("two")
+    with pytest.raises(NodeError, match=rf"node .*: {tool} is another one than .*SHA-256 7692c3ad"):
+        store.unpack(parcel.message)
+    tool.unlink()
+    with pytest.raises(NodeError, match=f"{tool} is missing"):
+        store.unpack(parcel.message)
+
+
+def test_large_files_come_first_and_values_are_kept(tmp_path: Path) -> None:
+    files = [tmp_path / str(size) for size in (10, 30, 20)]
+    for file in files:
+        file.write_text("x" * int(file.name))
+    done = []
+    with Pool(1) as pool:
+        outcomes = pool.map(
+            _size, [_Input(file) for file in files], keep=lambda _, size: done.append(size)
+        )
+    assert [outcome.get() for outcome in outcomes] == [10, 30, 20]
+    assert done == [30, 20, 10]
+
+
+def _size(of: _Input) -> int:
+    return of.file.stat().st_size
