@@ -11,9 +11,9 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.training import warm_start
+from compiler_opt_perf.training import start
 from compiler_opt_perf.training.compilation import Default
-from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.config import read_config
 from compiler_opt_perf.training.evaluation import MeasuredModule
 from compiler_opt_perf.training.rewards import Costs
 from compiler_opt_perf.training.run import Run
@@ -44,18 +44,18 @@ def test_one_log_at_a_time_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None
         read.append(weakref.ref(log))
         return log
 
-    monkeypatch.setattr(warm_start, "read_log", read_log)
+    monkeypatch.setattr(start, "read_log", read_log)
     modules = [
         MeasuredModule(Module(name, Path(name), ()), Default(Costs({}), 1000, 0.0), Path(name))
         for name in "0123"
     ]
     run = SimpleNamespace(
-        config=Config(warm_start_rows=10),
+        config=read_config("cloned").changed({"rows": 10}),
         problem=PROBLEMS["inline-size"],
         with_pmu=False,
         compiler=SimpleNamespace(profiles=Profiles()),
     )
-    inputs, decisions = warm_start.default_decisions(cast(Run, run), modules)
+    inputs, decisions = start.default_decisions(cast(Run, run), modules)
     assert len(read) > 1
     assert len(decisions) == 10 and decisions.max() > 1000
     np.testing.assert_array_equal(inputs["feature"], decisions)
