@@ -23,6 +23,8 @@ from compiler_opt_perf.training.recipe import Programs, TreeSettings
 #: Settings by which a continued training may differ from the one that it continues; so may the
 #: iterations of the last stage.
 FREE_SETTINGS = ("budget_s", "compilations", "workers")
+# Of CMA-ES; with fewer it has no direction to go.
+_LEAST_POPULATION = 4
 _PRESETS = Path(__file__).parent / "presets"
 #: What is trained by unless another one is named.
 DEFAULT_PRESET = "evolution-strategies"
@@ -94,6 +96,12 @@ class CmaEs(_Stage, frozen=True, kw_only=True, tag="cma-es"):
     modules: Annotated[
         _Count, Meta(description="on which the candidates of an iteration are compared")
     ] = 8
+
+    def __post_init__(self) -> None:
+        if 0 < self.population < _LEAST_POPULATION:
+            raise FieldError(
+                "population", f"{self.population}: expected 0, or {_LEAST_POPULATION} and more"
+            )
 
 
 class Ppo(_Stage, frozen=True, kw_only=True, tag="ppo"):

@@ -45,6 +45,7 @@ from compiler_opt_perf.training.config import (
         ("memory_mib", 1, "$.memory_mib: expected `int` >= 64"),
         ("iterations", None, "$.stages[0].iterations: expected `int`, found null"),
         ("seed", 2**64, "$.seed: expected `int` <= 9223372036854775807"),
+        ("stages", [{"algorithm": "cma-es", "population": 3}], "$.stages[0].population: 3: exp"),
         ("stages", [], "$.stages: expected `array` of length >= 1"),
         ("stages", [{"algorithm": "magic"}], "$.stages[0].algorithm: invalid value 'magic'"),
     ],

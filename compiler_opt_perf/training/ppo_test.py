@@ -17,7 +17,7 @@ SETTINGS = ppo.Settings(
     temperature=0.5,
     epochs=4,
     batch_size=50,
-    learning_rate=0.01,
+    learning_rate=0.03,
 )
 
 

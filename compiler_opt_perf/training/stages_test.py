@@ -27,7 +27,7 @@ from compiler_opt_perf.training.train import train
 TINY: dict[str, dict[str, Any]] = {
     "cloning": {"tries": 1, "steps": 30, "batch_size": 64},
     "evolution-strategies": {"pairs": 1, "modules": 1},
-    "cma-es": {"population": 3, "modules": 1, "sigma": 0.3},
+    "cma-es": {"population": 4, "modules": 1, "sigma": 0.3},
     "ppo": {"modules": 1, "rollouts": 1, "epochs": 1, "temperature": 0.5},
     "best-of-several": {"modules": 1, "explored": 1, "thresholds": [50], "steps": 10},
     "labels": {"modules": 1, "sites": 6, "steps": 20},

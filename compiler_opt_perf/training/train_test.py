@@ -25,15 +25,22 @@ from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.training import result as result_module
+from compiler_opt_perf.training import start
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.compilation import Default
-from compiler_opt_perf.training.config import Config, EvolutionStrategies
+from compiler_opt_perf.training.config import (
+    Config,
+    ConfigError,
+    EvolutionStrategies,
+    read_config,
+)
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, Measurement
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.result import WORSE, TrainingResult
 from compiler_opt_perf.training.rewards import Costs, Reward
 from compiler_opt_perf.training.run import Run
+from compiler_opt_perf.training.stages import require_stages
 from compiler_opt_perf.training.start import default_decisions
 from compiler_opt_perf.training.train import train
 
@@ -377,6 +384,43 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     assert 200 * 22 * 2 < counted < 200 * 22 * 10
     with pytest.raises(TrainingError, match="a training with another evaluator;"):
         train(problem, corpus, toolchain, Profiles(), output, config)
+
+
+def test_a_training_begins_with_a_published_policy(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    model = Path(__file__).parents[2] / "models" / "inline-size"
+    corpus, problem = corpora["inline-size"], PROBLEMS["inline-size"]
+    config = read_config("evolution-strategies").changed({"iterations": 0})
+
+    def run(warm_start: Path | None) -> TrainingResult:
+        return train(
+            problem, corpus, toolchain, Profiles(), tmp_path / "t", config, warm_start=warm_start
+        )
+
+    result = run(model)
+    before, after = export.load(model), export.load(result.policy)
+    np.testing.assert_array_equal(before.weights, after.weights)
+    assert after.network.layer_widths == before.network.layer_widths
+    inputs = json.loads((tmp_path / "t" / "inputs.json").read_text())
+    assert inputs["warm_start"] == start.digest(before)
+    with pytest.raises(TrainingError, match="a training with another config and warm_start"):
+        run(None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "recipe", "profiled", "evaluator", "message"),
+    [
+        ("regalloc-evict", "labels", False, None, "stage 1, labels: labels of single decisions"),
+        ("inline-size", "labels-polished", True, None, "stage 1, labels: labels of single"),
+        ("regalloc-evict", "ppo", False, "count", "stage 1, ppo: learns from what functions cost"),
+    ],
+)
+def test_a_stage_that_cannot_train_for_a_problem_is_refused(
+    problem: str, recipe: str, profiled: bool, evaluator: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        require_stages(read_config(recipe), PROBLEMS[problem], profiled, evaluator)
 
 
 def test_a_folder_of_another_training_is_refused(
