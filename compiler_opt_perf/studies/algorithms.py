@@ -7,6 +7,7 @@ programs. The start is an untrained residual network: the compiler's own policy.
 validation modules count, those with the compiler's own policy and of the test do not.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -34,12 +35,7 @@ _PROBLEM = PROBLEMS["inline-size"]
 #: Names of recipes of the package, and what they have instead of their own settings: iterations of
 #: so few compilations that there are several of them.
 RECIPES: dict[str, dict[str, Any]] = {
-    "evolution-strategies": {
-        "evolution-strategies.pairs": 4,
-        "evolution-strategies.modules": 8,
-        "evolution-strategies.sigma": 0.1,
-        "evolution-strategies.learning_rate": 0.05,
-    },
+    "evolution-strategies": {"evolution-strategies.pairs": 4},
     "cma-es": {"cma-es.modules": 6},
     "ppo": {"ppo.modules": 10, "ppo.rollouts": 4},
     "best-of-several": {"best-of-several.modules": 6},
@@ -109,7 +105,10 @@ def study(
         }
         path = output / f"{name}.json"
         if name in only:
-            make = partial(_train, name, corpus, toolchain, output, config)
+            # Of other inputs it is another training.
+            digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:8]
+            folder = output / f"{name}-{digest}"
+            make = partial(_train, name, corpus, toolchain, folder, config)
             rows[name] = memo(path, inputs, Row, make)
         elif path.exists():
             rows[name] = memo(path, inputs, Row, partial(_missing, path))
@@ -140,10 +139,9 @@ def _draw(programs: Programs, folder: Path, each: int, largest: int, seed: int) 
     return Corpus(folder, tuple(chosen))
 
 
-def _train(name: str, corpus: Corpus, toolchain: Toolchain, output: Path, config: Config) -> Row:
+def _train(name: str, corpus: Corpus, toolchain: Toolchain, folder: Path, config: Config) -> Row:
     """One training; it goes on where it was."""
-    folder = output / name
-    defaults = [path for path in output.glob("*/default") if path.parent != folder]
+    defaults = sorted(folder.parent.glob("*/default"))
     if defaults and not folder.exists():
         # What the compiler's own policy leads to is the same for all.
         shutil.copytree(defaults[0], folder / "default")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import re
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from compiler_opt_perf.training.algorithm import draw, require_like
@@ -30,9 +32,7 @@ def test_a_task_takes_part_in_its_share_of_the_iterations() -> None:
     ],
 )
 def test_a_state_of_another_algorithm_is_told(
-    name: str,
-    array: np.ndarray,
-    message: str,  # type: ignore[type-arg]
+    name: str, array: npt.NDArray[Any], message: str
 ) -> None:
     template = {"weights": np.zeros(2), "rows.a.x": np.zeros((0, 3)), "rows.a.y": np.zeros(0)}
     state = {"weights": np.ones(2), "rows.a.x": np.ones((5, 3)), "rows.a.y": np.ones(5)}

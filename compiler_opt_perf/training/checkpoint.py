@@ -80,6 +80,7 @@ class Checkpoint:
         with atomic_write(path) as temporary:
             write_arrays(
                 temporary,
+                compressed=False,
                 version=np.array(_VERSION),
                 best=self.best,
                 center=self.normalisation.center,

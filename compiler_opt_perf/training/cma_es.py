@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from cmaes import CMA
 
 from compiler_opt_perf.training.algorithm import Arrays, Vector
 
@@ -45,6 +44,9 @@ def iterate(
     Returns:
       The next state, and the fittest candidate, float64 [size].
     """
+    # Loads SciPy where there is one, which the modules of pool workers' jobs must not.
+    from cmaes import CMA
+
     size = len(state["mean"])
     optimiser = CMA(
         # Rounding can leave the mean a bit outside.

@@ -87,7 +87,8 @@ class LabelStage:
         inputs, gain, _ = labelled_rows(problem, found)
         names = at.run.split.names["training"]
         modules = [np.full(len(one.keys), names.index(one.module)) for one in found]
-        new = {_LABELLED + name: values for name, values in inputs.items()}
+        new: dict[str, npt.NDArray[Any]] = {}
+        new |= {_LABELLED + name: values for name, values in inputs.items()}
         new |= {_LABELLED + "gain": gain, _LABELLED + "module": np.concatenate(modules)}
         new |= {_LOGGED + name: values for name, values in logged_rows(problem, found).items()}
         return {

@@ -125,7 +125,7 @@ def update(
     told = 1.0 - float(advantage.var() / max(rollout.reward.var(), 1e-12))
     advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-8)).astype(np.float32)
 
-    @tf.function  # type: ignore[untyped-decorator]
+    # Not a tf.function: an update has some dozen steps, and tracing takes as long as hundreds.
     def gradient(
         theta: Any, phi: Any, x: Any, offset: Any, shut: Any, a: Any, old: Any, adv: Any, ret: Any
     ) -> Any:
@@ -152,7 +152,7 @@ def update(
         order = random.permutation(rows)
         for first in range(0, rows, settings.batch_size):
             batch = order[first : first + settings.batch_size]
-            theta, phi = to_grid(both[:size]), both[size:].astype(np.float32)
+            theta, phi = map(tf.constant, (to_grid(both[:size]), both[size:].astype(np.float32)))
             found = gradient(theta, phi, *(array[batch] for array in arrays))
             adam, direction = adam.step(np.concatenate([g.numpy() for g in found]).astype(float))
             both = both - settings.learning_rate * direction
