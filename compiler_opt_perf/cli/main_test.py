@@ -282,10 +282,10 @@ def test_compare_tells_at_once_what_it_cannot_compare(
 @pytest.mark.parametrize(
     ("change", "failed", "status", "verdict"),
     [
-        (-0.012, (), 0, "-1.20% on the test modules after 3 generations"),
+        (-0.012, (), 0, "-1.20% on the test modules after 3 iterations"),
         (0.0, (), 0, "as good as the default"),
         (0.02, (), 4, "worse than the default: do not ship"),
-        (-0.02, ("p/a",), 4, "fails on p/a after 3 generations"),
+        (-0.02, ("p/a",), 4, "fails on p/a after 3 iterations"),
     ],
 )
 def test_a_policy_worse_than_the_default_has_a_status_of_its_own(

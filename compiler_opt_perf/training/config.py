@@ -74,8 +74,8 @@ class EvolutionStrategies(_Stage, frozen=True, kw_only=True, tag="evolution-stra
     ] = 8
     sigma: Annotated[
         float, Meta(ge=1e-4, le=1, description="standard deviation of the perturbations")
-    ] = 0.06
-    learning_rate: Annotated[float, Meta(ge=0, le=1, description="Adam's")] = 0.015
+    ] = 0.03
+    learning_rate: Annotated[float, Meta(ge=0, le=1, description="Adam's")] = 0.01
     modules: Annotated[
         _Count, Meta(description="on which the candidates of an iteration are compared")
     ] = 8
@@ -90,9 +90,9 @@ class CmaEs(_Stage, frozen=True, kw_only=True, tag="cma-es"):
     population: Annotated[
         int, Meta(ge=0, le=10**4, description="candidates in an iteration; 0: by their number")
     ] = 0
-    sigma: Annotated[float, Meta(ge=1e-4, le=1, description="standard deviation to begin with")] = (
-        0.1
-    )
+    sigma: Annotated[
+        float, Meta(ge=1e-4, le=1, description="standard deviation, to begin with")
+    ] = 0.03
     modules: Annotated[
         _Count, Meta(description="on which the candidates of an iteration are compared")
     ] = 8
@@ -118,7 +118,7 @@ class Ppo(_Stage, frozen=True, kw_only=True, tag="ppo"):
     entropy_coefficient: Annotated[_Rate, Meta(description="of the bonus for exploring")] = 0.003
     epochs: Annotated[int, Meta(ge=1, le=1000, description="over the decisions")] = 4
     batch_size: Annotated[_Count, Meta(description="decisions in a gradient step")] = 256
-    learning_rate: Annotated[_Rate, Meta(description="Adam's, of policy and value")] = 0.003
+    learning_rate: Annotated[_Rate, Meta(description="Adam's, of policy and value")] = 0.01
 
 
 class BestOfSeveral(_Stage, frozen=True, kw_only=True, tag="best-of-several"):

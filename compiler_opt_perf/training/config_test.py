@@ -60,7 +60,9 @@ def test_settings_change_and_unknown_ones_are_named() -> None:
         {"hidden": [4, 3], "budget_s": 60, "evolution-strategies.pairs": 2, "iterations": 7}
     )
     assert (config.hidden, config.budget_s) == ((4, 3), 60.0)
-    assert config.stages[1] == EvolutionStrategies(iterations=7, pairs=2)
+    stage = config.stages[1]
+    assert isinstance(stage, EvolutionStrategies)
+    assert (stage.iterations, stage.pairs, stage.sigma) == (7, 2, 0.06)
     # That of the last stage only.
     assert config.stages[0].iterations == 1
     assert config.changed(config.as_json()) == config
