@@ -40,6 +40,7 @@ from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import write_windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.config import presets
 from compiler_opt_perf.training.log import read_log
 
 _LIT = REPO_ROOT / "lit_tests"
@@ -261,6 +262,17 @@ def checkpoint(folder: Path, toolchain: Toolchain) -> None:
     saved = Checkpoint(state, weights, network.normalisation, recorded)
     saved.save(folder / "checkpoint.npz")
     (folder / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
+
+
+def recipes(folder: Path, toolchain: Toolchain) -> None:
+    """A recipe of `cop train` with settings of every kind."""
+    del toolchain
+    text = "hidden = [8, 4]\nvalidation_share = 0.1\n[programs]\n"
+    text += "".join(f'{name} = ["{name}"]\n' for name in ("training", "validation", "test"))
+    for path in presets().values():
+        (stages,) = path.read_text(encoding="utf-8").partition("\n[[stages]]")[2:]
+        text += f"\n[[stages]]{stages}"
+    (folder / "recipe.toml").write_text(text)
 
 
 def policy(folder: Path, toolchain: Toolchain) -> None:

@@ -317,7 +317,8 @@ def read_config(name: str) -> Config:
         return _config(tomllib.loads(read_input(path).decode("utf-8")), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    # Numbers of thousands of digits are a plain ValueError.
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
 
 
