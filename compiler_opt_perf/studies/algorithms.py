@@ -165,7 +165,7 @@ def table(rows: Mapping[str, Row], corpus: Corpus, programs: Programs) -> str:
     ]
     lines = [
         f"{counts[0]} modules to train on, {counts[1]} to choose by, {counts[2]} to test on, "
-        "of other programs each.",
+        "of other programs each; those with nothing to decide are left out.",
         "",
         "| recipe | compilations | iterations | text of the modules to choose by | "
         "text of the test modules |",
