@@ -30,24 +30,25 @@ def test_a_budget_is_kept_and_nothing_is_done_again(
         )
 
     monkeypatch.setattr(algorithms, "program_modules", of_bzip2)
+    monkeypatch.setitem(algorithms.RECIPES, "ppo", {"ppo.modules": 1, "ppo.rollouts": 1})
 
     def study() -> str:
         return algorithms.study(
-            ["cma-es"],
+            ["ppo"],
             tmp_path / "study",
             toolchain,
             recipe=recipe,
             modules=tmp_path,
-            compilations=40,
-            each=2,
-            largest=30,
+            compilations=12,
+            each=8,
+            largest=1000,
         )
 
     printed = study()
-    assert "2 modules to train on, 1 to choose by, 2 to test on" in printed
+    assert "8 modules to train on, 4 to choose by, 8 to test on" in printed
     (row,) = printed.splitlines()[4:]
     name, compilations, iterations = (cell.strip() for cell in row.split("|")[1:4])
-    assert name == "cma-es" and 0 < int(compilations) <= 40 and int(iterations) >= 1
+    assert name == "ppo" and 0 < int(compilations) <= 12 and int(iterations) >= 1
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "study").rglob("*")}
     assert study() == printed
     assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "study").rglob("*")}

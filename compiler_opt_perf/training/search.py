@@ -4,7 +4,7 @@
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ def search(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint
     Each stage begins with the best policy so far.
 
     Raises:
-      CheckpointError: the checkpoint has the state of another algorithm.
       TrainingError: the compiler fails on every module of an iteration, or with each policy that a
         stage led to.
     """
@@ -38,14 +37,6 @@ def search(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint
             position = {"stage": number, "iteration": 0}
             record = {**checkpoint.record, **position}
             checkpoint = dataclasses.replace(checkpoint, state=initial, record=record)
-        else:
-            try:
-                require_like(checkpoint.state, initial)
-            except ValueError as error:
-                raise CheckpointError(
-                    f"{run.folder.checkpoint}: damaged ({error}); remove it to start the training "
-                    "again"
-                ) from error
         while checkpoint.iteration < stage.iterations:
             if run.is_out_of_budget(checkpoint):
                 return _sound(run, checkpoint)
@@ -55,6 +46,21 @@ def search(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint
             _report(run, checkpoint, evaluator.compilations - before, time.monotonic() - start)
         _sound(run, checkpoint)
     return checkpoint
+
+
+def require_state(run: Run, checkpoint: Checkpoint) -> None:
+    """Raises CheckpointError if the checkpoint has the state of another algorithm."""
+    if checkpoint.iteration == 0:
+        return
+    network = run.network(checkpoint.normalisation)
+    # Nothing is measured.
+    setting = Setting(run, network, cast(Any, None), checkpoint.stage)
+    try:
+        require_like(checkpoint.state, algorithm_of(setting).start(checkpoint.best))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{run.folder.checkpoint}: damaged ({error}); remove it to start the training again"
+        ) from error
 
 
 def _validated(run: Run, checkpoint: Checkpoint, evaluator: Evaluator, step: Step) -> Checkpoint:

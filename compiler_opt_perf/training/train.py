@@ -48,7 +48,7 @@ from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.result import TrainingResult
 from compiler_opt_perf.training.rewards import require_comparable
 from compiler_opt_perf.training.run import Clock, Run
-from compiler_opt_perf.training.search import search
+from compiler_opt_perf.training.search import require_state, search
 from compiler_opt_perf.training.split import split_modules, usable_modules
 from compiler_opt_perf.training.stages import require_stages
 
@@ -114,6 +114,7 @@ def train(
         if checkpoint is None:
             checkpoint, candidates = start.begin(run)
         else:
+            require_state(run, checkpoint)
             before = checkpoint.record["curve"][-1]["elapsed_s"]
             run = dataclasses.replace(run, clock=Clock(run.clock.start, before))
         if not run.is_over(checkpoint) or "ended" not in checkpoint.record:
