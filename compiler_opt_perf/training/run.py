@@ -54,7 +54,7 @@ class Run:
       calls: how often functions were called, by program and name; weights of their scores.
       split: the usable modules.
       left_out: why each other module is not among them, by name.
-      large: by name of the modules with more than `max_decisions`, the share of the generations
+      large: by name of the modules with more than `max_decisions`, the share of the iterations
         drawing them in which they take part.
       clock: of the time budget.
       warm_start: the policy to begin with; None: an untrained one.

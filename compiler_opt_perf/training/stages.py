@@ -99,7 +99,7 @@ class Setting:
         """The results of jobs that compile one module each, of those that did not fail.
 
         Args:
-          count: compilations that each takes, for the progress display's limit of time.
+          count: compilations that each takes at most, for its limit of time.
 
         Raises:
           TrainingError: every one failed.
