@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo train-inline check bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-headroom bench-labels bench-rank bench-series bench-throughput bench-upstream fuzz \
+  bench-trace bench-headroom bench-labels bench-algorithms bench-rank bench-series bench-throughput bench-upstream fuzz \
   lint clean
 
 help: ## list the targets
@@ -70,6 +70,10 @@ bench-labels: bootstrap ## what do labels of single decisions teach? after train
 bench-throughput: bootstrap ## modules a second by our worker and in other ways; after train-inline; 5 minutes
 	@$(COP) toolchain build --set=mock
 	@$(COP) study throughput
+
+bench-algorithms: bootstrap ## each algorithm of cop train on the same budget, side by side; an hour
+	@$(COP) toolchain build --set=mock
+	@$(COP) study algorithms
 
 bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock

@@ -33,9 +33,10 @@ from compiler_opt_perf.execution.llvm import LLVM_VERSION, stock_tool
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT
+from compiler_opt_perf.training.config import read_config
 
 _PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").glob("*.md")])
-_LANGUAGES = ("console", "cpp", "diff", "ini", "json", "python", "sh", "text")
+_LANGUAGES = ("console", "cpp", "diff", "ini", "json", "python", "sh", "text", "toml")
 _FENCE = re.compile(r"( *)```(\w*)$")
 _COMMENT = re.compile(r"<!-- test:\s(.*?)\s*-->", re.DOTALL)
 _INSTRUCTION = re.compile(
@@ -142,6 +143,14 @@ def test_every_code_block_names_its_language(page: Path) -> None:
         if line.startswith("    ") and line.strip() and not before.strip()
     ]
     assert not indented, "indented code: fence it, so that it says what it is"
+
+
+def test_recipes_of_the_guides_are_read(tmp_path: Path) -> None:
+    recipes = [block for own in _BLOCKS.values() for block in own if block.language == "toml"]
+    assert recipes
+    for block in recipes:
+        (tmp_path / "recipe.toml").write_text(block.text)
+        assert read_config(str(tmp_path / "recipe.toml")).stages, block.place
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))

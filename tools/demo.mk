@@ -9,7 +9,7 @@ PROGRAMS := zstd lua
 PROBLEMS := inline-size regalloc-evict
 # Small budgets: the whole demo shall end in 20 minutes on two cores. The limit in seconds is for slower
 # machines; where it strikes, the policies are not those of another machine.
-GENERATIONS := 6
+ITERATIONS := 6
 BUDGET := 300
 SEED := 1
 
@@ -58,7 +58,7 @@ $(POLICIES): $(OUT)/%/policy/model.json: \
     $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
 	$(call headline,training $*)
 	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
-	  --output=$(OUT)/$* --generations=$(GENERATIONS) --budget=$(BUDGET) --seed=$(SEED) || { \
+	  --output=$(OUT)/$* --iterations=$(ITERATIONS) --budget=$(BUDGET) --seed=$(SEED) || { \
 	    status=$$?; [ $$status -eq 4 ] || exit $$status; \
 	    echo "NOTE: the demo's policy for $* is worse than the default; do not ship it"; }
 

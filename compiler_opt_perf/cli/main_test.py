@@ -113,17 +113,25 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             "train --problem=inline-size --corpus=a --output=b --setting=hidden=[0]",
-            "setting hidden=[0]: expected a list of up to 8 whole numbers from 1 to 62",
+            "settings: $.hidden[0]: expected `int` >= 1, found 0",
         ),
         (
             "train --problem=inline-size --corpus=a --output=b --budget=nan",
-            "setting budget_s=nan: expected a number from 0",
+            "settings: $.budget_s: expected a number, found nan",
         ),
         (
             "train --problem=inline-size --corpus=a --output=b --seed=-1",
-            "setting seed=-1: expected",
+            "settings: $.seed: expected `int` >= 0, found -1",
         ),
         ("train --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
+        (
+            "train --problem=inline-size --corpus=a --output=b --setting=ppo.modules=1",
+            "settings: no setting 'ppo.modules'; there are",
+        ),
+        (
+            "train --problem=inline-size --corpus=a --output=b --recipe=magic",
+            "no recipe 'magic': expected a file that ends with .toml, or one of",
+        ),
         ("interact --problem=inline-size", "expected arguments of clang after --"),
         ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
         ("trace show", "expected one trace"),
@@ -275,10 +283,10 @@ def test_compare_tells_at_once_what_it_cannot_compare(
 @pytest.mark.parametrize(
     ("change", "failed", "status", "verdict"),
     [
-        (-0.012, (), 0, "-1.20% on the test modules after 3 generations"),
+        (-0.012, (), 0, "-1.20% on the test modules after 3 iterations"),
         (0.0, (), 0, "as good as the default"),
         (0.02, (), 4, "worse than the default: do not ship"),
-        (-0.02, ("p/a",), 4, "fails on p/a after 3 generations"),
+        (-0.02, ("p/a",), 4, "fails on p/a after 3 iterations"),
     ],
 )
 def test_a_policy_worse_than_the_default_has_a_status_of_its_own(

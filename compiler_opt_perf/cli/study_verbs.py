@@ -250,6 +250,49 @@ def _throughput(values: Any, arguments: list[str]) -> None:
     print(study(Path(values.corpora), Path(values.model), toolchain, **counts))
 
 
+# cop study algorithms
+
+
+def _define_algorithms(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.algorithms import RECIPES
+
+    _define_output(values, "bench-algorithms")
+    _define_only(values, tuple(RECIPES), "recipes of `cop train` to compare")
+    flags.DEFINE_string(
+        "recipe",
+        "models/inline-size/recipe.toml",
+        "of `cop imitate`, for the split by program",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "modules",
+        str(BUILD / "train-inline"),
+        "folder of a training by `cop imitate`; programs that it lacks are compiled into it",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("compilations", 600, "for each", 1, flag_values=values)
+    flags.DEFINE_integer("each", 4, "modules of a program, at most", 1, flag_values=values)
+    flags.DEFINE_integer("largest", 60, "KiB of IR of a module, at most", 1, flag_values=values)
+    flags.DEFINE_integer("seed", 1, "of every random choice", 0, flag_values=values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _algorithms(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.studies.algorithms import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    print(
+        study(
+            values.only,
+            Path(values.output),
+            Toolchain.load(Path(values.toolchain)),
+            recipe=Path(values.recipe),
+            modules=Path(values.modules),
+            **{name: values[name].value for name in ("compilations", "each", "largest", "seed")},
+        )
+    )
+
+
 # cop study rank
 
 
@@ -366,6 +409,13 @@ VERBS: tuple[Verb, ...] = (
         "study throughput --corpora=build/train-inline/corpora --modules=40",
         _define_throughput,
         _throughput,
+    ),
+    Verb(
+        "study algorithms",
+        "Compare the algorithms of `cop train` on the same modules and the same budget.",
+        "study algorithms --only=ppo,labels --compilations=600 --output=build/bench-algorithms",
+        _define_algorithms,
+        _algorithms,
     ),
     Verb(
         "study rank",

@@ -36,7 +36,7 @@ EXIT_WORSE = 4
 
 
 def _define_train(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.training.config import Config
+    from compiler_opt_perf.training.config import DEFAULT_PRESET, describe
 
     define_problem(values)
     define_path(values, "corpus", "training corpus")
@@ -56,13 +56,22 @@ def _define_train(values: flags.FlagValues) -> None:
     define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
     define_cpu(values, "for evaluators that count cycles")
     define_executor(values)
-    flags.DEFINE_integer("seed", 1, "of every random choice", flag_values=values)
-    flags.DEFINE_integer("generations", 50, "of evolution strategies", flag_values=values)
-    flags.DEFINE_float("budget", 0, "stop after so many seconds; 0: no limit", flag_values=values)
+    flags.DEFINE_string(
+        "recipe",
+        DEFAULT_PRESET,
+        "the stages and their settings: one of the recipes that are listed at --setting, or a TOML "
+        "file",
+        flag_values=values,
+    )
+    define_path(values, "warm_start", "folder of a policy to begin with", required=False)
+    flags.DEFINE_integer("seed", None, "of every random choice", flag_values=values)
+    flags.DEFINE_integer("iterations", None, "of the last stage", flag_values=values)
+    flags.DEFINE_float("budget", None, "stop after so many seconds", flag_values=values)
     flags.DEFINE_multi_string(
         "setting",
         [],
-        f"NAME=VALUE, e.g. pairs=16; those that there are, with defaults:\n{Config.describe()}\n ",
+        "NAME=VALUE in the place of the recipe's, e.g. hidden=[8] or ppo.modules=16; those that "
+        f"there are:\n{describe()}\n ",
         flag_values=values,
     )
 
@@ -72,6 +81,7 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
+    from compiler_opt_perf.training.config import ConfigError
     from compiler_opt_perf.training.train import train
 
     config, executor = _training_config(values), executor_of(values)
@@ -90,26 +100,40 @@ def _train(values: Any, arguments: list[str]) -> int:
     # Modules are compiled side by side already.
     context = Context(toolchain.trace_cost, trace, cpu, replayed, threads=1)
     output = Path(values.output)
-    given = (problem, corpus, toolchain, profiles, output, config, values.evaluator, context)
-    result = train(*given, executor)
+    try:
+        result = train(
+            problem,
+            corpus,
+            toolchain,
+            profiles,
+            output,
+            config,
+            values.evaluator,
+            context,
+            optional_path(values, "warm_start"),
+            executor,
+        )
+    except ConfigError as error:
+        raise UsageError(f"--recipe={values.recipe}: {error}") from None
     failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
     print(
         f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
-        f"{failed} after {result.generations} generations "
-        f"({100 * result.validation_change:+.2f}% on the modules that it was chosen by, warm start "
-        f"{100 * result.warm_start_change:+.2f}%): {result.verdict}"
+        f"{failed} after {result.generations} iterations "
+        f"({100 * result.validation_change:+.2f}% on the modules that it was chosen by, at the "
+        f"start {100 * result.start_change:+.2f}%): {result.verdict}"
     )
     return EXIT_WORSE if result.is_worse else 0
 
 
 def _training_config(values: Any) -> "Config":
-    from compiler_opt_perf.training.config import Config, ConfigError
+    from compiler_opt_perf.training.config import ConfigError, read_config
 
-    changes = {
+    given = {
         "seed": values.seed,
-        "generations": values.generations,
+        "iterations": values.iterations,
         "budget_s": values.budget,
     }
+    changes = {name: value for name, value in given.items() if value is not None}
     for word in values.setting:
         name, _, text = word.partition("=")
         try:
@@ -117,7 +141,7 @@ def _training_config(values: Any) -> "Config":
         except JsonError as error:
             raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
     try:
-        return Config().changed(changes)
+        return read_config(values.recipe).changed(changes)
     except ConfigError as error:
         raise UsageError(str(error)) from None
 
@@ -252,7 +276,7 @@ def _interact(values: Any, arguments: list[str]) -> None:
 VERBS: tuple[Verb, ...] = (
     Verb(
         "train",
-        "Train a policy: warm start from the compiler's decisions, then evolution strategies.",
+        "Train a policy, from the compiler's own decisions or a published one, as a recipe says.",
         "train --problem=inline-size --corpus=build/demo/corpus/inline-size/train"
         " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
         _define_train,

@@ -39,9 +39,8 @@ from compiler_opt_perf.traces.edit import cut
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import write_windows
-from compiler_opt_perf.training.adam import Adam
 from compiler_opt_perf.training.checkpoint import Checkpoint
-from compiler_opt_perf.training.evolution_strategies import State
+from compiler_opt_perf.training.config import presets
 from compiler_opt_perf.training.log import read_log
 
 _LIT = REPO_ROOT / "lit_tests"
@@ -195,9 +194,8 @@ def perf_data(folder: Path, toolchain: Toolchain) -> None:
 #: The training in the folder `training`; without its toolchain.
 TRAIN = (
     f"{sys.executable} -m compiler_opt_perf.cli.main train --problem=inline-size "
-    "--corpus=corpus/train --output=training --setting=generations=1 --setting=pairs=1 "
-    "--setting=warm_starts=1 --setting=warm_start_steps=20 --setting=hidden=[2] "
-    "--setting=workers=1"
+    "--corpus=corpus/train --output=training --iterations=1 --setting=hidden=[2] "
+    "--setting=evolution-strategies.pairs=1 --setting=workers=1"
 )
 
 
@@ -232,26 +230,49 @@ def checkpoint(folder: Path, toolchain: Toolchain) -> None:
     network = random_network(PROBLEMS["inline-size"], (4,))
     weights = network.initial_weights(1)
     vector = np.asarray(weights, dtype=np.float64)
-    adam, _ = Adam.start(len(vector)).step(np.ones(len(vector)))
+    general = {"stage": 0, "compilations": 5, "elapsed_s": 1.0}
     curve = [
-        {"generation": 0, "validation_of_mean": 0.01, "elapsed_s": 1.0},
-        {"generation": 1, "candidates_mean": 0.1, "validation_of_mean": -0.02, "elapsed_s": 2.0},
+        {"generation": 0, "validation_of_mean": 0.01, **general},
+        {"generation": 1, "candidates_mean": 0.1, "validation_of_mean": -0.02, **general},
     ]
     recorded = {
         "curve": curve,
         "modules": {"train": ["p/a"], "validation": ["p/b"], "test": ["p/c"]},
         "best_generation": 1,
         "best_change": -0.02,
-        "warm_start_change": 0.01,
-        "warm_start_accuracy": {"all": 0.9},
+        "start_change": 0.01,
+        "stage": 0,
+        "iteration": 1,
         "compilations": 10,
         "failures": 0,
-        "ended": {"budget_s": 0.0, "test_change": -0.01, "test_failed": []},
+        "ended": {
+            "budget_s": 0.0,
+            "compilations": 10,
+            "test_change": -0.01,
+            "test_failed": [],
+            "grid_loss": {"loss": 0.001},
+        },
     }
-    state = State(vector, adam)
-    saved = Checkpoint(state, weights, weights, network.normalisation, recorded)
+    state = {
+        "weights": vector,
+        "steps": np.array(1),
+        "first_moment": vector,
+        "second_moment": vector,
+    }
+    saved = Checkpoint(state, weights, network.normalisation, recorded)
     saved.save(folder / "checkpoint.npz")
     (folder / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
+
+
+def recipes(folder: Path, toolchain: Toolchain) -> None:
+    """A recipe of `cop train` with settings of every kind."""
+    del toolchain
+    text = "hidden = [8, 4]\nvalidation_share = 0.1\n[programs]\n"
+    text += "".join(f'{name} = ["{name}"]\n' for name in ("training", "validation", "test"))
+    for path in presets().values():
+        (stages,) = path.read_text(encoding="utf-8").partition("\n[[stages]]")[2:]
+        text += f"\n[[stages]]{stages}"
+    (folder / "recipe.toml").write_text(text)
 
 
 def policy(folder: Path, toolchain: Toolchain) -> None:

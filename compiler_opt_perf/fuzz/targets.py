@@ -32,6 +32,7 @@ from compiler_opt_perf.report.tables import describe
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.windows import Windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.config import read_config
 from compiler_opt_perf.training.evaluation import read_default
 from compiler_opt_perf.training.log import read_log
 
@@ -449,6 +450,13 @@ TARGETS: tuple[Target, ...] = (
         {"checkpoint.npz": "arrays"},
         call(lambda: Checkpoint.load(Path("checkpoint.npz"))),
         60,
+    ),
+    Target(
+        "recipes",
+        inputs.recipes,
+        {"recipe.toml": "text"},
+        call(lambda: read_config("recipe.toml")),
+        100,
     ),
     Target(
         "cop train, ended",

@@ -231,10 +231,11 @@ class CandidateTemplate:
             offsets.append((found[0], found[1]))
         return cls(network, content, tuple(offsets))
 
-    def with_weights(self, weights: FloatArray) -> bytes:
-        """The model file's content for these weights [network.size], brought to the grid."""
+    def with_weights(self, weights: npt.NDArray[Any], *, on_grid: bool = True) -> bytes:
+        """The model file's content for these weights [network.size], brought to the grid or not."""
         content = bytearray(self.content)
-        layers = self.network.layers(to_grid(weights))
+        exact = to_grid(weights) if on_grid else np.asarray(weights, np.float32)
+        layers = self.network.layers(exact)
         for (matrix, bias), (at_matrix, at_bias) in zip(layers, self.offsets, strict=True):
             content[at_matrix : at_matrix + matrix.nbytes] = matrix.T.tobytes()
             content[at_bias : at_bias + bias.nbytes] = bias.tobytes()

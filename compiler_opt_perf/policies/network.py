@@ -106,7 +106,7 @@ class Network:
       problem: what is decided.
       with_pmu: whether the PMU features are inputs.
       hidden: widths of the hidden layers.
-      normalisation: of `scored_features`, from the warm-start data.
+      normalisation: of `scored_features`, from the training modules' decisions.
       default_lead: what is added to the score of the compiler's own decision: the perceptron says
         what to do otherwise and how sure it is. A multiple of 2**-8 up to 4; with one above 0, a
         network whose last layer is zero decides as the compiler does.

@@ -21,10 +21,10 @@ class ReportError(Exception):
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
-    """A row of a training curve: changes against the default's cost after a generation.
+    """A row of a training curve: changes against the default's cost after an iteration.
 
     Attributes:
-      generation: 0 is the warm start, which has no candidates.
+      generation: iterations so far; 0 is the start, which has no candidates.
       validation_of_mean, candidates_mean, validation_of_fittest: None where not measured.
     """
 

@@ -38,7 +38,7 @@ from compiler_opt_perf.studies.variants import (
 )
 from compiler_opt_perf.studies.workloads import Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.config import read_config
 from compiler_opt_perf.training.train import train
 
 _PROBLEM = PROBLEMS["regalloc-evict"]
@@ -85,7 +85,7 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
     modules = Corpus.load(corpus / "train")
     policies = {}
     for name in wanted:
-        config = Config().changed({"warm_starts": 1, **TRAININGS[name]})
+        config = read_config("cloned").changed({"cloning.tries": 1, **TRAININGS[name]})
         folder = output / "training" / name.replace(" ", "-")
         policies[name] = train(_PROBLEM, modules, toolchain, Profiles(), folder, config).policy
     return policies

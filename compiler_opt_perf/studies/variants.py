@@ -90,13 +90,18 @@ class Variant:
         return decide
 
 
-# Settings of training.config. The first two imitate the default policy, for two gradient steps and
-# for five: they take 82% and 88% of its decisions (after 20 steps all, since that decision is an
-# input). The third is made by evolution strategies from random weights.
+# Settings of the recipe `cloned`. The first two imitate the default policy, for two gradient steps
+# and for five: they take 82% and 88% of its decisions (after 20 steps all, since that decision is
+# an input). The third is made by evolution strategies from random weights.
 TRAININGS: dict[str, dict[str, int | float]] = {
-    "barely imitating": {"warm_start_steps": 2, "generations": 0},
-    "briefly imitating": {"warm_start_steps": 5, "generations": 0},
-    "evolved": {"warm_start_steps": 0, "generations": 4, "sigma": 0.2, "learning_rate": 0.1},
+    "barely imitating": {"cloning.steps": 2, "iterations": 0},
+    "briefly imitating": {"cloning.steps": 5, "iterations": 0},
+    "evolved": {
+        "cloning.steps": 0,
+        "iterations": 4,
+        "evolution-strategies.sigma": 0.2,
+        "evolution-strategies.learning_rate": 0.1,
+    },
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Warm start: a network that imitates the compiler's own decisions.
+"""Behavioural cloning: a network that imitates the compiler's own decisions.
 
 Cross-entropy between the network's scores and the logged decisions (training.gradient_descent).
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policies.network import FloatArray, IntArray, Network
+from compiler_opt_perf.policies.network import FloatArray, IntArray, Network, to_grid
 from compiler_opt_perf.training.gradient_descent import descend
 
 
@@ -77,7 +77,7 @@ def train(
       decisions: int64 [rows], the compiler's own.
 
     Returns:
-      The weights, float32 [network.size], on the grid.
+      The weights, float32 [network.size], not yet on the grid.
     """
     problem = network.problem
     closed = np.zeros((len(decisions), problem.decisions), bool)
@@ -104,7 +104,7 @@ def accuracy(
     decisions: IntArray,
 ) -> Accuracy:
     """How often the network decides as the compiler did; arguments as for `train`."""
-    equal = network.decide(weights, inputs) == decisions
+    equal = network.decide(to_grid(weights), inputs) == decisions
     idle = decisions == network.problem.idle_decision
 
     def share(rows: npt.NDArray[np.bool_]) -> float:

@@ -26,14 +26,12 @@ from compiler_opt_perf.policies.arrays import (
     write_arrays,
 )
 from compiler_opt_perf.policies.network import FloatArray, Normalisation
-from compiler_opt_perf.training.adam import Adam
-from compiler_opt_perf.training.evolution_strategies import State
+from compiler_opt_perf.training.algorithm import Arrays
 
-_VERSION = 2
-_NAMES = (
-    *("version", "mean", "steps", "first_moment", "second_moment", "best", "warm_start"),
-    *("center", "inverse_scale", "record"),
-)
+# 3: stages, each with a state of its own.
+_VERSION = 3
+_NAMES = ("version", "best", "center", "inverse_scale", "record")
+_STATE = "state."
 
 
 class CheckpointError(Exception):
@@ -42,39 +40,53 @@ class CheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after a generation.
+    """The state after an iteration.
 
     Attributes:
-      state: of the evolution strategies.
-      best: weights that cost least on the validation modules so far, and failed on none.
-      warm_start: weights that the evolution strategies began with.
+      state: of the stage's algorithm.
+      best: weights that cost least on the validation modules so far, and failed on none; not yet
+        on the grid.
       normalisation: of the network's inputs.
-      record: JSON-able: `curve` (a record for each generation), `modules` (names, by purpose),
-        `best_generation`, `best_change`, accuracy and change of the warm start, counts of
-        compilations and failures, and, once the training has ended, `ended`.
+      record: JSON-able: `stage` and `iteration`, the number of the stage from 0 and of its
+        iterations done; `curve` (a record for each iteration of all stages, and for the start),
+        `modules` (names, by purpose), `best_generation`, `best_change` and `start_change` (None
+        before a policy compiles all validation modules), counts of compilations and failures,
+        `state` (names of the state's arrays) and, once the training has ended, `ended`.
     """
 
-    state: State
+    state: Arrays
     best: FloatArray
-    warm_start: FloatArray
     normalisation: Normalisation
     record: Mapping[str, Any]
 
+    @property
+    def stage(self) -> int:
+        """The number of the stage, from 0."""
+        return int(self.record["stage"])
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations of the stage are done."""
+        return int(self.record["iteration"])
+
+    @property
+    def generation(self) -> int:
+        """How many iterations of all stages are done."""
+        return len(self.record["curve"]) - 1
+
     def save(self, path: Path) -> None:
         """Writes the file, atomically. Raises FileWriteError."""
+        record = {**self.record, "state": list(self.state)}
         with atomic_write(path) as temporary:
             write_arrays(
                 temporary,
+                compressed=False,
                 version=np.array(_VERSION),
-                mean=self.state.mean,
-                steps=np.array(self.state.adam.steps),
-                first_moment=self.state.adam.first_moment,
-                second_moment=self.state.adam.second_moment,
                 best=self.best,
-                warm_start=self.warm_start,
                 center=self.normalisation.center,
                 inverse_scale=self.normalisation.inverse_scale,
-                record=np.frombuffer(json.dumps(self.record, allow_nan=False).encode(), np.uint8),
+                record=np.frombuffer(json.dumps(record, allow_nan=False).encode(), np.uint8),
+                **{_STATE + name: array for name, array in self.state.items()},
             )
 
     @classmethod
@@ -92,25 +104,25 @@ class Checkpoint:
                     "remove the training's folder to start again"
                 )
             arrays = read_arrays(path, _NAMES)
-            size, features = arrays["mean"].size, arrays["center"].size
-            for name in ("mean", "first_moment", "second_moment"):
-                require_vector(name, arrays[name], "float64", size)
-            for name in ("best", "warm_start"):
-                require_vector(name, arrays[name], "float32", size)
+            record = _read_record(arrays["record"].tobytes())
+            names = record.pop("state")
+            found = read_arrays(path, [_STATE + name for name in names])
+            state = {name: found[_STATE + name] for name in names}
+            for name, array in state.items():
+                if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+                    raise ArraysError(f"{name} has values that are not finite numbers")
+            size, features = arrays["best"].size, arrays["center"].size
+            require_vector("weights", state["weights"], "float64", size)
+            require_vector("best", arrays["best"], "float32", size)
             for name in ("center", "inverse_scale"):
                 require_vector(name, arrays[name], "float32", features)
-            steps = int(arrays["steps"])
-            record = _read_record(arrays["record"].tobytes(), steps)
-        except (ArraysError, ValueError, TypeError, OverflowError) as error:
+        except (ArraysError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise CheckpointError(
                 f"{path}: damaged ({error}); remove it to start the training again"
             ) from error
         return cls(
-            state=State(
-                arrays["mean"], Adam(steps, arrays["first_moment"], arrays["second_moment"])
-            ),
+            state=state,
             best=arrays["best"],
-            warm_start=arrays["warm_start"],
             normalisation=Normalisation(arrays["center"], arrays["inverse_scale"]),
             record=record,
         )
@@ -119,35 +131,49 @@ class Checkpoint:
 class _Point(msgspec.Struct, frozen=True):
     generation: int
     elapsed_s: Finite
+    stage: int
+    compilations: Count
 
 
 class _Ended(msgspec.Struct, frozen=True):
     budget_s: Finite
+    compilations: Count
     test_change: Finite
     test_failed: tuple[str, ...]
+    grid_loss: dict[str, Finite]
 
 
 class _Record(msgspec.Struct, frozen=True):
     """What a training needs of the record to go on; its files and logs have the rest of it."""
 
-    best_change: Finite
-    warm_start_change: Finite
+    best_change: Finite | None
+    start_change: Finite | None
     best_generation: int
     compilations: Count
     failures: Count
+    stage: Count
+    iteration: Count
+    state: tuple[str, ...]
     curve: tuple[_Point, ...]
     modules: dict[str, Any]
-    warm_start_accuracy: dict[str, Any]
     ended: _Ended | None = None
 
 
-def _read_record(data: bytes, steps: int) -> dict[str, Any]:
-    """The record of a checkpoint after so many steps. Raises JsonError."""
+def _read_record(data: bytes) -> dict[str, Any]:
+    """The record of a checkpoint. Raises JsonError."""
     record = decode(data, dict[str, Any], "record")
-    generations = [point.generation for point in convert(record, _Record, "record").curve]
-    # A damaged number of steps may be larger than any list.
-    if len(generations) != steps + 1 or generations != list(range(len(generations))):
+    read = convert(record, _Record, "record")
+    generations = [point.generation for point in read.curve]
+    if not generations or generations != list(range(len(generations))):
         raise JsonError(
-            f"record: $.curve: expected generations 0 to {steps}, found {shown(generations)}"
+            f"record: $.curve: expected generations from 0 on, found {shown(generations)}"
         )
+    done = sum(point.stage == read.stage for point in read.curve[1:])
+    if done != read.iteration:
+        raise JsonError(
+            f"record: $.iteration: expected {done}, as the curve has of stage {read.stage}, "
+            f"found {read.iteration}"
+        )
+    if "weights" not in read.state:
+        raise JsonError(f"record: $.state: expected weights, found {shown(list(read.state))}")
     return record

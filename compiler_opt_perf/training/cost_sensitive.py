@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.network import FloatArray, Network, fit_normalisation
+from compiler_opt_perf.policies.network import FloatArray, Network
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.gradient_descent import descend
-from compiler_opt_perf.training.recipe import NetworkSettings, TreeSettings
+from compiler_opt_perf.training.recipe import TreeSettings
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 
@@ -150,8 +150,15 @@ def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
 
 
 def distil(
-    trees: Trees, inputs: Inputs, problem: Problem, settings: NetworkSettings, seed: int
-) -> tuple[Network, FloatArray]:
+    trees: Trees,
+    inputs: Inputs,
+    network: Network,
+    *,
+    steps: int,
+    batch_size: int,
+    learning_rate: float,
+    seed: int,
+) -> FloatArray:
     """Fits a network to what the trees say (training.gradient_descent).
 
     Args:
@@ -159,19 +166,16 @@ def distil(
       seed: of initial weights and of the batches.
 
     Returns:
-      The network, with the `default_lead` of fitting, and its weights, float32 [network.size].
+      The weights, float32 [network.size], not yet on the grid.
     """
-    normalisation = fit_normalisation(inputs, problem, with_pmu=False)
-    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead)
     otherwise = trees.otherwise(inputs)[:, None]
     targets = np.where(network.is_default(inputs) > 0, 1.0 - otherwise, otherwise)
-    weights = descend(
+    return descend(
         network,
         inputs,
         targets,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
         seed=seed,
     )
-    return network, weights

@@ -22,7 +22,6 @@ The same recipe, modules and compiler give the same policy, byte by byte, interr
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import Policy
-from compiler_opt_perf.policies.network import Network
+from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
@@ -77,10 +76,6 @@ STRATA = {
 }
 _TIMEOUT_S = 300.0
 _MEMORY_MIB = 8192
-
-
-def _versions() -> dict[str, str]:
-    return {**versions(), "lightgbm": version("lightgbm")}
 
 
 def _without_labels(path: Path) -> Path:
@@ -124,7 +119,7 @@ def imitate(
         "corpus": {
             module.name: module.fingerprint() for modules in programs.values() for module in modules
         },
-        "versions": _versions(),
+        "versions": versions("lightgbm"),
     }
     with TrainingFolder.held(output) as folder, executor() as pool:
         folder.require_inputs(inputs)
@@ -298,13 +293,19 @@ class _Run:
             ", ".join(f"{STRATA[one]} ({100 * share:.0f}%)" for one, share in trees.kept.items())
             or "nothing",
         )
-        return cost_sensitive.distil(
+        logged, settings = logged_rows(PROBLEM, self._labels), self._recipe.network
+        normalisation = fit_normalisation(logged, PROBLEM, with_pmu=False)
+        network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
+        weights = cost_sensitive.distil(
             trees,
-            logged_rows(PROBLEM, self._labels),
-            PROBLEM,
-            self._recipe.network,
-            derive_seed(seed, "network", number),
+            logged,
+            network,
+            steps=settings.steps,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            seed=derive_seed(seed, "network", number),
         )
+        return network, weights
 
     def _validate(self, model: Path, label: str) -> dict[str, float] | None:
         """The change of each validation program; None if the compiler fails on a module."""
@@ -365,7 +366,7 @@ class _Run:
             "training": {
                 "recipe": msgspec.to_builtins(self._recipe),
                 "rounds": [msgspec.to_builtins(one) for one in rounds],
-                "versions": _versions(),
+                "versions": versions("lightgbm"),
             },
         }
         source = export.load(chosen)

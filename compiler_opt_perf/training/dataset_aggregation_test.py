@@ -13,6 +13,7 @@ from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
@@ -178,12 +179,9 @@ def test_what_costs_less_is_learnt() -> None:
     trees = cost_sensitive.Trees.fit(PROBLEM, trained, gain[:2000], programs, settings, seed=1)
     assert set(trees.kept) == {0, 1}
     assert (trees.otherwise(trained)[default[:2000] == 1] == 0).all()
-    network, weights = cost_sensitive.distil(
-        trees,
-        trained,
-        PROBLEM,
-        NetworkSettings((8,), 1.0, (1.0,), steps=600, batch_size=128, learning_rate=0.01),
-        seed=1,
+    network = Network(PROBLEM, False, (8,), fit_normalisation(trained, PROBLEM, False), 1.0)
+    weights = cost_sensitive.distil(
+        trees, trained, network, steps=600, batch_size=128, learning_rate=0.01, seed=1
     )
     unseen = {name: values[2000:] for name, values in inputs.items()}
     otherwise = network.decide(weights, unseen) != default[2000:]

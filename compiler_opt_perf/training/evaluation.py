@@ -221,6 +221,8 @@ class Evaluator:
         candidates: Sequence[npt.NDArray[Any]],
         modules: Sequence[MeasuredModule],
         label: str | None = None,
+        *,
+        on_grid: bool = True,
     ) -> list[Measurement]:
         """The cost of each candidate against the default's.
 
@@ -231,8 +233,9 @@ class Evaluator:
           candidates: weight vectors.
           modules: at least one.
           label: of the progress display.
+          on_grid: the weights are brought to the grid that published ones are on.
         """
-        ratios = self._ratios(candidates, modules, label)
+        ratios = self._ratios(candidates, modules, label, on_grid)
         worst = np.fmax.reduce(ratios, axis=0, initial=FAILURE_RATIO)
         charged = np.where(np.isnan(ratios), worst, ratios)
         defaults = [measured.default.costs for measured in modules]
@@ -251,6 +254,7 @@ class Evaluator:
         candidates: Sequence[npt.NDArray[Any]],
         modules: Sequence[MeasuredModule],
         label: str | None,
+        on_grid: bool,
     ) -> npt.NDArray[np.float64]:
         """Costs as multiples of the default's, [candidates, modules]; NaN where one failed."""
         ratios = np.full((len(candidates), len(modules)), np.nan)
@@ -258,7 +262,7 @@ class Evaluator:
             jobs = []
             for number, weights in enumerate(candidates):
                 model = Path(folder) / str(number)
-                self._write_model(model, weights)
+                self.write_model(model, weights, on_grid)
                 jobs += [Job(self._compiler, measured.module, model) for measured in modules]
             limit = self._compiler.timeout_s + _GRACE_S
             outcomes = self._pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
@@ -278,9 +282,11 @@ class Evaluator:
                 ratios.flat[place] = ratio
         return ratios
 
-    def _write_model(self, folder: Path, weights: npt.NDArray[Any]) -> None:
+    def write_model(self, folder: Path, weights: npt.NDArray[Any], on_grid: bool = True) -> None:
+        """Writes a candidate's directory, for the compiler's development mode."""
         folder.mkdir()
-        (folder / MODEL_FILE).write_bytes(self._template.with_weights(weights))
+        content = self._template.with_weights(weights, on_grid=on_grid)
+        (folder / MODEL_FILE).write_bytes(content)
         (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(self._template.network)))
 
     def _note_failure(self, job: Job, message: str) -> None:

@@ -8,7 +8,7 @@ of compilers: the caller measures fitness.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ import numpy.typing as npt
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.training.adam import Adam, Vector
 
-Task = TypeVar("Task")
-
-#: Fitness (higher is better) of each candidate on the same tasks.
-Evaluate = Callable[[Sequence[Vector], Sequence[Task]], Vector]
+#: Fitness (higher is better) of each candidate, all on the same tasks.
+Evaluate = Callable[[Sequence[Vector]], Vector]
 #: The nearest admissible weights.
 Project = Callable[[Vector], Vector]
 
@@ -32,14 +30,12 @@ class Settings:
       pairs: antithetic pairs a generation; candidates are twice as many.
       sigma: standard deviation of the perturbations, in units of a weight.
       learning_rate: Adam's step, in units of a weight.
-      tasks_per_generation: how many tasks all candidates of a generation are measured on.
-      seed: of perturbations and of the choice of tasks.
+      seed: of the perturbations.
     """
 
     pairs: int
     sigma: float
     learning_rate: float
-    tasks_per_generation: int
     seed: int
 
 
@@ -101,22 +97,13 @@ def update(
 
 
 def generation(
-    state: State,
-    settings: Settings,
-    evaluate: Evaluate[Task],
-    tasks: Sequence[Task],
-    shares: Sequence[float],
-    project: Project,
+    state: State, settings: Settings, evaluate: Evaluate, project: Project
 ) -> tuple[State, Vector, Vector]:
     """Measures one generation and steps.
 
-    Perturbations and tasks are drawn from the seed and the generation's number alone, so that a
-    run that continues from a stored state is the same as one that was never interrupted. All
-    candidates see the same tasks (common random numbers), both signs of a pair the same noise.
-
-    Args:
-      shares: for each task the probability, in (0, 1], that it is used when it is drawn. If none
-        of the drawn tasks would be used, the one with the largest share is.
+    Perturbations are drawn from the seed and the generation's number alone, so that a run that
+    continues from a stored state is the same as one that was never interrupted. Both signs of a
+    pair see the same noise.
 
     Returns:
       The next state, the fitness of the candidates, float64 [pairs, 2], and the weights of the
@@ -124,11 +111,7 @@ def generation(
     """
     random = np.random.default_rng(derive_seed(settings.seed, "generation", state.generation))
     noise = random.standard_normal((settings.pairs, state.mean.size))
-    count = min(settings.tasks_per_generation, len(tasks))
-    drawn = sorted(random.choice(len(tasks), count, replace=False))
-    used = [i for i in drawn if random.random() < shares[i]]
-    chosen = [tasks[i] for i in used or [max(drawn, key=lambda i: shares[i])]]
     candidates = [state.mean + sign * settings.sigma * e for e in noise for sign in (1, -1)]
-    fitness = np.asarray(evaluate(candidates, chosen), np.float64).reshape(settings.pairs, 2)
+    fitness = np.asarray(evaluate(candidates), np.float64).reshape(settings.pairs, 2)
     state = update(state, noise, fitness, settings, project)
     return state, fitness, candidates[int(fitness.argmax())]

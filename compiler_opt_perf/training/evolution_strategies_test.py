@@ -14,25 +14,24 @@ from compiler_opt_perf.training.evolution_strategies import (
     update,
 )
 
-SETTINGS = Settings(pairs=8, sigma=0.05, learning_rate=0.05, tasks_per_generation=3, seed=1)
+SETTINGS = Settings(pairs=8, sigma=0.05, learning_rate=0.05, seed=1)
 TASKS = [np.random.default_rng(i).normal(size=20) for i in range(6)]
-SHARES = [1.0] * len(TASKS)
 
 
 def anywhere(weights: Vector) -> Vector:
     return weights
 
 
-def evaluate(candidates: Sequence[Vector], tasks: Sequence[Vector]) -> Vector:
+def evaluate(candidates: Sequence[Vector]) -> Vector:
     """Minus the mean squared distance to the tasks' targets: best at the targets' mean."""
-    return np.array([-np.mean([(c - t) @ (c - t) for t in tasks]) for c in candidates])
+    return np.array([-np.mean([(c - t) @ (c - t) for t in TASKS]) for c in candidates])
 
 
 def test_climbs_to_the_optimum_of_noisy_tasks() -> None:
     settings = dataclasses.replace(SETTINGS, learning_rate=0.02)
     state = State.start(np.zeros(20))
     for _ in range(300):
-        state, _, _ = generation(state, settings, evaluate, TASKS, SHARES, anywhere)
+        state, _, _ = generation(state, settings, evaluate, anywhere)
     best = np.mean(TASKS, axis=0)
     assert np.linalg.norm(state.mean - best) < 0.25 * np.linalg.norm(best)
 
@@ -57,7 +56,7 @@ def test_ranks_share_ties_and_take_failures_as_worst() -> None:
 
 def test_equal_fitness_leaves_the_weights() -> None:
     state, _, _ = generation(
-        State.start(np.ones(5)), SETTINGS, lambda c, t: np.zeros(len(c)), TASKS, SHARES, anywhere
+        State.start(np.ones(5)), SETTINGS, lambda c: np.zeros(len(c)), anywhere
     )
     np.testing.assert_array_equal(state.mean, np.ones(5))
 
@@ -65,30 +64,29 @@ def test_equal_fitness_leaves_the_weights() -> None:
 def test_a_resumed_run_equals_an_uninterrupted_one() -> None:
     whole = State.start(np.zeros(20))
     for _ in range(6):
-        whole, _, _ = generation(whole, SETTINGS, evaluate, TASKS, SHARES, anywhere)
+        whole, _, _ = generation(whole, SETTINGS, evaluate, anywhere)
     part = State.start(np.zeros(20))
     for _ in range(3):
-        part, _, _ = generation(part, SETTINGS, evaluate, TASKS, SHARES, anywhere)
+        part, _, _ = generation(part, SETTINGS, evaluate, anywhere)
     adam = Adam(part.adam.steps, part.adam.first_moment.copy(), part.adam.second_moment.copy())
     part = State(part.mean.copy(), adam)
     for _ in range(3):
-        part, _, _ = generation(part, SETTINGS, evaluate, TASKS, SHARES, anywhere)
+        part, _, _ = generation(part, SETTINGS, evaluate, anywhere)
     np.testing.assert_array_equal(part.mean, whole.mean)
     np.testing.assert_array_equal(part.adam.second_moment, whole.adam.second_moment)
 
 
-def test_candidates_are_antithetic_and_see_the_same_tasks() -> None:
-    seen: list[tuple[list[Vector], list[Vector]]] = []
+def test_candidates_are_antithetic() -> None:
+    seen: list[list[Vector]] = []
 
-    def record(candidates: Sequence[Vector], tasks: Sequence[Vector]) -> Vector:
-        seen.append((list(candidates), list(tasks)))
+    def record(candidates: Sequence[Vector]) -> Vector:
+        seen.append(list(candidates))
         return np.arange(len(candidates), dtype=np.float64)
 
     mean = np.full(20, 0.5)
-    generation(State.start(mean), SETTINGS, record, TASKS, SHARES, anywhere)
-    ((candidates, tasks),) = seen
+    generation(State.start(mean), SETTINGS, record, anywhere)
+    (candidates,) = seen
     assert len(candidates) == 16
-    assert len(tasks) == 3
     for plus, minus in zip(candidates[::2], candidates[1::2], strict=True):
         np.testing.assert_allclose(plus + minus, 2 * mean)
 
@@ -96,13 +94,11 @@ def test_candidates_are_antithetic_and_see_the_same_tasks() -> None:
 def test_the_fittest_candidate_is_returned() -> None:
     seen: list[Vector] = []
 
-    def evaluate(candidates: Sequence[Vector], _: Sequence[Vector]) -> Vector:
+    def evaluate(candidates: Sequence[Vector]) -> Vector:
         seen.extend(candidates)
         return np.array([-np.sum((candidate - 2.0) ** 2) for candidate in candidates])
 
-    _, fitness, fittest = generation(
-        State.start(np.ones(5)), SETTINGS, evaluate, TASKS, SHARES, anywhere
-    )
+    _, fitness, fittest = generation(State.start(np.ones(5)), SETTINGS, evaluate, anywhere)
     assert -np.sum((fittest - 2.0) ** 2) == fitness.max()
     assert any(np.array_equal(fittest, candidate) for candidate in seen)
 
@@ -113,36 +109,15 @@ def test_the_mean_stays_among_the_admissible_weights() -> None:
     state = State.start(np.full(1, 0.99))
     seen: list[Vector] = []
 
-    def climb(candidates: Sequence[Vector], _: Sequence[Vector]) -> Vector:
+    def climb(candidates: Sequence[Vector]) -> Vector:
         seen[:] = [to_grid(candidate).astype(np.float64) for candidate in candidates]
         return np.array([limited.sum() for limited in seen])
 
     for _ in range(100):
-        state, _, _ = generation(state, settings, climb, TASKS, SHARES, limited)
+        state, _, _ = generation(state, settings, climb, limited)
     assert np.abs(state.mean).max() <= WEIGHT_LIMIT
     assert len({candidate.tobytes() for candidate in seen}) > len(seen) / 4
 
 
 def limited(weights: Vector) -> Vector:
     return np.clip(weights, -WEIGHT_LIMIT, WEIGHT_LIMIT)
-
-
-def test_a_task_takes_part_in_its_share_of_the_generations() -> None:
-    settings = dataclasses.replace(SETTINGS, pairs=1, tasks_per_generation=6)
-    used = np.zeros(len(TASKS))
-
-    def count(candidates: Sequence[Vector], tasks: Sequence[Vector]) -> Vector:
-        assert tasks
-        for number, task in enumerate(TASKS):
-            used[number] += any(task is other for other in tasks)
-        return np.zeros(len(candidates))
-
-    state = State.start(np.zeros(20))
-    shares = [1.0, 1.0, 0.5, 0.5, 0.1, 0.1]
-    for _ in range(400):
-        state, _, _ = generation(state, settings, count, TASKS, shares, anywhere)
-    np.testing.assert_allclose(used / 400, shares, atol=0.08)
-    # Where none of those drawn would take part, the likeliest does.
-    used[:] = 0
-    generation(state, settings, count, TASKS, [1e-9, 1e-9, 1e-9, 2e-9, 1e-9, 1e-9], anywhere)
-    assert used.tolist() == [0, 0, 0, 1, 0, 0]

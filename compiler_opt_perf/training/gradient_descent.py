@@ -33,8 +33,9 @@ def descend(
     learning_rate: float,
     seed: int,
     row_weights: npt.NDArray[np.float32] | None = None,
+    start: npt.NDArray[Any] | None = None,
 ) -> FloatArray:
-    """Fits the weights, from initial ones.
+    """Fits the weights.
 
     Args:
       inputs: as in Network.encode, [rows] or [rows, columns] each.
@@ -43,9 +44,10 @@ def descend(
       learning_rate: Adam's, decaying to a tenth (cosine).
       seed: of initial weights and of the batches.
       row_weights: float32 [rows], how much each counts; None: all the same.
+      start: the weights to begin with; None: initial ones.
 
     Returns:
-      The weights, float32 [network.size], on the grid.
+      The weights, float32 [network.size], not yet on the grid.
     """
     tf = import_tensorflow()
     # The same seed gives the same weights, whatever the number of threads.
@@ -74,7 +76,7 @@ def descend(
             loss = tf.reduce_mean(losses * w)
         return tape.gradient(loss, vector)
 
-    weights = network.initial_weights(seed).astype(np.float64)
+    weights = (network.initial_weights(seed) if start is None else start).astype(np.float64)
     adam = Adam.start(network.size)
     for number in range(steps):
         batch = random.integers(0, rows, batch_size)
@@ -82,4 +84,4 @@ def descend(
         adam, direction = adam.step(gradient(to_grid(weights), *arrays).numpy().astype(np.float64))
         rate = learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / steps)))
         weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
-    return to_grid(weights)
+    return weights.astype(np.float32)

@@ -180,7 +180,7 @@ class Flipper:
             shares = np.array([1.0 / calls[callee] for callee in callees]) / len(calls)
             draw = np.random.default_rng(self._job.seed)
             rows = np.sort(draw.choice(rows, self._job.most, replace=False, p=shares))
-        reach = _reach(taken, base.aliases)
+        reach = reach_of(taken, base.aliases)
         difference: dict[str, float] = {}
         waiting = _batches([log.keys[row] for row in rows], reach)
         while waiting:
@@ -245,7 +245,7 @@ def _draw_logged(observations: npt.NDArray[np.void], seed: int) -> npt.NDArray[n
     return observations[np.sort(draw.choice(len(observations), _LOGGED, replace=False))]
 
 
-def _reach(
+def reach_of(
     taken: Mapping[str, int], aliases: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, frozenset[str]]:
     """The functions that flipping a decision can change, by its key.

@@ -14,7 +14,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import labels as labels_module
 from compiler_opt_perf.training.compilation import Compiler
-from compiler_opt_perf.training.labels import Flipper, LabelJob, _reach, count_copies, label
+from compiler_opt_perf.training.labels import Flipper, LabelJob, count_copies, label, reach_of
 from compiler_opt_perf.training.local_search import SearchJob, search
 
 PROBLEM = PROBLEMS["inline-size"]
@@ -76,7 +76,7 @@ def test_a_draw_of_sites_is_seeded(jobs: list[LabelJob]) -> None:
 
 def test_what_a_flip_can_change() -> None:
     taken = {"b c b.0 - #0": 1, "a b a.0 - #0": 1, "a c a.0 - #1": 0, "z a z.0 - #0": 0}
-    reach = _reach(taken)
+    reach = reach_of(taken)
     assert reach["b c b.0 - #0"] == {"b", "a", "c"}
     assert reach["a b a.0 - #0"] == {"a", "b"}
     assert reach["z a z.0 - #0"] == {"z", "a"}

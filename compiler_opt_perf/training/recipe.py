@@ -128,7 +128,8 @@ def read_recipe(path: Path) -> Recipe:
         return convert(table, Recipe, path)
     except OSError as error:
         raise TrainingError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise TrainingError(f"{path}: not TOML: {error}") from error
     except JsonError as error:
         raise TrainingError(str(error)) from error
+    # Numbers of thousands of digits are a plain ValueError.
+    except (ValueError, RecursionError) as error:
+        raise TrainingError(f"{path}: not TOML: {error}") from error

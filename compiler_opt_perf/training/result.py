@@ -18,11 +18,14 @@ from absl import logging
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import ModelError, Policy
+from compiler_opt_perf.policies.network import to_grid
 from compiler_opt_perf.training.checkpoint import Checkpoint
-from compiler_opt_perf.training.config import FREE_SETTINGS
 from compiler_opt_perf.training.evaluation import Evaluator
 from compiler_opt_perf.training.run import Run, curve_text
+from compiler_opt_perf.training.start import default_decisions
 
+#: What stages use besides.
+PACKAGES = ("cmaes", "lightgbm")
 WORSE = "worse than the default: do not ship"
 
 
@@ -44,8 +47,9 @@ class TrainingResult:
       test_failed: names of the test modules on which the compiler failed with the policy.
       validation_change: of the published policy on the validation modules; optimistic, since the
         policy was chosen by them.
-      warm_start_change: of the warm start on the validation modules.
-      generations: done in all.
+      start_change: of the policy that the training began with, there, or of the first that was
+        trained, if the one before decided at random.
+      generations: iterations done, of all stages.
     """
 
     policy: Path
@@ -53,7 +57,7 @@ class TrainingResult:
     test_change: float
     test_failed: tuple[str, ...]
     validation_change: float
-    warm_start_change: float
+    start_change: float
     generations: int
 
     @property
@@ -74,15 +78,47 @@ def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkp
     never ended.
     """
     (measured,) = evaluator.measure([checkpoint.best], run.split.test, f"{run.problem.name}: test")
-    by_budget = checkpoint.state.generation < run.config.generations
+    by_budget = checkpoint.generation < run.config.iterations
     ended = {
         "budget_s": run.config.budget_s if by_budget else 0.0,
+        "compilations": evaluator.compilations,
         "test_change": measured.change,
         "test_failed": list(measured.failed),
+        "grid_loss": _grid_loss(run, checkpoint, evaluator),
     }
     checkpoint = dataclasses.replace(checkpoint, record={**checkpoint.record, "ended": ended})
     checkpoint.save(run.folder.checkpoint)
     return checkpoint
+
+
+def _grid_loss(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> dict[str, float]:
+    """What it costs that weights are published on the grid of `policies.network`.
+
+    Returns:
+      Changes on the validation modules with the weights as they were trained and as they are
+      published, their difference, and the share of the default's decisions there that the two
+      policies decide differently.
+    """
+    trained, published = checkpoint.best, to_grid(checkpoint.best)
+    (as_trained,) = evaluator.measure([trained], run.split.validation, on_grid=False)
+    network = run.network(checkpoint.normalisation)
+    inputs, _ = default_decisions(run, run.split.validation)
+    differing = network.decide(trained, inputs) != network.decide(published, inputs)
+    change = checkpoint.record["best_change"]
+    loss = {
+        "validation_change_as_trained": as_trained.change,
+        "validation_change": change,
+        "loss": change - as_trained.change,
+        "decisions_differing": float(differing.mean()),
+    }
+    logging.info(
+        "%s: on the grid of the published weights %+.3f%% on the validation modules, as trained "
+        "%+.3f%%: a loss of %+.4f%%; %.3f%% of %d decisions differ",
+        run.problem.name,
+        *(100 * change, 100 * as_trained.change, 100 * loss["loss"]),
+        *(100 * loss["decisions_differing"], len(differing)),
+    )
+    return loss
 
 
 def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
@@ -94,8 +130,8 @@ def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
         test_change=record["ended"]["test_change"],
         test_failed=tuple(record["ended"]["test_failed"]),
         validation_change=record["best_change"],
-        warm_start_change=record["warm_start_change"],
-        generations=checkpoint.state.generation,
+        start_change=record["start_change"],
+        generations=checkpoint.generation,
     )
 
 
@@ -108,8 +144,8 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     write_json(run.folder.result, _report(run, checkpoint))
     write_text(run.folder.curve, curve_text(checkpoint))
     logging.info(
-        "%s: %d generations, %d compilations (%d failed) in %.0f s: %+.3f%% on the test "
-        "modules%s (%+.3f%% on those that it was chosen by, warm start %+.3f%% there), policy "
+        "%s: %d iterations, %d compilations (%d failed) in %.0f s: %+.3f%% on the test "
+        "modules%s (%+.3f%% on those that it was chosen by, at the start %+.3f%% there), policy "
         "in %s: %s",
         run.problem.name,
         result.generations,
@@ -119,7 +155,7 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
         100 * result.test_change,
         f", fails on {', '.join(result.test_failed)}" if result.test_failed else "",
         100 * result.validation_change,
-        100 * result.warm_start_change,
+        100 * result.start_change,
         result.policy,
         result.verdict,
     )
@@ -132,7 +168,7 @@ def is_published(run: Run, checkpoint: Checkpoint) -> bool:
     try:
         policy = export.load(run.folder.policy)
         return (
-            np.array_equal(policy.weights, checkpoint.best)
+            np.array_equal(policy.weights, to_grid(checkpoint.best))
             and policy.description == _description(run, checkpoint)
             and run.folder.result.read_text(encoding="utf-8") == report
             and run.folder.curve.read_text(encoding="utf-8") == curve_text(checkpoint)
@@ -155,7 +191,6 @@ def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
 def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
     """The common part of model.json and training.json; nothing in it depends on time."""
     result, record = result_of(run, checkpoint), checkpoint.record
-    config = run.config.as_json()
     return {
         "seed": run.config.seed,
         "results": {
@@ -164,8 +199,8 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
             "test_change": result.test_change,
             "test_failed": list(result.test_failed),
             "validation_change": result.validation_change,
-            "warm_start_change": result.warm_start_change,
-            "warm_start_accuracy": record["warm_start_accuracy"],
+            "start_change": result.start_change,
+            "grid": record["ended"]["grid_loss"],
             "best_generation": record["best_generation"],
             "compilations": record["compilations"],
             "failures": record["failures"],
@@ -173,12 +208,12 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
         "training": {
             "generations": result.generations,
             "modules": {purpose: len(names) for purpose, names in run.split.names.items()},
-            "config": {k: v for k, v in config.items() if k not in FREE_SETTINGS},
-            "versions": versions(),
+            "config": run.config.fixed(),
+            "versions": versions(*PACKAGES),
         },
     }
 
 
-def versions() -> dict[str, str]:
-    """Versions of the packages that the weights depend on."""
-    return {name: version(name) for name in ("numpy", "tensorflow-cpu")}
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of packages that the weights depend on: of these, and of those that all need."""
+    return {name: version(name) for name in ("numpy", "tensorflow-cpu", *packages)}

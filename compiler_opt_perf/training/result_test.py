@@ -6,15 +6,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policies.network import Normalisation
 from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.training import result
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.compilation import Default
-from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.config import read_config
 from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, Measurement
-from compiler_opt_perf.training.evolution_strategies import State
 from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.result import final_test, result_of
 from compiler_opt_perf.training.rewards import Costs
@@ -28,6 +29,8 @@ _CHANGES = {"p/training": -0.3, "p/validation": -0.2, "p/test": 0.1}
 class _Evaluator:
     """Stands for compilations."""
 
+    compilations = 0
+
     def measure(
         self, candidates: Sequence[Any], modules: Sequence[MeasuredModule], label: str
     ) -> list[Measurement]:
@@ -36,7 +39,9 @@ class _Evaluator:
         return [Measurement(_CHANGES[one.module.name], (), 1)] * len(candidates)
 
 
-def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(tmp_path: Path) -> None:
+def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     split = Split(
         *(
             (MeasuredModule(Module(name, Path(name), ()), Default(Costs({}), 1, 0.0), Path()),)
@@ -47,7 +52,7 @@ def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(tmp_path: 
     run = Run(
         cast(Any, SimpleNamespace(problem=PROBLEMS["inline-size"], reward=reward)),
         TrainingFolder(tmp_path),
-        Config(),
+        read_config("evolution-strategies"),
         cast(Any, None),
         {},
         split,
@@ -56,10 +61,10 @@ def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(tmp_path: 
         Clock(time.monotonic()),
     )
     weights = np.zeros(1, np.float32)
-    record = {"best_change": -0.2, "warm_start_change": -0.1}
-    checkpoint = Checkpoint(
-        State.start(weights), weights, weights, Normalisation(weights, weights), record
-    )
-    result = result_of(run, final_test(run, checkpoint, cast(Evaluator, _Evaluator())))
-    assert (result.test_change, result.validation_change) == (0.1, -0.2)
-    assert result.is_worse
+    record = {"best_change": -0.2, "start_change": -0.1, "curve": [{"generation": 0}]}
+    state = {"weights": weights.astype(np.float64)}
+    checkpoint = Checkpoint(state, weights, Normalisation(weights, weights), record)
+    monkeypatch.setattr(result, "_grid_loss", lambda *_: {"loss": 0.0})
+    found = result_of(run, final_test(run, checkpoint, cast(Evaluator, _Evaluator())))
+    assert (found.test_change, found.validation_change) == (0.1, -0.2)
+    assert found.is_worse

@@ -12,7 +12,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import write_text
-from compiler_opt_perf.policies.export import CandidateTemplate
+from compiler_opt_perf.policies.export import CandidateTemplate, Policy
 from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
@@ -54,9 +54,10 @@ class Run:
       calls: how often functions were called, by program and name; weights of their scores.
       split: the usable modules.
       left_out: why each other module is not among them, by name.
-      large: by name of the modules with more than `max_decisions`, the share of the generations
+      large: by name of the modules with more than `max_decisions`, the share of the iterations
         drawing them in which they take part.
       clock: of the time budget.
+      warm_start: the policy to begin with; None: an untrained one.
     """
 
     compiler: Compiler
@@ -68,6 +69,7 @@ class Run:
     left_out: Mapping[str, str]
     large: Mapping[str, float]
     clock: Clock
+    warm_start: Policy | None = None
 
     @property
     def problem(self) -> Problem:
@@ -81,7 +83,9 @@ class Run:
 
     def network(self, normalisation: Normalisation) -> Network:
         """The network that is trained."""
-        return Network(self.problem, self.with_pmu, self.config.hidden, normalisation)
+        hidden, lead = self.config.hidden, self.config.default_lead
+        assert hidden is not None and lead is not None
+        return Network(self.problem, self.with_pmu, hidden, normalisation, lead)
 
     def evaluator(self, checkpoint: Checkpoint) -> Evaluator:
         """An evaluator for the checkpoint's network, which continues its counts."""
@@ -104,7 +108,8 @@ class Run:
         normalisation = checkpoint.normalisation
         if (
             normalisation.center.size != len(scored_features(self.problem, self.with_pmu))
-            or checkpoint.state.mean.size != self.network(normalisation).size
+            or checkpoint.best.size != self.network(normalisation).size
+            or checkpoint.stage >= len(self.config.stages)
         ):
             raise CheckpointError(
                 f"{path}: damaged (of another network); remove it to start the training again"
@@ -120,7 +125,12 @@ class Run:
         self, checkpoint: Checkpoint, evaluator: Evaluator, point: Mapping[str, Any]
     ) -> Checkpoint:
         """Stores the state with the curve's next point; returns it. Raises FileWriteError."""
-        curve = [*checkpoint.record["curve"], {**point, "elapsed_s": self.clock.seconds}]
+        general = {
+            "stage": checkpoint.stage,
+            "compilations": evaluator.compilations,
+            "elapsed_s": self.clock.seconds,
+        }
+        curve = [*checkpoint.record["curve"], {**point, **general}]
         counts = {"compilations": evaluator.compilations, "failures": evaluator.failures}
         record = {**checkpoint.record, **counts, "curve": curve}
         # A training that had ended goes on.
@@ -131,13 +141,26 @@ class Run:
         return checkpoint
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
-        """Whether all generations are done, or another one does not fit into the time budget.
+        """Whether all iterations are done, or another one does not fit into a budget."""
+        stages = self.config.stages
+        left = sum(stage.iterations for stage in stages[checkpoint.stage + 1 :])
+        done = checkpoint.iteration >= stages[checkpoint.stage].iterations and not left
+        return done or self.is_out_of_budget(checkpoint)
+
+    def is_out_of_budget(self, checkpoint: Checkpoint) -> bool:
+        """Whether another iteration does not fit into a budget.
 
         A budget that ended the training once is used up, however fast the next run might be.
         """
-        if checkpoint.state.generation >= self.config.generations:
+        budget, most = self.config.budget_s, self.config.compilations
+        curve = checkpoint.record["curve"]
+        used, last = curve[-1], curve[-2:][0]
+        # The next one is of the same stage, and its first iteration tells nothing of others'.
+        same = used is not last and used["stage"] == checkpoint.stage
+        next_one = used["compilations"] - last["compilations"] if same else 0
+        if most and used["compilations"] + max(next_one, 1) > most:
+            logging.info("%d of %d compilations used up", used["compilations"], most)
             return True
-        budget = self.config.budget_s
         if not budget:
             return False
         ended = checkpoint.record.get("ended")
@@ -146,14 +169,15 @@ class Run:
         if self.clock.seconds + seconds_per_generation(checkpoint) <= budget:
             return False
         logging.info(
-            "time budget of %g s used up after generation %d", budget, checkpoint.state.generation
+            "time budget of %g s used up after %d iterations", budget, checkpoint.generation
         )
         return True
 
     def seconds_left(self, checkpoint: Checkpoint) -> float:
-        """Estimated seconds until the last generation, or until the end of the budget."""
-        generations = self.config.generations - checkpoint.state.generation
-        left = generations * seconds_per_generation(checkpoint)
+        """Estimated seconds until the last iteration, or until the end of the budget."""
+        stages = self.config.stages[checkpoint.stage :]
+        iterations = sum(stage.iterations for stage in stages) - checkpoint.iteration
+        left = iterations * seconds_per_generation(checkpoint)
         if self.config.budget_s:
             left = min(left, max(self.config.budget_s - self.clock.seconds, 0.0))
         return left

@@ -1,117 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The search: evolution strategies on training modules, selection on validation modules."""
+"""The search: stage after stage on training modules, selection on validation modules."""
 
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.policies.network import WEIGHT_LIMIT, to_grid
-from compiler_opt_perf.training import evolution_strategies
-from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.algorithm import Step, require_like
+from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.errors import TrainingError
-from compiler_opt_perf.training.evaluation import (
-    Evaluator,
-    MeasuredModule,
-    Measurement,
-    cheapest,
-)
+from compiler_opt_perf.training.evaluation import Evaluator, Measurement, cheapest
 from compiler_opt_perf.training.run import Run
+from compiler_opt_perf.training.stages import Setting, algorithm_of
 
-Weights = npt.NDArray[Any]
 
+def search(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
+    """Runs the stages until all iterations are done or a budget is used up.
 
-def evolve(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
-    """Runs evolution strategies until all generations are done or the time budget is used up.
+    Each stage begins with the best policy so far.
 
     Raises:
-      TrainingError: in a generation every candidate fails on every module.
+      TrainingError: the compiler fails on every module of an iteration, or with each policy that a
+        stage led to.
     """
-    config = run.config
-    settings = evolution_strategies.Settings(
-        pairs=config.pairs,
-        sigma=config.sigma,
-        learning_rate=config.learning_rate,
-        tasks_per_generation=config.modules_per_generation,
-        seed=config.seed,
-    )
-    training = run.split.training
-    shares = [run.large.get(one.module.name, 1.0) for one in training]
-    while not run.is_over(checkpoint):
-        number = checkpoint.state.generation + 1
-        label = f"{run.problem.name}: generation {number} of {config.generations}"
-        compilations, start = evaluator.compilations, time.monotonic()
-        measured: list[Measurement] = []
-
-        def fitness_of(
-            candidates: Sequence[Weights],
-            modules: Sequence[MeasuredModule],
-            label: str = label,
-            measured: list[Measurement] = measured,
-        ) -> npt.NDArray[np.float64]:
-            measured += evaluator.measure(candidates, modules, label)
-            return np.array([-one.change for one in measured])
-
-        state, _, fittest = evolution_strategies.generation(
-            checkpoint.state, settings, fitness_of, training, shares, _within_limits
-        )
-        if all(one.failed_everywhere for one in measured):
-            raise TrainingError(
-                f"generation {number}: every candidate failed on every module; remove the "
-                "cause that the warnings above tell, and run the same command to go on"
-            )
-        # The step is an average over few candidates; with a small budget the fittest of them is
-        # often ahead of it.
-        chosen_from = [state.mean, fittest]
-        validated = evaluator.measure(chosen_from, run.split.validation)
-        checkpoint = _with_best(
-            dataclasses.replace(checkpoint, state=state), validated, chosen_from
-        )
-        changes = [one.change for one in measured]
-        point = {
-            "generation": number,
-            "candidates_mean": float(np.mean(changes)),
-            "candidates_best": min(changes),
-            "candidates_failed": sum(bool(one.failed) for one in measured),
-            "validation_of_mean": validated[0].change,
-            "validation_of_fittest": validated[1].change,
-        }
-        checkpoint = run.save(checkpoint, evaluator, point)
-        logging.info(
-            "%s: candidates %+.3f%% (best %+.3f%%, %d failed), validation %s, fittest "
-            "candidate %s (best so far %+.3f%% at %d), %.1f compilations/s, %.0f s left",
-            label,
-            100 * point["candidates_mean"],
-            100 * point["candidates_best"],
-            point["candidates_failed"],
-            *validated,
-            100 * checkpoint.record["best_change"],
-            checkpoint.record["best_generation"],
-            (evaluator.compilations - compilations) / (time.monotonic() - start),
-            run.seconds_left(checkpoint),
-        )
+    network = run.network(checkpoint.normalisation)
+    for number, stage in enumerate(run.config.stages):
+        if number < checkpoint.stage:
+            continue
+        algorithm = algorithm_of(Setting(run, network, evaluator, number))
+        initial = algorithm.start(checkpoint.best)
+        if number > checkpoint.stage or checkpoint.iteration == 0:
+            position = {"stage": number, "iteration": 0}
+            record = {**checkpoint.record, **position}
+            checkpoint = dataclasses.replace(checkpoint, state=initial, record=record)
+        while checkpoint.iteration < stage.iterations:
+            if run.is_out_of_budget(checkpoint):
+                return _sound(run, checkpoint)
+            start, before = time.monotonic(), evaluator.compilations
+            step = algorithm.iterate(checkpoint.state, checkpoint.iteration + 1)
+            checkpoint = _validated(run, checkpoint, evaluator, step)
+            _report(run, checkpoint, evaluator.compilations - before, time.monotonic() - start)
+        _sound(run, checkpoint)
     return checkpoint
 
 
-def _with_best(
-    checkpoint: Checkpoint, measured: Sequence[Measurement], weights: Sequence[Weights]
-) -> Checkpoint:
-    """The checkpoint after a generation, with these weights if they cost less than its best."""
-    chosen = cheapest(measured)
-    if chosen is None or measured[chosen].change >= checkpoint.record["best_change"]:
-        return checkpoint
-    better = {
-        "best_change": measured[chosen].change,
-        "best_generation": checkpoint.state.generation,
+def require_state(run: Run, checkpoint: Checkpoint) -> None:
+    """Raises CheckpointError if the checkpoint has the state of another algorithm."""
+    if checkpoint.iteration == 0:
+        return
+    network = run.network(checkpoint.normalisation)
+    # Nothing is measured.
+    setting = Setting(run, network, cast(Any, None), checkpoint.stage)
+    try:
+        require_like(checkpoint.state, algorithm_of(setting).start(checkpoint.best))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{run.folder.checkpoint}: damaged ({error}); remove it to start the training again"
+        ) from error
+
+
+def _validated(run: Run, checkpoint: Checkpoint, evaluator: Evaluator, step: Step) -> Checkpoint:
+    """The checkpoint after an iteration, stored."""
+    measured = evaluator.measure(step.policies, run.split.validation)
+    generation = checkpoint.generation + 1
+    record = {**checkpoint.record, "iteration": checkpoint.iteration + 1}
+    checkpoint = dataclasses.replace(checkpoint, state=step.state, record=record)
+    checkpoint = _with_best(checkpoint, measured, step.policies, generation)
+    point = {
+        "generation": generation,
+        **step.facts,
+        "validation_of_mean": measured[0].change,
     }
+    if len(measured) > 1:
+        # Of further policies: with evolution strategies the fittest of the candidates.
+        point["validation_of_fittest"] = min(one.change for one in measured[1:])
+    return run.save(checkpoint, evaluator, point)
+
+
+def _with_best(
+    checkpoint: Checkpoint,
+    measured: Sequence[Measurement],
+    weights: Sequence[npt.NDArray[Any]],
+    generation: int,
+) -> Checkpoint:
+    """The checkpoint with the cheapest of these weights if they cost less than its best."""
+    chosen = cheapest(measured)
+    best = checkpoint.record["best_change"]
+    if chosen is None or (best is not None and measured[chosen].change >= best):
+        return checkpoint
+    change = measured[chosen].change
+    better = {"best_change": change, "best_generation": generation}
+    if best is None:
+        better["start_change"] = change
     return dataclasses.replace(
-        checkpoint, best=to_grid(weights[chosen]), record={**checkpoint.record, **better}
+        checkpoint,
+        best=np.asarray(weights[chosen], np.float32),
+        record={**checkpoint.record, **better},
     )
 
 
-def _within_limits(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.clip(weights, -WEIGHT_LIMIT, WEIGHT_LIMIT)
+def _report(run: Run, checkpoint: Checkpoint, compilations: int, seconds: float) -> None:
+    """An iteration, in the log."""
+    stage, point = run.config.stages[checkpoint.stage], checkpoint.record["curve"][-1]
+    general = {"generation", "elapsed_s", "stage", "compilations"}
+    facts = [f"{name} {value:.5g}" for name, value in point.items() if name not in general]
+    best = checkpoint.record["best_change"]
+    logging.info(
+        "%s: %s %d of %d: %s; best so far %s, %d compilations, %.1f/s, %.0f s left",
+        run.problem.name,
+        *(stage.algorithm, checkpoint.iteration, stage.iterations),
+        ", ".join(facts),
+        "none" if best is None else f"{100 * best:+.3f}% at {checkpoint.record['best_generation']}",
+        *(compilations, compilations / seconds, run.seconds_left(checkpoint)),
+    )
+
+
+def _sound(run: Run, checkpoint: Checkpoint) -> Checkpoint:
+    """Raises TrainingError if no policy so far compiles all validation modules."""
+    if checkpoint.record["best_change"] is None:
+        raise TrainingError(
+            f"{run.problem.name}: every policy so far fails on a validation module, or none was "
+            "trained: none can be published; remove the cause that the warnings above tell (with a "
+            "time limit: raise timeout_s), or take these modules out of the corpus"
+        )
+    return checkpoint

@@ -8,17 +8,17 @@ from typing import Any, cast
 import numpy as np
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policies.network import WEIGHT_LIMIT, Normalisation
+from compiler_opt_perf.policies.network import WEIGHT_LIMIT
 from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policies.testing import random_network
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.compilation import Default
-from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.config import Config, EvolutionStrategies
 from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, Measurement
-from compiler_opt_perf.training.evolution_strategies import State
 from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.rewards import Costs
 from compiler_opt_perf.training.run import Clock, Run
-from compiler_opt_perf.training.search import evolve
+from compiler_opt_perf.training.search import search
 from compiler_opt_perf.training.split import Split
 
 
@@ -40,16 +40,21 @@ def test_the_mean_stays_within_the_range_of_weights(tmp_path: Path) -> None:
         for name in ("p/a", "p/b", "p/c")
     ]
     split = Split(*((module,) for module in modules))
-    config = Config(generations=20, pairs=4, learning_rate=0.1, sigma=0.1)
-    start = np.array([0.9, 0.0], np.float32)
+    stage = EvolutionStrategies(iterations=20, pairs=4, learning_rate=0.1, sigma=0.1)
+    config = Config((stage,), hidden=(1,), default_lead=0.25)
+    network = random_network(PROBLEMS["inline-size"], (1,))
+    start = np.zeros(network.size, np.float32)
+    start[0] = 0.9
     record = {
         "modules": split.names,
-        "curve": [{"generation": 0, "elapsed_s": 0.0}],
+        "stage": 0,
+        "iteration": 0,
+        "curve": [{"generation": 0, "elapsed_s": 0.0, "stage": 0, "compilations": 0}],
         "best_change": -0.9,
         "best_generation": 0,
     }
     run = Run(
-        cast(Any, SimpleNamespace(problem=PROBLEMS["inline-size"])),
+        cast(Any, SimpleNamespace(problem=PROBLEMS["inline-size"], profiles=None)),
         TrainingFolder(tmp_path),
         config,
         cast(Any, None),
@@ -59,9 +64,11 @@ def test_the_mean_stays_within_the_range_of_weights(tmp_path: Path) -> None:
         {},
         Clock(time.monotonic()),
     )
-    checkpoint = Checkpoint(State.start(start), start, start, Normalisation(start, start), record)
-    checkpoint = evolve(run, checkpoint, cast(Evaluator, _Larger()))
-    assert checkpoint.state.generation == 20
+    state = {"weights": start.astype(np.float64)}
+    checkpoint = Checkpoint(state, start, network.normalisation, record)
+    checkpoint = search(run, checkpoint, cast(Evaluator, _Larger()))
+    assert checkpoint.generation == checkpoint.iteration == 20
     # It would have gone further.
-    assert checkpoint.state.mean[0] == WEIGHT_LIMIT
-    assert np.abs(checkpoint.state.mean).max() <= WEIGHT_LIMIT
+    weights = checkpoint.state["weights"]
+    assert weights[0] == WEIGHT_LIMIT
+    assert np.abs(weights).max() <= WEIGHT_LIMIT

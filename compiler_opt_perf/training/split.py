@@ -10,6 +10,7 @@ from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.training.config import Config
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import MeasuredModule
+from compiler_opt_perf.training.recipe import Programs
 
 #: One to train on, one to choose by and one to test on.
 LEAST_MODULES = 3
@@ -20,9 +21,8 @@ class Split:
     """The usable modules of a corpus, each for one purpose.
 
     Attributes:
-      training: the warm start imitates the compiler's decisions in them, and evolution strategies
-        compare candidates on some of them in each generation.
-      validation: the weights of any generation that cost least on them are kept.
+      training: stages learn from some of them in each iteration.
+      validation: the weights of any iteration that cost least on them are kept.
       test: the published policy is measured on them, once; they influence neither training nor
         choice.
     """
@@ -61,11 +61,13 @@ def split_modules(
 ) -> Split:
     """Draws the modules for each purpose from the seed, at least one for each.
 
-    Each generation compiles all validation modules: modules with more than `max_decisions` are
-    taken for validation only when there are no others.
+    Each iteration compiles all validation modules: modules with more than `max_decisions` are
+    taken for validation only when there are no others. Where the configuration names programs,
+    nothing is drawn.
 
     Raises:
-      TrainingError: fewer than three modules.
+      TrainingError: fewer than three modules, or none for a purpose, or of a program that the
+        configuration does not name.
     """
     if len(usable) < LEAST_MODULES:
         reasons = "".join(f"\n  {name}: {reason}" for name, reason in sorted(left_out.items())[:10])
@@ -76,6 +78,8 @@ def split_modules(
             f"each to train on, to choose policies by and to test them on; {remedy}"
             + (f". Left out:{reasons}{more}" if left_out else "")
         )
+    if config.programs is not None:
+        return _by_program(usable, config.programs)
     random = np.random.default_rng(derive_seed(config.seed, "split"))
     order = random.permutation(len(usable)).tolist()
     testing = _count(len(usable), config.test_share, LEAST_MODULES - 1)
@@ -84,6 +88,24 @@ def split_modules(
     rest.sort(key=lambda i: usable[i].default.decisions > config.max_decisions)
     purposes = (rest[choosing:], rest[:choosing], test)
     return Split(*(tuple(usable[i] for i in sorted(chosen)) for chosen in purposes))
+
+
+def _by_program(usable: Sequence[MeasuredModule], programs: Programs) -> Split:
+    """The modules of the programs that are named for each purpose."""
+    unnamed = {one.module.program for one in usable} - set(programs.all)
+    if unnamed:
+        raise TrainingError(
+            f"programs: {', '.join(sorted(unnamed))}: for no purpose; name each program of the "
+            "corpus for training, validation or test"
+        )
+    purposes = {
+        purpose: tuple(one for one in usable if one.module.program in getattr(programs, purpose))
+        for purpose in ("training", "validation", "test")
+    }
+    empty = [purpose for purpose, modules in purposes.items() if not modules]
+    if empty:
+        raise TrainingError(f"programs: no usable module for {' and '.join(empty)}")
+    return Split(**purposes)
 
 
 def _count(modules: int, share: float, others: int) -> int:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.training.compilation import Default
-from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.config import Cloning, Config
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import MeasuredModule
+from compiler_opt_perf.training.recipe import Programs
 from compiler_opt_perf.training.rewards import Costs
 from compiler_opt_perf.training.split import split_modules, usable_modules
+
+STAGES = (Cloning(),)
 
 
 def module(number: int, decisions: int = 10, costs: Costs | None = None) -> MeasuredModule:
@@ -21,25 +25,25 @@ def module(number: int, decisions: int = 10, costs: Costs | None = None) -> Meas
 @pytest.mark.parametrize(("count", "sizes"), [(3, (1, 1, 1)), (8, (4, 2, 2)), (40, (24, 8, 8))])
 def test_no_module_has_two_purposes(count: int, sizes: tuple[int, int, int]) -> None:
     modules = [module(number) for number in range(count)]
-    split = split_modules(modules, {}, Config())
+    split = split_modules(modules, {}, Config(STAGES))
     assert (len(split.training), len(split.validation), len(split.test)) == sizes
     names = [name for names in split.names.values() for name in names]
     assert sorted(names) == [one.module.name for one in modules]
-    assert split == split_modules(modules, {}, Config())
+    assert split == split_modules(modules, {}, Config(STAGES))
     if count > 3:
-        assert split != split_modules(modules, {}, Config(seed=2))
-    most = split_modules(modules, {}, Config(validation_share=0.45, test_share=0.45))
+        assert split != split_modules(modules, {}, Config(STAGES, seed=2))
+    most = split_modules(modules, {}, Config(STAGES, validation_share=0.45, test_share=0.45))
     assert min(len(names) for names in most.names.values()) >= 1
 
 
 def test_large_modules_do_not_validate_while_there_are_others() -> None:
     modules = [module(number, 100_000 if number % 2 else 10) for number in range(10)]
     for seed in range(5):
-        split = split_modules(modules, {}, Config(seed=seed))
+        split = split_modules(modules, {}, Config(STAGES, seed=seed))
         assert all(one.default.decisions == 10 for one in split.validation)
         # They are not dropped.
         assert sum(len(names) for names in split.names.values()) == 10
-    split = split_modules([module(number, 100_000) for number in range(3)], {}, Config())
+    split = split_modules([module(number, 100_000) for number in range(3)], {}, Config(STAGES))
     assert len(split.validation) == 1
 
 
@@ -58,11 +62,30 @@ def test_modules_that_tell_nothing_are_left_out_by_name() -> None:
         "p/02": "is not executed in the recorded run",
     }
     with pytest.raises(TrainingError, match=r"only 2 usable modules(.|\n)*p/01: has nothing to"):
-        split_modules(usable, left_out, Config())
+        split_modules(usable, left_out, Config(STAGES))
 
 
 def test_a_compiler_that_always_fails_is_not_blamed_on_the_corpus() -> None:
     left_out = {"p/00": "cannot be measured: clang exceeds the time limit"}
     with pytest.raises(TrainingError, match=r"remove the cause(.|\n)*p/00: .*time limit") as error:
-        split_modules([], left_out, Config())
+        split_modules([], left_out, Config(STAGES))
     assert "extract more" not in str(error.value)
+
+
+def test_programs_are_split_as_they_are_named() -> None:
+    modules = [
+        dataclasses.replace(one, module=Module(f"{name}/{i}", Path(), ()))
+        for name in "abcd"
+        for i, one in enumerate([module(0), module(1)])
+    ]
+    config = Config(STAGES, programs=Programs(("a", "d"), ("b",), ("c",)))
+    split = split_modules(modules, {}, config)
+    assert split.names == {
+        "training": ["a/0", "a/1", "d/0", "d/1"],
+        "validation": ["b/0", "b/1"],
+        "test": ["c/0", "c/1"],
+    }
+    with pytest.raises(TrainingError, match="programs: d: for no purpose; name each program"):
+        split_modules(modules, {}, Config(STAGES, programs=Programs(("a",), ("b",), ("c",))))
+    with pytest.raises(TrainingError, match="no usable module for validation and test"):
+        split_modules([one for one in modules if one.module.program in "ad"], {}, config)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Trains one policy: default compilations, warm start, evolution strategies, test, publication.
+"""Trains one policy: default compilations, the stages of a configuration, test, publication.
 
 Everything lies in one output folder, so that an interrupted training goes on where it was:
 
   inputs.json      the inputs of the training, which owns the folder from then on
   default/         training log and cost of the compiler's own policy, a pair a module
-  checkpoint.npz   state after the last finished generation
-  curve.jsonl      a line for each generation, for plots
+  checkpoint.npz   state after the last finished iteration
+  curve.jsonl      a line for each iteration, for plots
   training.json    settings, modules and results
   failures/        models that made the compiler fail, for reproduction
   policy/          the published policy (see policies.export)
@@ -14,7 +14,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
 
 The same seed, inputs and versions give the same policy, byte by byte, interrupted or not. Two
 limits are of time and depend on the machine: a compilation near `timeout_s` may fail in one run and
-not in another, and `budget_s` ends a training before the generations asked for.
+not in another, and `budget_s` ends a training before the iterations asked for.
 
 Costs are changes against the compiler's own policy everywhere: -0.01 is 1% less, and better.
 """
@@ -36,20 +36,22 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.policies.export import Policy
 from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training import result, warm_start
+from compiler_opt_perf.training import result, start
 from compiler_opt_perf.training.compilation import Compiler
-from compiler_opt_perf.training.config import FREE_SETTINGS, Config
+from compiler_opt_perf.training.config import Config
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import measure_defaults
 from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.result import TrainingResult
 from compiler_opt_perf.training.rewards import require_comparable
 from compiler_opt_perf.training.run import Clock, Run
-from compiler_opt_perf.training.search import evolve
+from compiler_opt_perf.training.search import require_state, search
 from compiler_opt_perf.training.split import split_modules, usable_modules
+from compiler_opt_perf.training.stages import require_stages
 
 
 def train(
@@ -61,6 +63,7 @@ def train(
     config: Config,
     evaluator: str | None = None,
     context: Context | None = None,
+    warm_start: Path | None = None,
     executor: Callable[[int | None], Executor] = Pool,
 ) -> TrainingResult:
     """Trains a policy, or goes on with the training in `output`.
@@ -76,9 +79,11 @@ def train(
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
         reward (`training.rewards.evaluator_reward`); the corpus is of the traced program.
       context: the recorded run.
+      warm_start: directory of a published policy to begin with, of the same problem and features.
       executor: makes the workers that compile, given how many there are at most.
 
     Raises:
+      ConfigError: a stage is not for this problem.
       TrainingError: it cannot start, and `output` is as before; or `output` holds a training of
         something else.
       CheckpointError: damaged checkpoint.
@@ -98,22 +103,28 @@ def train(
     )
     if evaluator is not None:
         require_comparable(problem, evaluator, compiler.context)
+    require_stages(config, problem, bool(profiles), evaluator)
+    policy = None
+    if warm_start is not None:
+        policy = start.read_policy(warm_start, problem, bool(profiles), config)
+    config = start.resolved(config, policy)
     _require_network(problem, bool(profiles), config)
     profiles.require_programs(corpus)
     calls = _calls(compiler, corpus)
     with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
-        run = _prepare(compiler, corpus, folder, config, pool, calls)
+        run = _prepare(compiler, corpus, folder, config, pool, calls, policy)
         checkpoint, candidates = run.load_checkpoint(), None
         if checkpoint is None:
-            checkpoint, candidates = warm_start.begin(run)
+            checkpoint, candidates = start.begin(run)
         else:
+            require_state(run, checkpoint)
             before = checkpoint.record["curve"][-1]["elapsed_s"]
             run = dataclasses.replace(run, clock=Clock(run.clock.start, before))
         if not run.is_over(checkpoint) or "ended" not in checkpoint.record:
             if candidates is None:
-                logging.info("going on after generation %d", checkpoint.state.generation)
+                logging.info("going on after %d iterations", checkpoint.generation)
                 candidates = run.evaluator(checkpoint)
-            checkpoint = evolve(run, checkpoint, candidates)
+            checkpoint = search(run, checkpoint, candidates)
             checkpoint = result.final_test(run, checkpoint, candidates)
         elif result.is_published(run, checkpoint):
             logging.info("already done: %s", folder.policy)
@@ -126,7 +137,7 @@ def _require_network(problem: Problem, with_pmu: bool, config: Config) -> None:
     features = len(scored_features(problem, with_pmu))
     normalisation = Normalisation(np.zeros(features, np.float32), np.ones(features, np.float32))
     try:
-        Network(problem, with_pmu, config.hidden, normalisation)
+        Network(problem, with_pmu, config.hidden or (), normalisation, config.default_lead or 0.0)
     except ValueError as error:
         remedy = "; ask for fewer of --extra-rates" if problem.extra_rates else ""
         raise TrainingError(f"{problem.name}: {error}{remedy}") from error
@@ -158,6 +169,7 @@ def _prepare(
     config: Config,
     pool: Executor,
     calls: Mapping[str, Mapping[str, float]],
+    policy: Policy | None,
 ) -> Run:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.
 
@@ -169,7 +181,10 @@ def _prepare(
         "%s: training in %s, seed %d; costs are against the default policy's, negative is better",
         *(compiler.problem.name, folder.path, config.seed),
     )
-    inputs = _inputs(compiler, corpus, config)
+    inputs = {
+        **_inputs(compiler, corpus, config),
+        "warm_start": policy and start.digest(policy),
+    }
     folder.require_inputs(inputs)
     measured, failed = measure_defaults(compiler, corpus.modules, folder.default, pool)
     usable, idle = usable_modules(measured)
@@ -190,12 +205,12 @@ def _prepare(
         logging.info("left out: %s %s", name, reason)
     for name in sorted(large.keys() & set(split.names["training"])):
         logging.info(
-            "%s has more than max_decisions=%d: it takes part in %.1f%% of the generations that "
+            "%s has more than max_decisions=%d: it takes part in %.1f%% of the iterations that "
             "draw it",
             *(name, config.max_decisions, 100 * large[name]),
         )
     folder.claim(inputs)
-    return Run(compiler, folder, config, pool, calls, split, left_out, large, clock)
+    return Run(compiler, folder, config, pool, calls, split, left_out, large, clock, policy)
 
 
 def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any]:
@@ -212,6 +227,6 @@ def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any
         "extra_rates": list(compiler.problem.extra_rates),
         "evaluator": compiler.evaluator_inputs,
         "corpus": {module.name: module.fingerprint() for module in corpus.modules},
-        "config": {k: v for k, v in config.as_json().items() if k not in FREE_SETTINGS},
-        "versions": result.versions(),
+        "config": config.fixed(),
+        "versions": result.versions(*result.PACKAGES),
     }

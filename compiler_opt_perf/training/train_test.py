@@ -25,28 +25,26 @@ from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.training import result as result_module
+from compiler_opt_perf.training import start
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.compilation import Default
-from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.config import (
+    Config,
+    ConfigError,
+    EvolutionStrategies,
+    read_config,
+)
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import Evaluator, MeasuredModule, Measurement
-from compiler_opt_perf.training.evolution_strategies import State
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.result import WORSE, TrainingResult
 from compiler_opt_perf.training.rewards import Costs, Reward
 from compiler_opt_perf.training.run import Run
+from compiler_opt_perf.training.stages import require_stages
+from compiler_opt_perf.training.start import default_decisions
 from compiler_opt_perf.training.train import train
-from compiler_opt_perf.training.warm_start import default_decisions
 
-SMALL = Config(
-    hidden=(6,),
-    generations=3,
-    pairs=2,
-    modules_per_generation=2,
-    warm_start_steps=200,
-    warm_start_batch=64,
-    workers=2,
-)
+SMALL = Config((EvolutionStrategies(iterations=3, pairs=2, modules=2),), hidden=(6,), workers=2)
 
 
 def run(
@@ -91,11 +89,13 @@ def test_training_leaves_a_policy_a_curve_and_a_record(
     of_mean = [point["validation_of_mean"] for point in curve]
     # Costs against the default: less is better.
     assert results["validation_change"] == min(*fittest, *of_mean)
-    assert results["validation_change"] <= results["warm_start_change"]
-    # 3 warm starts on 1 validation module; 3 generations of 4 candidates on 2 modules, then the
-    # mean and the fittest on that module.
-    assert results["compilations"] == 3 + 3 * (4 * 2 + 2)
-    assert results["warm_start_accuracy"]["overall"] > 0.5
+    assert results["validation_change"] <= results["start_change"]
+    # The start on 1 validation module; 3 generations of 4 candidates on 2 modules, then the mean
+    # and the fittest on that module.
+    assert results["compilations"] == 1 + 3 * (4 * 2 + 2)
+    grid = results["grid"]
+    assert grid["validation_change"] == results["validation_change"]
+    assert grid["loss"] == grid["validation_change"] - grid["validation_change_as_trained"]
     assert policy.description["training"]["generations"] == 3
     assert policy.description["seed"] == 1
     # Each module has one purpose.
@@ -129,11 +129,11 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
-    run("inline-size", corpora, toolchain, output, generations=1)
-    run("inline-size", corpora, toolchain, output, generations=3, workers=1)
+    run("inline-size", corpora, toolchain, output, iterations=1)
+    run("inline-size", corpora, toolchain, output, iterations=3, workers=1)
     whole = Checkpoint.load(inline_training / "checkpoint.npz")
     resumed = Checkpoint.load(output / "checkpoint.npz")
-    np.testing.assert_array_equal(resumed.state.mean, whole.state.mean)
+    np.testing.assert_array_equal(resumed.state["weights"], whole.state["weights"])
     np.testing.assert_array_equal(resumed.best, whole.best)
     assert published_bytes(output) == published_bytes(inline_training)
 
@@ -165,24 +165,24 @@ def test_a_budget_that_ended_a_training_stays_used_up(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
     output = tmp_path / "t"
-    result = run("inline-size", corpora, toolchain, output, generations=1000, budget_s=12.0)
+    result = run("inline-size", corpora, toolchain, output, iterations=1000, budget_s=12.0)
     before = published_bytes(output), (output / "checkpoint.npz").read_bytes()
     # However fast the next run is: it has the time of a generation left.
     for _ in range(2):
-        again = run("inline-size", corpora, toolchain, output, generations=1000, budget_s=12.0)
+        again = run("inline-size", corpora, toolchain, output, iterations=1000, budget_s=12.0)
         assert again == result
         assert (published_bytes(output), (output / "checkpoint.npz").read_bytes()) == before
-    more = run("inline-size", corpora, toolchain, output, generations=result.generations + 1)
+    more = run("inline-size", corpora, toolchain, output, iterations=result.generations + 1)
     assert more.generations == result.generations + 1
 
 
-@pytest.mark.parametrize("generations", [0, 2])
+@pytest.mark.parametrize("iterations", [0, 2])
 def test_weights_that_fail_are_not_published(
     corpora: dict[str, Corpus],
     toolchain: Toolchain,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    generations: int,
+    iterations: int,
 ) -> None:
     """A compiler that fails on a validation module whenever a policy inlines less there."""
     output = tmp_path / "t"
@@ -199,14 +199,17 @@ def test_weights_that_fail_are_not_published(
         return measured
 
     monkeypatch.setattr(Evaluator, "measure", fail_where_best)
-    result = run("inline-size", corpora, toolchain, output, generations=generations)
+    result = run("inline-size", corpora, toolchain, output, iterations=iterations)
     checkpoint = Checkpoint.load(output / "checkpoint.npz")
-    assert result.validation_change == result.warm_start_change > -0.9
-    np.testing.assert_array_equal(checkpoint.best, checkpoint.warm_start)
-    np.testing.assert_array_equal(export.load(result.policy).weights, checkpoint.warm_start)
+    assert result.validation_change == result.start_change == 0.0
+    policy = export.load(result.policy)
+    np.testing.assert_array_equal(policy.weights, checkpoint.best)
+    # An untrained network, whose last layer says nothing against the compiler.
+    matrix, bias = policy.network.layers(policy.weights)[-1]
+    assert not matrix.any() and not bias.any()
 
 
-def test_warm_starts_that_all_fail_end_the_training(
+def test_a_start_that_fails_ends_the_training(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
     failing = tmp_path / "clang"
@@ -216,7 +219,9 @@ def test_warm_starts_that_all_fail_end_the_training(
     )
     failing.chmod(0o755)
     toolchain = dataclasses.replace(toolchain, clang=failing)
-    with pytest.raises(TrainingError, match="every warm start fails on a validation module"):
+    with pytest.raises(
+        TrainingError, match="fails on validation modules .* with the policy to begin with"
+    ):
         run("inline-size", corpora, toolchain, tmp_path / "t")
     assert not (tmp_path / "t" / "policy").exists()
 
@@ -230,7 +235,7 @@ def test_large_modules_are_sampled_and_those_left_out_are_named(
     modules = (dataclasses.replace(corpus.modules[0], bitcode=bad), *corpus.modules[1:])
     corpus = dataclasses.replace(corpus, modules=modules)
     output = tmp_path / "t"
-    run("inline-size", {"inline-size": corpus}, toolchain, output, generations=1, max_decisions=1)
+    run("inline-size", {"inline-size": corpus}, toolchain, output, iterations=1, max_decisions=1)
     record = json.loads((output / "training.json").read_text())
     assert record["left_out"] == {modules[0].name: "cannot be measured: clang fails"}
     used = {name for names in record["modules"].values() for name in names}
@@ -238,7 +243,7 @@ def test_large_modules_are_sampled_and_those_left_out_are_named(
     assert all(0 < share < 1 for share in record["large"].values())
     # 2 modules to train on, of which one takes part; the others are compiled all the same.
     assert record["training"]["modules"] == {"training": 2, "validation": 1, "test": 1}
-    assert record["results"]["compilations"] in (3 + 4 + 2, 3 + 2 * 4 + 2)
+    assert record["results"]["compilations"] in (1 + 4 + 2, 1 + 2 * 4 + 2)
 
 
 def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
@@ -246,15 +251,15 @@ def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
 ) -> None:
     output = tmp_path / "t"
     result = run(
-        "regalloc-evict", corpora, toolchain, output, profile, generations=1000, budget_s=1.0
+        "regalloc-evict", corpora, toolchain, output, profile, iterations=1000, budget_s=1.0
     )
     assert result.generations == 0
-    assert result.validation_change == result.warm_start_change
-    result = run("regalloc-evict", corpora, toolchain, output, profile, generations=1)
+    assert result.validation_change == result.start_change
+    result = run("regalloc-evict", corpora, toolchain, output, profile, iterations=1)
     assert result.generations == 1
     assert export.load(result.policy).network.with_pmu
     with pytest.raises(TrainingError, match="a training with another profile;"):
-        run("regalloc-evict", corpora, toolchain, output, None, generations=1)
+        run("regalloc-evict", corpora, toolchain, output, None, iterations=1)
 
 
 def test_scores_count_as_often_as_the_profile_has_calls(
@@ -272,12 +277,12 @@ def test_scores_count_as_often_as_the_profile_has_calls(
         return ratio(self, default, policy, calls)
 
     monkeypatch.setattr(Reward, "ratio", see)
-    run("regalloc-evict", corpora, toolchain, tmp_path / "t", profile, generations=0)
+    run("regalloc-evict", corpora, toolchain, tmp_path / "t", profile, iterations=0)
     assert seen
     # As the profile's head counts say.
     assert all(calls["pressure1"] == 1000 for calls in seen)
     seen.clear()
-    run("regalloc-evict", corpora, toolchain, tmp_path / "u", None, generations=0)
+    run("regalloc-evict", corpora, toolchain, tmp_path / "u", None, iterations=0)
     assert seen == [{}] * len(seen)
 
 
@@ -304,7 +309,7 @@ def test_programs_have_their_own_profiles(
         for module in part
     )
     corpus = Corpus(given.directory, modules)
-    config = SMALL.changed({"generations": 1})
+    config = SMALL.changed({"iterations": 1})
 
     def train_with(**programs: Path) -> TrainingResult:
         return train(problem, corpus, toolchain, Profiles(None, programs), output, config)
@@ -330,7 +335,7 @@ def test_any_rate_of_the_profile_is_a_feature(
 ) -> None:
     # The compiler's tables have this rate under another name; as an extra one it comes again.
     problem = PROBLEMS["inline-size"].with_rates(["llc-miss-probability"])
-    config = SMALL.changed({"generations": 1})
+    config = SMALL.changed({"iterations": 1})
     corpus = corpora[problem.name]
     result = train(problem, corpus, toolchain, Profiles(profile), tmp_path / "t", config)
     policy = export.load(result.policy)
@@ -368,7 +373,7 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     record(binary, [], tmp_path / "run.bbtrace")
     context = Context(toolchain.trace_cost, tmp_path / "run.bbtrace", threads=1)
 
-    config = SMALL.changed({"generations": 1})
+    config = SMALL.changed({"iterations": 1})
     problem = PROBLEMS["regalloc-evict"]
     output = tmp_path / "t"
     result = train(problem, corpus, toolchain, Profiles(), output, config, "count", context)
@@ -379,6 +384,43 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     assert 200 * 22 * 2 < counted < 200 * 22 * 10
     with pytest.raises(TrainingError, match="a training with another evaluator;"):
         train(problem, corpus, toolchain, Profiles(), output, config)
+
+
+def test_a_training_begins_with_a_published_policy(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    model = Path(__file__).parents[2] / "models" / "inline-size"
+    corpus, problem = corpora["inline-size"], PROBLEMS["inline-size"]
+    config = read_config("evolution-strategies").changed({"iterations": 0})
+
+    def run(warm_start: Path | None) -> TrainingResult:
+        return train(
+            problem, corpus, toolchain, Profiles(), tmp_path / "t", config, warm_start=warm_start
+        )
+
+    result = run(model)
+    before, after = export.load(model), export.load(result.policy)
+    np.testing.assert_array_equal(before.weights, after.weights)
+    assert after.network.layer_widths == before.network.layer_widths
+    inputs = json.loads((tmp_path / "t" / "inputs.json").read_text())
+    assert inputs["warm_start"] == start.digest(before)
+    with pytest.raises(TrainingError, match="a training with another config and warm_start"):
+        run(None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "recipe", "profiled", "evaluator", "message"),
+    [
+        ("regalloc-evict", "labels", False, None, "stage 1, labels: labels of single decisions"),
+        ("inline-size", "labels-polished", True, None, "stage 1, labels: labels of single"),
+        ("regalloc-evict", "ppo", False, "count", "stage 1, ppo: learns from what functions cost"),
+    ],
+)
+def test_a_stage_that_cannot_train_for_a_problem_is_refused(
+    problem: str, recipe: str, profiled: bool, evaluator: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        require_stages(read_config(recipe), PROBLEMS[problem], profiled, evaluator)
 
 
 def test_a_folder_of_another_training_is_refused(
@@ -422,18 +464,18 @@ def test_damaged_checkpoints_are_told(
             np.savez(path, **{**arrays, "version": np.int64(1)})
     elif damage == "moments":
         with np.load(path) as arrays:
-            np.savez(path, **{**arrays, "first_moment": arrays["first_moment"][:-1]})
+            moment = arrays["state.first_moment"][:-1]
+            np.savez(path, **{**arrays, "state.first_moment": moment})
     elif damage == "record":
         dataclasses.replace(checkpoint, record={**checkpoint.record, "curve": [1, 2, 3, 4]}).save(
             path
         )
     else:
-        state = State.start(checkpoint.state.mean[:-1])
-        record = {**checkpoint.record, "curve": checkpoint.record["curve"][:1]}
+        state = {"weights": checkpoint.state["weights"][:-1]}
+        curve = checkpoint.record["curve"][:1]
+        record = {**checkpoint.record, "curve": curve, "iteration": 0}
         best = checkpoint.best[:-1]
-        dataclasses.replace(
-            checkpoint, state=state, best=best, warm_start=best, record=record
-        ).save(path)
+        dataclasses.replace(checkpoint, state=state, best=best, record=record).save(path)
     with pytest.raises(CheckpointError, match=r"checkpoint\.npz: (damaged|version 1).*remove"):
         run("inline-size", corpora, toolchain, output)
 
@@ -480,7 +522,7 @@ def test_a_refused_start_leaves_nothing_behind(
         train(rates, corpus, toolchain, Profiles(profile), output, SMALL)
     assert list(tmp_path.iterdir()) == []
     # The corrected command is no other training.
-    run("inline-size", corpora, toolchain, output, generations=0)
+    run("inline-size", corpora, toolchain, output, iterations=0)
 
 
 def test_a_folder_of_something_else_is_left_alone(
@@ -536,7 +578,7 @@ def test_rows_are_drawn_from_all_logs(
         sampled = cast(
             Run,
             SimpleNamespace(
-                config=SMALL.changed({"warm_start_rows": rows}),
+                config=SMALL.changed({"rows": rows}),
                 problem=PROBLEMS["inline-size"],
                 with_pmu=False,
                 compiler=SimpleNamespace(profiles=Profiles()),
