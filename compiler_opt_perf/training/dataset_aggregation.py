@@ -33,8 +33,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.execution.files import read_input, sha256, write_json, write_text
-from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
@@ -53,6 +52,7 @@ from compiler_opt_perf.training.imitation_result import (
     ImitationResult,
     Round,
     link_programs,
+    read_round,
 )
 from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.training.labels import (
@@ -196,7 +196,7 @@ class _Run:
         self._labels += self._label(number, model)
         path = self._folder.path / "rounds" / f"{number}.json"
         if path.exists():
-            return self._read_round(number)
+            return read_round(path)
         rows = sum(len(one.keys) for one in self._labels)
         network, weights = self._fit(number)
         candidates: dict[str, dict[str, float] | None] = {}
@@ -225,19 +225,8 @@ class _Run:
 
     def _student(self, number: int) -> Path:
         """The best candidate of a round."""
-        return self._candidate(number, self._read_round(number).best[0])
-
-    def _read_round(self, number: int) -> Round:
         path = self._folder.path / "rounds" / f"{number}.json"
-        try:
-            found = decode(read_input(path), Round, path)
-        except (OSError, JsonError) as error:
-            raise TrainingError(f"{error}; remove {path.parent} to do the rounds again") from error
-        if not found.compiled:
-            raise TrainingError(
-                f"{path}: no candidate; remove {path.parent} to do the rounds again"
-            )
-        return found
+        return self._candidate(number, read_round(path).best[0])
 
     def _label(self, number: int, model: Path | None) -> list[Labels]:
         """The labels of all training modules around the decisions of `model`."""

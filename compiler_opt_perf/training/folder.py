@@ -70,14 +70,23 @@ class TrainingFolder:
         """Whether a training has begun here."""
         return self._inputs.exists()
 
+    def inputs(self) -> dict[str, Any]:
+        """What the training here is of. Raises TrainingError if there is none, or it is damaged."""
+        if not self.is_claimed:
+            raise TrainingError(
+                f"{self.path}: no training has begun here; name a folder that `cop train` or "
+                "`cop imitate` wrote"
+            )
+        try:
+            return decode(read_input(self._inputs), dict[str, Any], self._inputs)
+        except (OSError, JsonError) as error:
+            raise TrainingError(f"{error}; remove the folder {self.path} to start again") from error
+
     def require_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Raises TrainingError if the folder holds a training with other inputs."""
         if not self.is_claimed:
             return
-        try:
-            before = decode(read_input(self._inputs), dict[str, Any], self._inputs)
-        except (OSError, JsonError) as error:
-            raise TrainingError(f"{error}; remove the folder {self.path} to start again") from error
+        before = self.inputs()
         different = [key for key in inputs if inputs[key] != before.get(key)]
         if different:
             raise TrainingError(

@@ -5,15 +5,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.labels import LinkJob, ModuleSizes, count_copies, linked_size
 from compiler_opt_perf.training.result import WORSE, verdict
+
+#: A change of bytes against the default.
+Change = Annotated[float, msgspec.Meta(gt=-1.0, lt=2.0**32)]
 
 
 def mean_change(changes: Sequence[float]) -> float:
@@ -49,7 +55,7 @@ class Round(msgspec.Struct, frozen=True):
     """
 
     labels: int
-    candidates: dict[str, dict[str, float] | None]
+    candidates: dict[str, dict[str, Change] | None]
 
     @property
     def compiled(self) -> dict[str, float]:
@@ -64,6 +70,24 @@ class Round(msgspec.Struct, frozen=True):
     def best(self) -> tuple[str, float]:
         """Lead and mean change of the best candidate, where one compiles."""
         return min(self.compiled.items(), key=lambda item: item[1])
+
+
+def read_round(path: Path) -> Round:
+    """Reads what a training kept of a round.
+
+    Raises:
+      TrainingError: it is missing or damaged, or no candidate of it compiled.
+    """
+    remedy = f"remove {path.parent} to do the rounds again"
+    try:
+        found = decode(read_input(path), Round, path)
+    except OSError as error:
+        raise TrainingError(f"{path}: {error.strerror}; {remedy}") from error
+    except JsonError as error:
+        raise TrainingError(f"{error}; {remedy}") from error
+    if not found.compiled:
+        raise TrainingError(f"{path}: no candidate; {remedy}")
+    return found
 
 
 @dataclass(frozen=True)
