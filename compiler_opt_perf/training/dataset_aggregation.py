@@ -13,6 +13,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   default/         what the compiler's own policy leads to, a file a program
   labels/ROUND/    labels, a file a module
   rounds/          the result of each round, and its candidates
+  events...        the figures of the rounds, for TensorBoard
   training.json    settings and results
   policy/          the published policy (see policies.export)
   lock             held while a process works in the folder
@@ -44,6 +45,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.curve import write_scalars
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.folder import TrainingFolder
@@ -134,7 +136,11 @@ def imitate(
         run = _Run(recipe, programs, compiler, folder, pool)
         run.measure_defaults(inputs)
         folder.claim(inputs)
-        return run.publish(toolchain.ld_lld, [run.round(i) for i in range(recipe.labels.rounds)])
+        rounds: list[Round] = []
+        for number in range(recipe.labels.rounds):
+            rounds.append(run.round(number))
+            run.write_scalars(rounds)
+        return run.publish(toolchain.ld_lld, rounds)
 
 
 class _Run:
@@ -194,7 +200,7 @@ class _Run:
         """Labels, fits and compares candidates; what the folder holds is not done again."""
         model = None if number == 0 else self._student(number - 1)
         self._labels += self._label(number, model)
-        path = self._folder.path / "rounds" / f"{number}.json"
+        path = self._round_file(number)
         if path.exists():
             return read_round(path)
         rows = sum(len(one.keys) for one in self._labels)
@@ -220,13 +226,21 @@ class _Run:
         write_json(path, msgspec.to_builtins(result))
         return result
 
+    def write_scalars(self, rounds: Sequence[Round]) -> None:
+        """Writes the figures of rounds for TensorBoard, unless the next one is done already."""
+        if not self._round_file(len(rounds)).exists():
+            rows = [(number, 0.0, one.values) for number, one in enumerate(rounds)]
+            write_scalars(self._folder.path, rows)
+
+    def _round_file(self, number: int) -> Path:
+        return self._folder.path / "rounds" / f"{number}.json"
+
     def _candidate(self, number: int, lead: str) -> Path:
         return self._folder.path / "rounds" / f"{number}-{lead}"
 
     def _student(self, number: int) -> Path:
         """The best candidate of a round."""
-        path = self._folder.path / "rounds" / f"{number}.json"
-        return self._candidate(number, read_round(path).best[0])
+        return self._candidate(number, read_round(self._round_file(number)).best[0])
 
     def _label(self, number: int, model: Path | None) -> list[Labels]:
         """The labels of all training modules around the decisions of `model`."""

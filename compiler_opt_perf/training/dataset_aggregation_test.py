@@ -16,6 +16,7 @@ from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
+from compiler_opt_perf.training.curve import EVENTS
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.imitation_result import table
@@ -107,7 +108,8 @@ def test_an_interrupted_training_ends_with_the_same_policy(
     assert files
     for file in files:
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
-    assert (trained / "training.json").read_bytes() == (output / "training.json").read_bytes()
+    for name in ("training.json", EVENTS):
+        assert (trained / name).read_bytes() == (output / name).read_bytes()
 
 
 def test_a_folder_of_another_training_is_refused(

@@ -71,6 +71,18 @@ class Round(msgspec.Struct, frozen=True):
         """Lead and mean change of the best candidate, where one compiles."""
         return min(self.compiled.items(), key=lambda item: item[1])
 
+    @property
+    def values(self) -> dict[str, float]:
+        """Its figures by name, for plots: of the best candidate, and of each lead."""
+        lead, change = self.best
+        programs = self.candidates[lead] or {}
+        return {
+            "labels": self.labels,
+            "validation": change,
+            **{f"validation/{name}": one for name, one in programs.items()},
+            **{f"lead/{name}": one for name, one in self.compiled.items()},
+        }
+
 
 def read_round(path: Path) -> Round:
     """Reads what a training kept of a round.

@@ -2,7 +2,6 @@
 """One run of a training: its fixed inputs, its state on disk, its clock."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import Any
 
 from absl import logging
 
-from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.export import CandidateTemplate
 from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
@@ -18,6 +16,7 @@ from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.curve import write_curve
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import Evaluator
 from compiler_opt_perf.training.folder import TrainingFolder
@@ -127,7 +126,7 @@ class Run:
         record.pop("ended", None)
         checkpoint = dataclasses.replace(checkpoint, record=record)
         checkpoint.save(self.folder.checkpoint)
-        write_text(self.folder.curve, curve_text(checkpoint))
+        write_curve(self.folder.curve, curve)
         return checkpoint
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
@@ -157,11 +156,6 @@ class Run:
         if self.config.budget_s:
             left = min(left, max(self.config.budget_s - self.clock.seconds, 0.0))
         return left
-
-
-def curve_text(checkpoint: Checkpoint) -> str:
-    """The content of curve.jsonl."""
-    return "".join(json.dumps(line) + "\n" for line in checkpoint.record["curve"])
 
 
 def seconds_per_generation(checkpoint: Checkpoint) -> float:

@@ -7,6 +7,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   default/         training log and cost of the compiler's own policy, a pair a module
   checkpoint.npz   state after the last finished generation
   curve.jsonl      a line for each generation, for plots
+  events...        the same for TensorBoard
   training.json    settings, modules and results
   failures/        models that made the compiler fail, for reproduction
   policy/          the published policy (see policies.export)
