@@ -20,6 +20,7 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.report import comparison, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
+from compiler_opt_perf.report.testing import write_imitation
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -57,6 +58,7 @@ LINES = {
     "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
     "program --entry=work",
     "corpus show": "corpus show corpus",
+    "training show": "training show training",
     "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
     "--toolchain={toolchain} --development-toolchain={toolchain}",
 }
@@ -107,6 +109,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (corpus / "lua/a.bc").write_bytes(BITCODE_MAGIC + bytes(4321))
     (corpus / "lua/a.cmd").write_bytes(b"-cc1\0-O2")
     write_description(corpus, ["lua/a"])
+    write_imitation(folder / "training")
     return folder
 
 

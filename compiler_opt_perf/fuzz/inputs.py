@@ -33,6 +33,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.policies.testing import random_inputs, random_network
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 from compiler_opt_perf.report.summary import to_json
+from compiler_opt_perf.report.testing import write_imitation
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.traces.edit import cut
@@ -246,6 +247,12 @@ def labelled(folder: Path, toolchain: Toolchain) -> None:
     candidates = {"1.0": {"p": -0.01, "q": 0.02}, "1.5": None}
     write_json(folder / "round.json", {"labels": 40, "candidates": candidates})
     shutil.copy(REPO_ROOT / "models" / "inline-size" / "recipe.toml", folder)
+
+
+def imitation(folder: Path, toolchain: Toolchain) -> None:
+    """The folder of a training on labels."""
+    del toolchain
+    write_imitation(folder / "training")
 
 
 def checkpoint(folder: Path, toolchain: Toolchain) -> None:

@@ -485,6 +485,17 @@ TARGETS: tuple[Target, ...] = (
         80,
     ),
     Target(
+        "cop training show",
+        inputs.imitation,
+        {
+            "training/*.json": "json",
+            "training/rounds/*.json": "json",
+            "training/labels/0/p/a.npz": "arrays",
+        },
+        cop("training show training --html=out/page.html"),
+        80,
+    ),
+    Target(
         "cop train, ended",
         inputs.training,
         _TRAINING,

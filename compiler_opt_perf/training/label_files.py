@@ -85,7 +85,8 @@ def read_labels(path: Path) -> Labels:
             float(arrays["bytes"]),
             int(arrays["compilations"]),
         )
-    except (ArraysError, TypeError, ValueError) as error:
+    except (ArraysError, TypeError, ValueError, SystemError) as error:
+        # The last one is numpy's of what is no character.
         raise LabelsError(f"{path}: damaged ({error}); remove it to label again") from error
 
 
