@@ -120,9 +120,12 @@ def _define_report(values: flags.FlagValues) -> None:
 def _report(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pages.comparison import write_page
     from compiler_opt_perf.report.files import read_comparison, read_curve
+    from compiler_opt_perf.report.linked import is_linked, read_linked
 
     if not arguments:
-        raise UsageError("expected comparisons, as `cop compare` writes them")
+        raise UsageError(
+            "expected comparisons, as `cop compare` and `cop program compare` write them"
+        )
     curves = {}
     for word in values.training:
         name, equals, folder = word.partition("=")
@@ -130,7 +133,10 @@ def _report(values: Any, arguments: list[str]) -> None:
             raise UsageError(f"--training={word}: expected PROBLEM=FOLDER")
         curves[name] = read_curve(Path(folder) / "curve.jsonl")
     output = Path(values.output)
-    write_page([read_comparison(Path(path)) for path in arguments], curves, output)
+    paths = [Path(path) for path in arguments]
+    linked = [path for path in paths if is_linked(path)]
+    comparisons = [read_comparison(path) for path in paths if path not in linked]
+    write_page(comparisons, curves, output, [read_linked(path) for path in linked])
     print(output)
 
 

@@ -31,9 +31,10 @@ from compiler_opt_perf.pmu.perf_record import Recipe
 from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.policies.testing import random_inputs, random_network
+from compiler_opt_perf.report import linked
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 from compiler_opt_perf.report.summary import to_json
-from compiler_opt_perf.report.testing import write_imitation
+from compiler_opt_perf.report.testing import LINKED, write_imitation
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.traces.edit import cut
@@ -340,6 +341,7 @@ def comparison(folder: Path, toolchain: Toolchain) -> None:
         "regalloc-evict", "-O2", ("release",), 1, "processor time, 3 pairs a module", rows
     )
     write_json(folder / "one.json", to_json(compared))
+    write_json(folder / "linked.json", linked.to_json(LINKED))
 
 
 def scores(folder: Path, toolchain: Toolchain) -> None:

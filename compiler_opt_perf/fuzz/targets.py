@@ -528,9 +528,9 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "cop report",
         inputs.comparison,
-        {"one.json": "json", "curve.jsonl": "json lines"},
-        cop("report one.json --training=inline-size=. --output=out/page.html"),
-        40,
+        {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
+        cop("report linked.json one.json --training=inline-size=. --output=out/page.html"),
+        60,
     ),
     Target(
         "opt: profile",

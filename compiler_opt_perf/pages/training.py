@@ -11,6 +11,7 @@ from compiler_opt_perf.pages import page
 from compiler_opt_perf.report import training_tables as tables
 from compiler_opt_perf.report.training_run import TrainingRun
 from compiler_opt_perf.training.differences import Differences
+from compiler_opt_perf.training.imitation_result import COLUMNS
 
 # Rows of the table of decisions.
 _SITES = 200
@@ -36,7 +37,7 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
         "title": f"Training {run.path.absolute().name}: {run.problem}",
         "summary": tables.headline(run),
         "curve": _curve(run) if run.curve else "",
-        "columns": tables.PROGRAM_COLUMNS,
+        "columns": COLUMNS,
         "programs": tables.programs(run),
         "labels": tables.labels(run),
         "histogram": _histogram(run) if run.labels else "",

@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.report.linked import LinkedProgram, LinkedPrograms
 from compiler_opt_perf.training.differences import Differences, ModuleDifferences, Site
 from compiler_opt_perf.training.label_files import Labels, write_labels
 
@@ -44,6 +45,18 @@ EVICT = Comparison(
             (101.0,),
         ),
     ),
+)
+
+LINKED = LinkedPrograms(
+    "inline-size",
+    "-Oz",
+    "shipped",
+    64 * "0",
+    (
+        LinkedProgram("lua", (1200, 1200), (1300, 1300), "test"),
+        LinkedProgram("zstd", (2000, 1800), (2500, 2000), "training"),
+    ),
+    ("tcc",),
 )
 
 #: That no program of text or plots may take for markup or a formula.
@@ -91,7 +104,7 @@ def write_imitation(folder: Path) -> None:
         "verdict": "better than the default",
         "test_change": -0.01,
         "validation_change": -0.04,
-        "programs": {"c": {"linked": [1000, 990], "objects": [1000, 950], "change": -0.01}},
+        "programs": {"c": {"linked": [1000, 990], "objects": [1000, 950]}},
     }
     write_json(folder / "training.json", {"problem": "inline-size", "results": result})
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import Count, JsonError, decode
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.report.files import ReportError
 from compiler_opt_perf.training.curve import curve_values
 from compiler_opt_perf.training.folder import TrainingFolder
@@ -27,10 +27,12 @@ from compiler_opt_perf.training.label_files import read_labels
 _NOT_SETTINGS = {"corpus", "compiler", "profile", "versions", "kind", "problem"}
 
 
+_Size = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
 class _Bytes(msgspec.Struct, frozen=True):
-    linked: tuple[Count, Count]
-    objects: tuple[Count, Count]
-    change: float
+    linked: tuple[_Size, _Size]
+    objects: tuple[_Size, _Size]
 
 
 class _Results(msgspec.Struct, frozen=True):

@@ -12,8 +12,8 @@ from compiler_opt_perf.execution.symbol_names import demangled, shortened
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.report.training_run import TrainingRun
 from compiler_opt_perf.training.differences import Differences, Site
+from compiler_opt_perf.training.imitation_result import COLUMNS, ProgramResult, cells
 
-PROGRAM_COLUMNS = ("program", "linked text", "with the policy", "change", "objects")
 MODULE_COLUMNS = ("module", "bytes", "with the policy", "change", "decisions", "different")
 SITE_COLUMNS = ("decision", "the policy's", "the compiler's", "bytes that it changes", "module")
 _NAME_WIDTH = 90
@@ -39,17 +39,11 @@ def headline(run: TrainingRun) -> str:
 
 
 def programs(run: TrainingRun) -> list[list[str]]:
-    """The results on test programs, a row each of PROGRAM_COLUMNS."""
+    """The results on test programs, a row each of COLUMNS."""
     if run.results is None:
         return []
     return [
-        [
-            name,
-            f"{own.linked[0]:,}",
-            f"{own.linked[1]:,}",
-            percent(own.change),
-            percent(own.objects[1] / own.objects[0] - 1.0) if own.objects[0] else "",
-        ]
+        cells(ProgramResult(name, own.linked, own.objects))
         for name, own in run.results.programs.items()
     ]
 
@@ -182,7 +176,7 @@ def describe(run: TrainingRun, differences: Differences | None, top: int) -> str
         parts.append(f"{run.steps} {point.step}: {values}\n")
     parts += [f"{line}\n" for line in labels(run)]
     if rows := programs(run):
-        parts.append("\n" + _text(PROGRAM_COLUMNS, rows))
+        parts.append("\n" + _text(COLUMNS, rows))
     if differences is not None:
         rows, _ = sites(differences, top)
         parts.append("\n" + _text(MODULE_COLUMNS, modules(differences, "module")))

@@ -191,18 +191,28 @@ def link_programs(
     return tuple(programs), tuple(failed)
 
 
+#: Of a table of programs.
+COLUMNS = ("program", "linked text", "with the policy", "change", "objects")
+
+
+def cells(one: ProgramResult) -> list[str]:
+    """What the `COLUMNS` say of a program."""
+    objects = one.objects[1] / one.objects[0] - 1.0
+    return [
+        *(one.name, f"{one.linked[0]:,}", f"{one.linked[1]:,}"),
+        *(f"{100 * one.change:+.2f}%", f"{100 * objects:+.2f}%"),
+    ]
+
+
+def mean_cells(programs: Sequence[ProgramResult]) -> list[str]:
+    """The same of all of them."""
+    linked = mean_change([one.change for one in programs])
+    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in programs])
+    return ["geometric mean", "", "", f"{100 * linked:+.2f}%", f"{100 * objects:+.2f}%"]
+
+
 def table(result: ImitationResult) -> str:
     """The test programs, in Markdown."""
-    lines = [
-        "| program | linked text | with the policy | change | objects |",
-        "|---|---|---|---|---|",
-    ]
-    for one in result.programs:
-        objects = one.objects[1] / one.objects[0] - 1.0
-        lines.append(
-            f"| {one.name} | {one.linked[0]:,} | {one.linked[1]:,} | {100 * one.change:+.2f}% | "
-            f"{100 * objects:+.2f}% |"
-        )
-    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in result.programs])
-    lines.append(f"| geometric mean | | | {100 * result.change:+.2f}% | {100 * objects:+.2f}% |")
-    return "\n".join(lines) + "\n"
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *map(cells, result.programs)]
+    rows.append(mean_cells(result.programs))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
