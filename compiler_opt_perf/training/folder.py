@@ -31,6 +31,7 @@ class TrainingFolder:
         self.result = path / "training.json"
         self.failures = path / "failures"
         self.policy = path / "policy"
+        self.ablated = path / "ablated"
         self._inputs = path / "inputs.json"
 
     @classmethod
@@ -47,7 +48,8 @@ class TrainingFolder:
             raise TrainingError(f"{path}: is not a folder; choose another output folder")
         if path.is_dir() and not folder.is_claimed:
             # What a training leaves that was interrupted before it claimed the folder.
-            others = {entry.name for entry in path.iterdir()} - {_LOCK, folder.default.name}
+            own = {_LOCK, folder.default.name, folder.ablated.name}
+            others = {entry.name for entry in path.iterdir()} - own
             if others:
                 raise TrainingError(
                     f"{path}: holds {sorted(others)[0]!r}, which is not part of a training; "
@@ -58,7 +60,8 @@ class TrainingFolder:
                 yield folder
             except Exception:
                 if not folder.is_claimed:
-                    shutil.rmtree(folder.default, ignore_errors=True)
+                    for made in (folder.default, folder.ablated):
+                        shutil.rmtree(made, ignore_errors=True)
                     (path / _LOCK).unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
                         for part in new:

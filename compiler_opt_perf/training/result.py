@@ -176,6 +176,7 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
             "generations": result.generations,
             "modules": {purpose: len(names) for purpose, names in run.split.names.items()},
             "config": {k: v for k, v in config.items() if k not in FREE_SETTINGS},
+            "ablation": run.compiler.profiles.ablation,
             "versions": versions(),
         },
     }
