@@ -49,13 +49,17 @@ class TrainingFolder:
         if path.is_dir() and not folder.is_claimed:
             # What a training leaves that was interrupted before it claimed the folder.
             own = {_LOCK, folder.default.name, folder.ablated.name}
-            others = {entry.name for entry in path.iterdir()} - own
+            left = {entry.name for entry in path.glob(f".{folder._inputs.name}.*.tmp")}
+            others = {entry.name for entry in path.iterdir()} - own - left
             if others:
                 raise TrainingError(
                     f"{path}: holds {sorted(others)[0]!r}, which is not part of a training; "
                     "choose a new or empty output folder"
                 )
         with exclusive(path / _LOCK):
+            # What a killed process was writing.
+            for entry in path.rglob(".*.tmp"):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
             try:
                 yield folder
             except Exception:
