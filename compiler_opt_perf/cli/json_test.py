@@ -14,12 +14,14 @@ import pytest
 from compiler_opt_perf.cli.main import run
 from compiler_opt_perf.cli.verb import Verb
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.corpus import programs
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
 from compiler_opt_perf.cost import calibrate as calibration
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.report import comparison, modes
+from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
+from compiler_opt_perf.report.testing import LINKED, write_imitation
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -57,6 +59,9 @@ LINES = {
     "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
     "program --entry=work",
     "corpus show": "corpus show corpus",
+    "training show": "training show training",
+    "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
+    "--toolchain={toolchain}",
     "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
     "--toolchain={toolchain} --development-toolchain={toolchain}",
 }
@@ -107,6 +112,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (corpus / "lua/a.bc").write_bytes(BITCODE_MAGIC + bytes(4321))
     (corpus / "lua/a.cmd").write_bytes(b"-cc1\0-O2")
     write_description(corpus, ["lua/a"])
+    write_imitation(folder / "training")
     return folder
 
 
@@ -149,9 +155,12 @@ def test_json_is_one_document_with_what_the_text_says(
         "compare",
         lambda *_, **__: Comparison("inline-size", "-Oz", ("release",), 1, "time", (module,)),
     )
+    monkeypatch.setattr(linked, "compare_linked", lambda *_: LINKED)
+    monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
-    words = LINES[verb.name].format(toolchain=toolchain.directory).split()
+    model = REPO_ROOT / "models" / "inline-size"
+    words = LINES[verb.name].format(toolchain=toolchain.directory, model=model).split()
     option = len(verb.name.split())
     assert run(words) == 0
     text = capsys.readouterr().out

@@ -158,6 +158,10 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("study inference", "expected folders of policies"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
         (
+            "train --problem=inline-size --corpus=a --output=b --ablate=pmu",
+            "--ablate: there is no --profile to train without",
+        ),
+        (
             "compare --problem=inline-size --corpus=a --model=b --output=c --repetitions=0",
             "--repetitions=0: 0 is not a positive integer",
         ),

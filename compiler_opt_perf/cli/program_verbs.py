@@ -6,8 +6,10 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, optional_path
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.options import define_path, define_toolchain, optional_path
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.toolchain.layout import BUILD
 
 # cop program build
 
@@ -32,6 +34,58 @@ def _program_build(values: Any, arguments: list[str]) -> None:
     print(build_program(program, tree, output, clang=stock_tool("clang")).binary)
 
 
+# cop program compare
+
+
+def _define_program_compare(values: flags.FlagValues) -> None:
+    define_path(values, "model", "the policy's folder, for example models/inline-size")
+    define_path(values, "output", "where to write the comparison, JSON; `cop report` reads it")
+    flags.DEFINE_string(
+        "modules",
+        str(BUILD / "programs"),
+        "folder for the programs' modules, extracted where they are not there yet",
+        flag_values=values,
+    )
+    define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_integer(
+        "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
+    )
+
+
+def _program_compare(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.corpus.program_table import PROGRAMS
+    from compiler_opt_perf.corpus.programs import find_program, program_modules
+    from compiler_opt_perf.policies.export import load
+    from compiler_opt_perf.report.linked import compare_linked, describe, to_json
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    names = list(dict.fromkeys(arguments))
+    if not names:
+        raise UsageError(f"expected programs: {', '.join(sorted(PROGRAMS))}")
+    for name in names:
+        find_program(name)
+    model, folder = Path(values.model).resolve(), Path(values.modules).resolve()
+    problem = load(model).network.problem
+    toolchain = Toolchain.load(Path(values.toolchain))
+    programs = {
+        name: program_modules(
+            name,
+            folder / "programs",
+            folder / "corpora",
+            opt_level=problem.optimization_level,
+            stage=problem.corpus_stage,
+        )
+        for name in names
+    }
+    linked = compare_linked(model, programs, toolchain, values.workers or None)
+    output, written = Path(values.output), to_json(linked)
+    write_json(output, written)
+    return Table(
+        lambda: f"{describe(linked)}Written: {output}\n",
+        lambda: {"written": str(output), "comparison": written},
+    )
+
+
 VERBS: tuple[Verb, ...] = (
     Verb(
         "program build",
@@ -40,5 +94,14 @@ VERBS: tuple[Verb, ...] = (
         _define_program_build,
         _program_build,
         arguments="PROGRAM",
+    ),
+    Verb(
+        "program compare",
+        "Compare the linked text of real programs with a policy and without.",
+        "program compare ninja lua --model=models/inline-size --output=build/linked.json",
+        _define_program_compare,
+        _program_compare,
+        arguments="PROGRAM...",
+        json_version=1,
     ),
 )

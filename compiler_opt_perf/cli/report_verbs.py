@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The verbs that compare policies and report on them."""
+"""The verbs that compare policies and report on them and on their trainings."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, define_problem, define_profiles
+from compiler_opt_perf.cli.options import (
+    define_path,
+    define_problem,
+    define_profiles,
+    define_toolchain,
+    html_path,
+)
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.layout import BUILD
+
+if TYPE_CHECKING:
+    from compiler_opt_perf.report.training_run import TrainingRun
+    from compiler_opt_perf.training.differences import Differences
 
 # cop compare, cop report
 
@@ -110,9 +120,12 @@ def _define_report(values: flags.FlagValues) -> None:
 def _report(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.pages.comparison import write_page
     from compiler_opt_perf.report.files import read_comparison, read_curve
+    from compiler_opt_perf.report.linked import is_linked, read_linked
 
     if not arguments:
-        raise UsageError("expected comparisons, as `cop compare` writes them")
+        raise UsageError(
+            "expected comparisons, as `cop compare` and `cop program compare` write them"
+        )
     curves = {}
     for word in values.training:
         name, equals, folder = word.partition("=")
@@ -120,8 +133,79 @@ def _report(values: Any, arguments: list[str]) -> None:
             raise UsageError(f"--training={word}: expected PROBLEM=FOLDER")
         curves[name] = read_curve(Path(folder) / "curve.jsonl")
     output = Path(values.output)
-    write_page([read_comparison(Path(path)) for path in arguments], curves, output)
+    paths = [Path(path) for path in arguments]
+    linked = [path for path in paths if is_linked(path)]
+    comparisons = [read_comparison(path) for path in paths if path not in linked]
+    write_page(comparisons, curves, output, [read_linked(path) for path in linked])
     print(output)
+
+
+# cop training show
+
+
+def _define_training_show(values: flags.FlagValues) -> None:
+    flags.DEFINE_multi_string(
+        "corpus",
+        [],
+        "folder with corpora; what the policy does differently is told of their modules, of those "
+        "for validation if they are among them; takes as many compilations as --sites asks for",
+        flag_values=values,
+    )
+    define_profiles(values)
+    define_toolchain(values, "toolchain", "dev")
+    flags.DEFINE_integer(
+        "sites",
+        24,
+        "decisions of a module that are taken back, drawn at random if there are more",
+        lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_integer("seed", 1, "of the draws", flag_values=values)
+    flags.DEFINE_integer(
+        "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_integer("top", 20, "decisions to show", lower_bound=1, flag_values=values)
+    define_path(values, "html", "write a page with plots to this file instead", required=False)
+
+
+def _training_show(values: Any, arguments: list[str]) -> Table | None:
+    from compiler_opt_perf.report.training_run import read_run
+    from compiler_opt_perf.report.training_tables import describe, document
+
+    if len(arguments) != 1:
+        raise UsageError("expected the folder of one training, as `cop train` writes it")
+    html = html_path(values)
+    run = read_run(Path(arguments[0]))
+    differences = _differences(values, run) if values.corpus else None
+    if html is None:
+        return Table(
+            lambda: describe(run, differences, values.top), lambda: document(run, differences)
+        )
+    # Loads matplotlib.
+    from compiler_opt_perf.pages.training import write_page
+
+    write_page(run, differences, html)
+    print(html)
+    return None
+
+
+def _differences(values: Any, run: "TrainingRun") -> "Differences":
+    from compiler_opt_perf.corpus.profiles import Profiles
+    from compiler_opt_perf.execution.pool import Pool
+    from compiler_opt_perf.report.training_run import find_modules
+    from compiler_opt_perf.toolchain.installation import Toolchain
+    from compiler_opt_perf.training.differences import compiler_of, find_differences
+
+    if run.policy is None:
+        raise UsageError(f"--corpus: {run.path} has no policy yet; leave it out to see the rest")
+    modules = run.choose(find_modules([Path(word) for word in values.corpus]))
+    compiler = compiler_of(
+        run.policy, Toolchain.load(Path(values.toolchain)), Profiles.parse(values.profile)
+    )
+    with Pool(values.workers or None) as pool:
+        return find_differences(
+            compiler, run.policy, modules, pool, most=values.sites, seed=values.seed
+        )
 
 
 VERBS: tuple[Verb, ...] = (
@@ -143,5 +227,14 @@ VERBS: tuple[Verb, ...] = (
         _define_report,
         _report,
         arguments="COMPARISON.json...",
+    ),
+    Verb(
+        "training show",
+        "Show a training, ended or not: results, curve, labels, what its policy does differently.",
+        "training show build/train-inline --corpus=build/train-inline/corpora --html=training.html",
+        _define_training_show,
+        _training_show,
+        arguments="FOLDER",
+        json_version=1,
     ),
 )

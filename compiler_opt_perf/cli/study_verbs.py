@@ -211,18 +211,12 @@ def _define_labels(values: flags.FlagValues) -> None:
         "folder of a training by `cop imitate`",
         flag_values=values,
     )
-    flags.DEFINE_string(
-        "recipe",
-        "models/inline-size/recipe.toml",
-        "by which it was done",
-        flag_values=values,
-    )
 
 
 def _labels(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.labels import study
 
-    print(study(Path(values.training), Path(values.recipe)), end="")
+    print(study(Path(values.training)), end="")
 
 
 # cop study throughput

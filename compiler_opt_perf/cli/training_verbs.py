@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs that train policies and try them."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -36,6 +37,7 @@ EXIT_WORSE = 4
 
 
 def _define_train(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.training.ablation import ABLATIONS
     from compiler_opt_perf.training.config import DEFAULT_PRESET, describe
 
     define_problem(values)
@@ -55,6 +57,15 @@ def _define_train(values: flags.FlagValues) -> None:
     )
     define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
     define_cpu(values, "for evaluators that count cycles")
+    flags.DEFINE_enum(
+        "ablate",
+        None,
+        ABLATIONS,
+        "train without what the profile tells, to see what it is worth: pmu: the policy does not "
+        "read its features; shuffled-pmu: they are those of a profile whose counts were exchanged "
+        "between places",
+        flag_values=values,
+    )
     define_executor(values)
     flags.DEFINE_string(
         "recipe",
@@ -91,6 +102,8 @@ def _train(values: Any, arguments: list[str]) -> int:
     profiles = Profiles.parse(values.profile)
     if values.extra_rates and not profiles:
         raise UsageError("--extra-rates: name the profile that has them with --profile")
+    if values.ablate and not profiles:
+        raise UsageError("--ablate: there is no --profile to train without")
     if values.evaluator is not None and len(profiles.paths) > 1:
         raise UsageError("--evaluator replays one program: give its profile alone")
     replayed = profiles.paths[0] if profiles else None
@@ -100,6 +113,7 @@ def _train(values: Any, arguments: list[str]) -> int:
     # Modules are compiled side by side already.
     context = Context(toolchain.trace_cost, trace, cpu, replayed, threads=1)
     output = Path(values.output)
+    profiles = dataclasses.replace(profiles, ablation=values.ablate)
     try:
         result = train(
             problem,

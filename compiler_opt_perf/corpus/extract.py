@@ -244,7 +244,8 @@ def extract_corpus(
       opt_level: e.g. "-Oz"; replaces the level in the commands and is that of ThinLTO links.
         Bitcode in objects keeps the level that it was compiled with.
       stage: FRONTEND or OPTIMIZED. Modules of ThinLTO builds are as the thin link left them.
-      held_out_share: see split_names.
+      held_out_share: see split_names. Where each program has one module, none is held out, and
+        `held_out` is a corpus without modules.
       link_flags: further options of ThinLTO links in one process, as for clang.
       debug_info: whether modules keep theirs, without which there are no PMU features.
 
@@ -278,6 +279,8 @@ def extract_corpus(
     ):
         train_names, held_out_names = split_names([u.name for u in units], held_out_share, seed)
         side = dict.fromkeys(train_names, "train") | dict.fromkeys(held_out_names, "held_out")
+        if not held_out_names:
+            logging.warning("no module is held out: each program has one module only")
         flags = tuple(link_flags)
         jobs = [
             _Job(unit, clang, opt_level, stage, flags, temporary / side[unit.name], debug_info)
@@ -298,7 +301,7 @@ def extract_corpus(
         if failed:
             logging.warning("%d modules are left out: %s", len(failed), ", ".join(failed))
         for name, modules in extracted.items():
-            if not modules:
+            if not modules and name in side.values():
                 raise CorpusError(f"no {name} module could be extracted; see the warnings above")
             write_description(temporary / name, modules, thinlto=True in thinlto)
     return len(extracted["train"]), len(extracted["held_out"])

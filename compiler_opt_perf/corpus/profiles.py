@@ -11,18 +11,26 @@ from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.execution.content import Manifest
 from compiler_opt_perf.execution.files import sha256
 
+#: What policies can do without (training.ablation).
+PMU, SHUFFLED_PMU = "pmu", "shuffled-pmu"
+
 
 @dataclass(frozen=True)
 class Profiles:
     """Which profile the modules of a program are compiled with.
 
+    True if policies read PMU features of them.
+
     Attributes:
       common: manifest for all programs that have none of their own; None for none.
       programs: manifests by program.
+      ablation: "pmu": policies do not read the PMU features; "shuffled-pmu": they read those of
+        profiles whose counts were exchanged between places; None: as they are.
     """
 
     common: Manifest | None = None
     programs: Mapping[str, Manifest] = dataclasses.field(default_factory=dict)
+    ablation: str | None = None
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
@@ -49,7 +57,7 @@ class Profiles:
         return cls(common[0] if common else None, programs)
 
     def __bool__(self) -> bool:
-        return bool(self.paths)
+        return bool(self.paths) and self.ablation != PMU
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from compiler_opt_perf.corpus.programs import (
     _from_template,
     build_program,
     extract_programs,
+    program_modules,
     program_sources,
     program_tree,
     sqlite_amalgamation,
@@ -123,3 +124,19 @@ def test_modules_are_extracted_once_from_the_same_sources(
     assert changed > with_flags
     shutil.rmtree(corpus)
     assert extracted(("-fno-inline",)) > changed
+
+
+def test_a_program_of_one_source_has_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = Program(name="small", source_package="none", sources=("*.c",))
+    source = tmp_path / "tree" / "small.c"
+    write_text(source, "int small(int x) { return x + 1; }\n")
+    monkeypatch.setitem(PROGRAMS, "small", program)
+    monkeypatch.setattr(programs, "program_tree", lambda _: source.parent)
+    for _ in range(2):
+        folders = (tmp_path / "builds", tmp_path / "corpora")
+        modules = program_modules("small", *folders, opt_level="-Oz", stage="frontend")
+        assert [module.name for module in modules] == ["small/small"]
+    # It was extracted once.
+    assert caplog.text.count("no module is held out") == 1

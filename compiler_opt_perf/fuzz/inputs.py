@@ -30,9 +30,11 @@ from compiler_opt_perf.pmu.merge import merge
 from compiler_opt_perf.pmu.perf_record import Recipe
 from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.policies.testing import random_network
+from compiler_opt_perf.policies.testing import random_inputs, random_network
+from compiler_opt_perf.report import linked
 from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
 from compiler_opt_perf.report.summary import to_json
+from compiler_opt_perf.report.testing import LINKED, write_imitation
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.traces.edit import cut
@@ -41,6 +43,7 @@ from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import write_windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.config import presets
+from compiler_opt_perf.training.label_files import Labels, write_labels
 from compiler_opt_perf.training.log import read_log
 
 _LIT = REPO_ROOT / "lit_tests"
@@ -224,6 +227,33 @@ def training(folder: Path, toolchain: Toolchain) -> None:
     shutil.copytree(folder / "training", folder / "sound")
 
 
+def labelled(folder: Path, toolchain: Toolchain) -> None:
+    """What a training on labels keeps of a module and of a round, and its recipe."""
+    del toolchain
+    problem = PROBLEMS["inline-size"]
+    inputs = random_inputs(problem, rows=40, seed=1)
+    names = [feature.name for feature in problem.inputs(with_pmu=False)]
+    record = np.dtype([(name, np.int64, (1,)) for name in (*names, problem.decision)])
+    rows = np.zeros(40, record)
+    for name in names:
+        rows[name][:, 0] = inputs[name]
+    rows[problem.decision] = rows[problem.default_feature]
+    keys = tuple(f"caller callee call.{row} - #0" for row in range(40))
+    difference = np.linspace(-90.0, 100.0, 40)
+    write_labels(
+        folder / "labels.npz", Labels("p/module", keys, rows, rows[:9], difference, 4000.0, 7)
+    )
+    candidates = {"1.0": {"p": -0.01, "q": 0.02}, "1.5": None}
+    write_json(folder / "round.json", {"labels": 40, "candidates": candidates})
+    shutil.copy(REPO_ROOT / "models" / "inline-size" / "recipe.toml", folder)
+
+
+def imitation(folder: Path, toolchain: Toolchain) -> None:
+    """The folder of a training on labels."""
+    del toolchain
+    write_imitation(folder / "training")
+
+
 def checkpoint(folder: Path, toolchain: Toolchain) -> None:
     """A training's checkpoint and curve."""
     del toolchain
@@ -332,6 +362,7 @@ def comparison(folder: Path, toolchain: Toolchain) -> None:
         "regalloc-evict", "-O2", ("release",), 1, "processor time, 3 pairs a module", rows
     )
     write_json(folder / "one.json", to_json(compared))
+    write_json(folder / "linked.json", linked.to_json(LINKED))
 
 
 def scores(folder: Path, toolchain: Toolchain) -> None:

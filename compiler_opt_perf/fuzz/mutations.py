@@ -166,7 +166,7 @@ def damage_arrays(content: bytes, generator: random.Random) -> bytes:
         arrays[name] = generator.choice(
             [array[None], array.ravel()[:1], array.ravel()[:0], np.tile(array, 2)]
         )
-    elif kind == "type":
+    elif kind == "type" and array.dtype.kind not in "UV":
         arrays[name] = generator.choice([array.astype("U"), array.astype(complex), array != 0])
     elif kind == "values":
         odd = generator.choice([0.0, -1.0, 1e30, float("nan"), float("inf")])

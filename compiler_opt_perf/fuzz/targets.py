@@ -27,6 +27,7 @@ from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
+from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.report.files import read_comparison
 from compiler_opt_perf.report.tables import describe
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -34,7 +35,10 @@ from compiler_opt_perf.traces.windows import Windows
 from compiler_opt_perf.training.checkpoint import Checkpoint
 from compiler_opt_perf.training.config import read_config
 from compiler_opt_perf.training.evaluation import read_default
+from compiler_opt_perf.training.imitation_result import read_round
+from compiler_opt_perf.training.label_files import labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.training.recipe import read_recipe
 
 #: Time limit of a reader's run, and of the processes that it starts.
 LIMIT_S = 30.0
@@ -183,6 +187,15 @@ def _measured_defaults() -> list[object]:
             raise RefusedError(f"{log}: is measured again")
         found += [one, read_log(log)]
     return found
+
+
+def _labelled() -> object:
+    """What is learnt from of a file of labels."""
+    labels = read_labels(Path("labels.npz"))
+    if not len(labels.keys):
+        return labels
+    problem = PROBLEMS["inline-size"]
+    return labelled_rows(problem, [labels]), logged_rows(problem, [labels])
 
 
 def hosted(line: str, answers: str) -> Run:
@@ -452,11 +465,43 @@ TARGETS: tuple[Target, ...] = (
         60,
     ),
     Target(
-        "recipes",
+        "recipes of cop train",
         inputs.recipes,
         {"recipe.toml": "text"},
         call(lambda: read_config("recipe.toml")),
         100,
+    ),
+    Target(
+        "labels",
+        inputs.labelled,
+        {"labels.npz": "arrays"},
+        call(_labelled),
+        80,
+    ),
+    Target(
+        "rounds",
+        inputs.labelled,
+        {"round.json": "json"},
+        call(lambda: read_round(Path("round.json")).best),
+        40,
+    ),
+    Target(
+        "recipes of cop imitate",
+        inputs.labelled,
+        {"recipe.toml": "text"},
+        call(lambda: read_recipe(Path("recipe.toml"))),
+        80,
+    ),
+    Target(
+        "cop training show",
+        inputs.imitation,
+        {
+            "training/*.json": "json",
+            "training/rounds/*.json": "json",
+            "training/labels/0/p/a.npz": "arrays",
+        },
+        cop("training show training --html=out/page.html"),
+        80,
     ),
     Target(
         "cop train, ended",
@@ -491,9 +536,9 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "cop report",
         inputs.comparison,
-        {"one.json": "json", "curve.jsonl": "json lines"},
-        cop("report one.json --training=inline-size=. --output=out/page.html"),
-        40,
+        {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
+        cop("report linked.json one.json --training=inline-size=. --output=out/page.html"),
+        60,
     ),
     Target(
         "opt: profile",

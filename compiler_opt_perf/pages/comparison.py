@@ -10,6 +10,7 @@ import matplotlib.figure
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.report.comparison import Comparison
 from compiler_opt_perf.report.files import CurvePoint
+from compiler_opt_perf.report.linked import LinkedPrograms, table, title
 from compiler_opt_perf.report.summary import LeftOut, Row, summarise
 from compiler_opt_perf.report.tables import COLUMNS, agreement, cells, compile_time, weighting
 
@@ -69,11 +70,15 @@ class _Section:
 
 
 def write_page(
-    comparisons: Sequence[Comparison], curves: dict[str, list[CurvePoint]], output: Path
+    comparisons: Sequence[Comparison],
+    curves: dict[str, list[CurvePoint]],
+    output: Path,
+    programs: Sequence[LinkedPrograms] = (),
 ) -> None:
     """Writes one HTML page with tables and plots for each comparison.
 
     Args:
+      programs: linked with policies and without; their tables come first.
       curves: training curves by problem; a problem without one has no such plot.
 
     Raises:
@@ -99,5 +104,6 @@ def write_page(
                 curve=_curve(curve) if curve else None,
             )
         )
-    values = {"columns": COLUMNS, "sections": sections}
+    linked = [(title(one), *table(one), one.failed) for one in programs]
+    values = {"columns": list(COLUMNS), "sections": sections, "linked": linked}
     page.write_page("comparison.html.j2", output, values)

@@ -8,7 +8,7 @@ import pytest
 
 from compiler_opt_perf.pages.comparison import write_page
 from compiler_opt_perf.report.files import read_curve
-from compiler_opt_perf.report.testing import ALL_MODES, EVICT, INLINE, ODD_NAMES
+from compiler_opt_perf.report.testing import ALL_MODES, EVICT, INLINE, LINKED, ODD_NAMES
 
 
 def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None:
@@ -33,6 +33,17 @@ def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None
     assert (counts["table"], counts["h2"], counts["svg"], counts["details"]) == (4, 2, 3, 2)
     assert "zstd/a&lt;b&gt;" in page
     assert "-10.00%" in page and "-25.00%" in page
+
+
+def test_linked_programs_come_first(tmp_path: Path) -> None:
+    write_page([INLINE], {}, tmp_path / "page.html", [LINKED])
+    page = (tmp_path / "page.html").read_text()
+    first = page.index("<table>")
+    assert page.index("<h2>shipped, inline-size against default (-Oz)") < first
+    assert first < page.index("<td>-5.13%</td>") < page.index("<h2>inline-size against default")
+    assert "The compiler fails on tcc with the policy." in page
+    write_page([], {}, tmp_path / "page.html", [LINKED])
+    assert "Modules compiled in release mode" not in (tmp_path / "page.html").read_text()
 
 
 def test_page_says_of_modes_what_the_comparison_says(tmp_path: Path) -> None:

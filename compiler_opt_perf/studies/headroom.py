@@ -158,8 +158,8 @@ def _study(
         folders = [Path(scratch_name) / str(i) for i in range(len(jobs))]
         compilations = [_CompileJob(*pair) for pair in zip(jobs, folders, strict=True)]
         limit = _TIMEOUT_S * (3 + len(THRESHOLDS))
-        outcomes = pool.map(_compile, compilations, timeout_s=limit, label=f"{name}: thresholds")
-        compiled = [outcome.get() for outcome in outcomes]
+        ways = pool.map(_compile, compilations, timeout_s=limit, label=f"{name}: thresholds")
+        compiled = [outcome.get() for outcome in ways]
         copies = count_copies(one.default.shared for one in compiled)
         usable = [i for i, one in enumerate(compiled) if one.decisions in DECISIONS]
         if not usable:
@@ -171,8 +171,8 @@ def _study(
         drawn = sorted(draw.permutation(usable)[:count].tolist())
         logging.info("%s: %d of %d usable modules, seed %d", name, len(drawn), len(usable), seed)
         searches = [SearchJob(replace(jobs[i], copies=copies), rounds) for i in drawn]
-        outcomes = pool.map(search, searches, timeout_s=_SEARCH_TIMEOUT_S, label=f"{name}: search")
-        found = [outcome.get() for outcome in outcomes]
+        ends = pool.map(search, searches, timeout_s=_SEARCH_TIMEOUT_S, label=f"{name}: search")
+        found = [outcome.get() for outcome in ends]
         searched = [
             replace(compilations[i], of=replace(jobs[i], decisions=one.decisions))
             for i, one in zip(drawn, found, strict=True)
@@ -181,8 +181,8 @@ def _study(
             outcome.get()
         kinds = [_PLAIN, _BEFORE, _FOUND, *map(str, THRESHOLDS)]
         links = [_LinkJob(tuple(_object(one, kind) for one in folders), linker) for kind in kinds]
-        outcomes = pool.map(_link, links, label=f"{name}: linking")
-        linked = {k: one.get() for k, one in zip(kinds, outcomes, strict=True)}
+        sizes = pool.map(_link, links, label=f"{name}: linking")
+        linked = {kind: size.get() for kind, size in zip(kinds, sizes, strict=True)}
     rows = []
     for i, best in zip(drawn, found, strict=True):
         rows.append(

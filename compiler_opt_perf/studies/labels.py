@@ -20,8 +20,9 @@ from compiler_opt_perf.policies.network import Network, fit_normalisation, to_gr
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM
 from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
-from compiler_opt_perf.training.recipe import Recipe, read_recipe
+from compiler_opt_perf.training.recipe import Recipe, recipe_of
 
 # Shares of the labels, for the curve.
 _SHARES = (0.125, 0.25, 0.5, 1.0)
@@ -39,18 +40,17 @@ class _Kept:
     network: float = 0.0
 
 
-def study(training: Path, recipe_file: Path) -> str:
+def study(training: Path) -> str:
     """The tables, in Markdown.
 
     Args:
-      training: folder of a training, with its labels.
-      recipe_file: by which it was done.
+      training: folder of a training, with its labels; learns by the training's recipe.
 
     Raises:
-      TrainingError: the folder has no labels of two programs.
+      TrainingError: the folder has no recipe, or no labels of two programs.
       LabelsError: a damaged file.
     """
-    recipe = read_recipe(recipe_file)
+    recipe = recipe_of(TrainingFolder(training).inputs(), training)
     programs: dict[str, list[Labels]] = {}
     for path in sorted(training.glob("labels/*/**/*.npz")):
         labels = read_labels(path)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.studies.labels import study
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM
 from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.label_files import Labels, write_labels
 
-_RECIPE = """
+_INPUTS = {
+    "recipe": tomllib.loads("""
 seed = 1
 [programs]
 training = ["a", "b"]
@@ -35,7 +38,8 @@ leads = [1.0]
 steps = 1000
 batch_size = 64
 learning_rate = 0.01
-"""
+""")
+}
 
 
 def _write(training: Path, program: str, seed: int, lesson: bool) -> None:
@@ -65,14 +69,14 @@ def _write(training: Path, program: str, seed: int, lesson: bool) -> None:
 
 
 def test_what_one_program_teaches_about_another(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(_RECIPE)
     shares = {}
     for lesson in (True, False):
         training = tmp_path / str(lesson)
+        training.mkdir()
+        TrainingFolder(training).claim(_INPUTS)
         for number, program in enumerate(("a", "b")):
             _write(training, program, number, lesson)
-        text = study(training, recipe)
+        text = study(training)
         assert re.search(r"^\| a \| 800 \| [\d,]+ \| [+-][\d,]+ \| [+-][\d,]+ \|$", text, re.M)
         found = re.search(r"2 programs \| \| \| ([+-]\d+)% \| ([+-]\d+)% \|", text)
         assert found
@@ -84,7 +88,15 @@ def test_what_one_program_teaches_about_another(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_labels_is_named(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(_RECIPE)
+    with pytest.raises(TrainingError, match="no training has begun here"):
+        study(tmp_path)
+    folder = TrainingFolder(tmp_path)
+    folder.claim({"kind": "labels"})
+    with pytest.raises(TrainingError, match="has no recipe"):
+        study(tmp_path)
+    folder.claim({"recipe": {"seed": 1}})
+    with pytest.raises(TrainingError, match=r"recipe: \$\.programs: is missing"):
+        study(tmp_path)
+    folder.claim(_INPUTS)
     with pytest.raises(TrainingError, match="no labels of two programs"):
-        study(tmp_path, recipe)
+        study(tmp_path)

@@ -13,6 +13,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   default/         what the compiler's own policy leads to, a file a program
   labels/ROUND/    labels, a file a module
   rounds/          the result of each round, and its candidates
+  events...        the figures of the rounds, for TensorBoard
   training.json    settings and results
   policy/          the published policy (see policies.export)
   lock             held while a process works in the folder
@@ -33,8 +34,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.executor import Executor
-from compiler_opt_perf.execution.files import read_input, sha256, write_json, write_text
-from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
@@ -45,6 +45,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.compilation import Compiler
+from compiler_opt_perf.training.curve import write_scalars
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.folder import TrainingFolder
@@ -53,6 +54,7 @@ from compiler_opt_perf.training.imitation_result import (
     ImitationResult,
     Round,
     link_programs,
+    read_round,
 )
 from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.training.labels import (
@@ -131,7 +133,11 @@ def imitate(
         run = _Run(recipe, programs, compiler, folder, pool)
         run.measure_defaults(inputs)
         folder.claim(inputs)
-        return run.publish(toolchain.ld_lld, [run.round(i) for i in range(recipe.labels.rounds)])
+        rounds: list[Round] = []
+        for number in range(recipe.labels.rounds):
+            rounds.append(run.round(number))
+            run.write_scalars(rounds)
+        return run.publish(toolchain.ld_lld, rounds)
 
 
 class _Run:
@@ -191,9 +197,9 @@ class _Run:
         """Labels, fits and compares candidates; what the folder holds is not done again."""
         model = None if number == 0 else self._student(number - 1)
         self._labels += self._label(number, model)
-        path = self._folder.path / "rounds" / f"{number}.json"
+        path = self._round_file(number)
         if path.exists():
-            return self._read_round(number)
+            return read_round(path)
         rows = sum(len(one.keys) for one in self._labels)
         network, weights = self._fit(number)
         candidates: dict[str, dict[str, float] | None] = {}
@@ -217,24 +223,21 @@ class _Run:
         write_json(path, msgspec.to_builtins(result))
         return result
 
+    def write_scalars(self, rounds: Sequence[Round]) -> None:
+        """Writes the figures of rounds for TensorBoard, unless the next one is done already."""
+        if not self._round_file(len(rounds)).exists():
+            rows = [(number, 0.0, one.values) for number, one in enumerate(rounds)]
+            write_scalars(self._folder.path, rows)
+
+    def _round_file(self, number: int) -> Path:
+        return self._folder.path / "rounds" / f"{number}.json"
+
     def _candidate(self, number: int, lead: str) -> Path:
         return self._folder.path / "rounds" / f"{number}-{lead}"
 
     def _student(self, number: int) -> Path:
         """The best candidate of a round."""
-        return self._candidate(number, self._read_round(number).best[0])
-
-    def _read_round(self, number: int) -> Round:
-        path = self._folder.path / "rounds" / f"{number}.json"
-        try:
-            found = decode(read_input(path), Round, path)
-        except (OSError, JsonError) as error:
-            raise TrainingError(f"{error}; remove {path.parent} to do the rounds again") from error
-        if not found.compiled:
-            raise TrainingError(
-                f"{path}: no candidate; remove {path.parent} to do the rounds again"
-            )
-        return found
+        return self._candidate(number, read_round(self._round_file(number)).best[0])
 
     def _label(self, number: int, model: Path | None) -> list[Labels]:
         """The labels of all training modules around the decisions of `model`."""

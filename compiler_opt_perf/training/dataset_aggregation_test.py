@@ -3,6 +3,7 @@
 
 import dataclasses
 import shutil
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
+from compiler_opt_perf.training.curve import EVENTS
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.imitation_result import table
@@ -28,6 +30,7 @@ from compiler_opt_perf.training.recipe import (
     Recipe,
     TreeSettings,
 )
+from compiler_opt_perf.training.testing import kill_and_resume
 
 RECIPE = Recipe(
     3,
@@ -103,12 +106,28 @@ def test_an_interrupted_training_ends_with_the_same_policy(
     assert kept[-1].exists() and not (output / "policy").exists()
     imitate(RECIPE, programs, toolchain, output)
     assert before == {path: path.stat().st_mtime_ns for path in kept[:-1]}
-    one, other = trained / "policy", output / "policy"
-    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
-    assert files
-    for file in files:
-        assert (one / file).read_bytes() == (other / file).read_bytes(), file
-    assert (trained / "training.json").read_bytes() == (output / "training.json").read_bytes()
+    assert _published(output) == _published(trained)
+
+
+def _published(training: Path) -> dict[str, bytes]:
+    """What is left of a training, by name."""
+    paths = [path for path in (training / "policy").rglob("*") if path.is_file()]
+    assert paths
+    paths += [training / "training.json", training / EVENTS, *training.glob("rounds/*.json")]
+    paths += training.glob("labels/**/*.npz")
+    return {str(path.relative_to(training)): path.read_bytes() for path in paths}
+
+
+def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
+    trained: Path,
+    programs: dict[str, tuple[Module, ...]],
+    toolchain: Toolchain,
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "run"
+    start, arguments = partial(imitate, workers=1), (RECIPE, programs, toolchain, output)
+    assert kill_and_resume(start, arguments, output, kills=6, most=24, seed=1) == 6
+    assert _published(output) == _published(trained)
 
 
 def test_a_folder_of_another_training_is_refused(

@@ -31,6 +31,7 @@ class TrainingFolder:
         self.result = path / "training.json"
         self.failures = path / "failures"
         self.policy = path / "policy"
+        self.ablated = path / "ablated"
         self._inputs = path / "inputs.json"
 
     @classmethod
@@ -47,18 +48,24 @@ class TrainingFolder:
             raise TrainingError(f"{path}: is not a folder; choose another output folder")
         if path.is_dir() and not folder.is_claimed:
             # What a training leaves that was interrupted before it claimed the folder.
-            others = {entry.name for entry in path.iterdir()} - {_LOCK, folder.default.name}
+            own = {_LOCK, folder.default.name, folder.ablated.name}
+            left = {entry.name for entry in path.glob(f".{folder._inputs.name}.*.tmp")}
+            others = {entry.name for entry in path.iterdir()} - own - left
             if others:
                 raise TrainingError(
                     f"{path}: holds {sorted(others)[0]!r}, which is not part of a training; "
                     "choose a new or empty output folder"
                 )
         with exclusive(path / _LOCK):
+            # What a killed process was writing.
+            for entry in path.rglob(".*.tmp"):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
             try:
                 yield folder
             except Exception:
                 if not folder.is_claimed:
-                    shutil.rmtree(folder.default, ignore_errors=True)
+                    for made in (folder.default, folder.ablated):
+                        shutil.rmtree(made, ignore_errors=True)
                     (path / _LOCK).unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
                         for part in new:
@@ -70,14 +77,23 @@ class TrainingFolder:
         """Whether a training has begun here."""
         return self._inputs.exists()
 
+    def inputs(self) -> dict[str, Any]:
+        """What the training here is of. Raises TrainingError if there is none, or it is damaged."""
+        if not self.is_claimed:
+            raise TrainingError(
+                f"{self.path}: no training has begun here; name a folder that `cop train` or "
+                "`cop imitate` wrote"
+            )
+        try:
+            return decode(read_input(self._inputs), dict[str, Any], self._inputs)
+        except (OSError, JsonError) as error:
+            raise TrainingError(f"{error}; remove the folder {self.path} to start again") from error
+
     def require_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Raises TrainingError if the folder holds a training with other inputs."""
         if not self.is_claimed:
             return
-        try:
-            before = decode(read_input(self._inputs), dict[str, Any], self._inputs)
-        except (OSError, JsonError) as error:
-            raise TrainingError(f"{error}; remove the folder {self.path} to start again") from error
+        before = self.inputs()
         different = [key for key in inputs if inputs[key] != before.get(key)]
         if different:
             raise TrainingError(

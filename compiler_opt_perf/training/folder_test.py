@@ -8,6 +8,25 @@ from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.folder import TrainingFolder
 
 
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    left = [tmp_path / f".inputs.json.{number}.tmp" for number in (1, 2)]
+    for path in left:
+        path.write_text("{")
+    with TrainingFolder.held(tmp_path) as folder:
+        assert not any(path.exists() for path in left)
+        folder.claim({})
+    (tmp_path / ".policy.1.tmp" / "variables").mkdir(parents=True)
+    (tmp_path / ".policy.1.tmp" / "variables" / "v").write_text("")
+    with TrainingFolder.held(tmp_path):
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs.json", "lock"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".notes.1.tmp").write_text("")
+    with pytest.raises(TrainingError, match="not part of a training"), TrainingFolder.held(other):
+        pass
+    assert (other / ".notes.1.tmp").exists()
+
+
 def test_a_folder_of_other_or_damaged_inputs_is_refused(tmp_path: Path) -> None:
     folder = TrainingFolder(tmp_path)
     folder.require_inputs({"config": {"seed": 1}})

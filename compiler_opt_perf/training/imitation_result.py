@@ -5,15 +5,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from absl import logging
 
 from compiler_opt_perf.execution.executor import Executor
+from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.labels import LinkJob, ModuleSizes, count_copies, linked_size
 from compiler_opt_perf.training.result import WORSE, verdict
+
+#: A change of bytes against the default.
+Change = Annotated[float, msgspec.Meta(gt=-1.0, lt=2.0**32)]
 
 
 def mean_change(changes: Sequence[float]) -> float:
@@ -49,7 +55,7 @@ class Round(msgspec.Struct, frozen=True):
     """
 
     labels: int
-    candidates: dict[str, dict[str, float] | None]
+    candidates: dict[str, dict[str, Change] | None]
 
     @property
     def compiled(self) -> dict[str, float]:
@@ -64,6 +70,36 @@ class Round(msgspec.Struct, frozen=True):
     def best(self) -> tuple[str, float]:
         """Lead and mean change of the best candidate, where one compiles."""
         return min(self.compiled.items(), key=lambda item: item[1])
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Its figures by name, for plots: of the best candidate, and of each lead."""
+        lead, change = self.best
+        programs = self.candidates[lead] or {}
+        return {
+            "labels": self.labels,
+            "validation": change,
+            **{f"validation/{name}": one for name, one in programs.items()},
+            **{f"lead/{name}": one for name, one in self.compiled.items()},
+        }
+
+
+def read_round(path: Path) -> Round:
+    """Reads what a training kept of a round.
+
+    Raises:
+      TrainingError: it is missing or damaged, or no candidate of it compiled.
+    """
+    remedy = f"remove {path.parent} to do the rounds again"
+    try:
+        found = decode(read_input(path), Round, path)
+    except OSError as error:
+        raise TrainingError(f"{path}: {error.strerror}; {remedy}") from error
+    except JsonError as error:
+        raise TrainingError(f"{error}; {remedy}") from error
+    if not found.compiled:
+        raise TrainingError(f"{path}: no candidate; {remedy}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -155,18 +191,28 @@ def link_programs(
     return tuple(programs), tuple(failed)
 
 
+#: Of a table of programs.
+COLUMNS = ("program", "linked text", "with the policy", "change", "objects")
+
+
+def cells(one: ProgramResult) -> list[str]:
+    """What the `COLUMNS` say of a program."""
+    objects = one.objects[1] / one.objects[0] - 1.0
+    return [
+        *(one.name, f"{one.linked[0]:,}", f"{one.linked[1]:,}"),
+        *(f"{100 * one.change:+.2f}%", f"{100 * objects:+.2f}%"),
+    ]
+
+
+def mean_cells(programs: Sequence[ProgramResult]) -> list[str]:
+    """The same of all of them."""
+    linked = mean_change([one.change for one in programs])
+    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in programs])
+    return ["geometric mean", "", "", f"{100 * linked:+.2f}%", f"{100 * objects:+.2f}%"]
+
+
 def table(result: ImitationResult) -> str:
     """The test programs, in Markdown."""
-    lines = [
-        "| program | linked text | with the policy | change | objects |",
-        "|---|---|---|---|---|",
-    ]
-    for one in result.programs:
-        objects = one.objects[1] / one.objects[0] - 1.0
-        lines.append(
-            f"| {one.name} | {one.linked[0]:,} | {one.linked[1]:,} | {100 * one.change:+.2f}% | "
-            f"{100 * objects:+.2f}% |"
-        )
-    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in result.programs])
-    lines.append(f"| geometric mean | | | {100 * result.change:+.2f}% | {100 * objects:+.2f}% |")
-    return "\n".join(lines) + "\n"
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *map(cells, result.programs)]
+    rows.append(mean_cells(result.programs))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

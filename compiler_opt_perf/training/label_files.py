@@ -4,15 +4,21 @@
 Pool workers import this: nothing here loads TensorFlow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.files import atomic_write
-from compiler_opt_perf.policies.arrays import ArraysError, read_arrays, write_arrays
+from compiler_opt_perf.policies.arrays import (
+    ArraysError,
+    read_arrays,
+    require_vector,
+    write_arrays,
+)
 from compiler_opt_perf.policies.problem import Problem
 
 
@@ -69,6 +75,7 @@ def read_labels(path: Path) -> Labels:
     """
     try:
         arrays = read_arrays(path, [field.name for field in fields(Labels)])
+        _require_labels(arrays)
         return Labels(
             str(arrays["module"]),
             tuple(arrays["keys"].tolist()),
@@ -78,8 +85,27 @@ def read_labels(path: Path) -> Labels:
             float(arrays["bytes"]),
             int(arrays["compilations"]),
         )
-    except (ArraysError, TypeError, ValueError) as error:
+    except (ArraysError, TypeError, ValueError, SystemError) as error:
+        # The last one is numpy's of what is no character.
         raise LabelsError(f"{path}: damaged ({error}); remove it to label again") from error
+
+
+def _require_labels(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Raises ArraysError where the arrays are not those of labels."""
+    count = arrays["keys"].size
+    require_vector("difference", arrays["difference"], "float64", count)
+    require_vector("bytes", arrays["bytes"].reshape(-1), "float64", 1)
+    texts = (arrays["keys"].ndim, arrays["module"].ndim) == (1, 0)
+    if not texts or {arrays["keys"].dtype.kind, arrays["module"].dtype.kind} != {"U"}:
+        raise ArraysError("keys and module are expected to be text")
+    count_type = arrays["compilations"].dtype
+    if count_type.kind != "i" or arrays["compilations"].shape != ():
+        raise ArraysError(f"compilations is {count_type}, expected a whole number")
+    for name in ("observations", "logged"):
+        if arrays[name].dtype.names is None or arrays[name].ndim != 1:
+            raise ArraysError(f"{name} is {arrays[name].dtype}, expected records")
+    if len(arrays["observations"]) != count:
+        raise ArraysError(f"{len(arrays['observations'])} observations of {count} decisions")
 
 
 def labelled_rows(

@@ -169,8 +169,6 @@ class Flipper:
     def labels(self, given: Mapping[str, int]) -> Labels:
         """What each other decision than those taken, some of which are given, would change."""
         base, log = self.compile(given)
-        copies = self._job.copies
-        size = base.weighted(copies)
         decision = self._job.compiler.problem.decision
         taken = dict(zip(log.keys, log.observations[decision].reshape(-1).tolist(), strict=True))
         rows = np.arange(len(log.keys))
@@ -180,9 +178,38 @@ class Flipper:
             shares = np.array([1.0 / calls[callee] for callee in callees]) / len(calls)
             draw = np.random.default_rng(self._job.seed)
             rows = np.sort(draw.choice(rows, self._job.most, replace=False, p=shares))
+        difference = self.flips([log.keys[row] for row in rows], taken, base, given)
+        keys = tuple(log.keys[row] for row in rows)
+        return Labels(
+            self._job.module.name,
+            keys,
+            log.observations[rows],
+            _draw_logged(log.observations, self._job.seed),
+            np.array([difference[key] for key in keys], np.float64),
+            base.weighted(self._job.copies),
+            self.compilations,
+        )
+
+    def flips(
+        self,
+        keys: Sequence[str],
+        taken: Mapping[str, int],
+        base: FunctionSizes,
+        given: Mapping[str, int],
+    ) -> dict[str, float]:
+        """What each decision would change in bytes, taken the other way; by key.
+
+        Args:
+          keys: of the decisions to flip.
+          taken: all decisions of the module.
+          base: the sizes that they lead to.
+          given: those of them that are not the policy's own.
+        """
+        copies = self._job.copies
+        size = base.weighted(copies)
         reach = reach_of(taken, base.aliases)
         difference: dict[str, float] = {}
-        waiting = _batches([log.keys[row] for row in rows], reach)
+        waiting = _batches(keys, reach)
         while waiting:
             batch = waiting.pop()
             flipped = {key: 1 - taken[key] for key in batch}
@@ -198,16 +225,7 @@ class Flipper:
             else:
                 half = len(batch) // 2
                 waiting += [batch[:half], batch[half:]]
-        keys = tuple(log.keys[row] for row in rows)
-        return Labels(
-            self._job.module.name,
-            keys,
-            log.observations[rows],
-            _draw_logged(log.observations, self._job.seed),
-            np.array([difference[key] for key in keys], np.float64),
-            size,
-            self.compilations,
-        )
+        return difference
 
     def compile(self, decisions: Mapping[str, int]) -> tuple[FunctionSizes, TrainingLog]:
         """The sizes of the functions, and the log, with some decisions given."""

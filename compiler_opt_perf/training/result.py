@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.execution.files import write_json, write_text
+from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import ModelError, Policy
 from compiler_opt_perf.policies.network import to_grid
 from compiler_opt_perf.training.checkpoint import Checkpoint
+from compiler_opt_perf.training.curve import curve_text, write_curve
 from compiler_opt_perf.training.evaluation import Evaluator
-from compiler_opt_perf.training.run import Run, curve_text
+from compiler_opt_perf.training.run import Run
 from compiler_opt_perf.training.start import default_decisions
 
 #: What stages use besides.
@@ -142,7 +143,7 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     description = _description(run, checkpoint)
     export.publish(Policy(network, checkpoint.best, description), result.policy)
     write_json(run.folder.result, _report(run, checkpoint))
-    write_text(run.folder.curve, curve_text(checkpoint))
+    write_curve(run.folder.curve, checkpoint.record["curve"])
     logging.info(
         "%s: %d iterations, %d compilations (%d failed) in %.0f s: %+.3f%% on the test "
         "modules%s (%+.3f%% on those that it was chosen by, at the start %+.3f%% there), policy "
@@ -171,7 +172,8 @@ def is_published(run: Run, checkpoint: Checkpoint) -> bool:
             np.array_equal(policy.weights, to_grid(checkpoint.best))
             and policy.description == _description(run, checkpoint)
             and run.folder.result.read_text(encoding="utf-8") == report
-            and run.folder.curve.read_text(encoding="utf-8") == curve_text(checkpoint)
+            and run.folder.curve.read_text(encoding="utf-8")
+            == curve_text(checkpoint.record["curve"])
         )
     except (ModelError, OSError, ValueError):
         return False
@@ -209,6 +211,7 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
             "generations": result.generations,
             "modules": {purpose: len(names) for purpose, names in run.split.names.items()},
             "config": run.config.fixed(),
+            "ablation": run.compiler.profiles.ablation,
             "versions": versions(*PACKAGES),
         },
     }

@@ -2,7 +2,6 @@
 """One run of a training: its fixed inputs, its state on disk, its clock."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.execution.executor import Executor
-from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.policies.export import CandidateTemplate, Policy
 from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.config import Config
+from compiler_opt_perf.training.curve import write_curve
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import Evaluator
 from compiler_opt_perf.training.folder import TrainingFolder
@@ -137,7 +136,7 @@ class Run:
         record.pop("ended", None)
         checkpoint = dataclasses.replace(checkpoint, record=record)
         checkpoint.save(self.folder.checkpoint)
-        write_text(self.folder.curve, curve_text(checkpoint))
+        write_curve(self.folder.curve, curve)
         return checkpoint
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
@@ -181,11 +180,6 @@ class Run:
         if self.config.budget_s:
             left = min(left, max(self.config.budget_s - self.clock.seconds, 0.0))
         return left
-
-
-def curve_text(checkpoint: Checkpoint) -> str:
-    """The content of curve.jsonl."""
-    return "".join(json.dumps(line) + "\n" for line in checkpoint.record["curve"])
 
 
 def seconds_per_generation(checkpoint: Checkpoint) -> float:

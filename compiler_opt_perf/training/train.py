@@ -4,9 +4,11 @@
 Everything lies in one output folder, so that an interrupted training goes on where it was:
 
   inputs.json      the inputs of the training, which owns the folder from then on
+  ablated/         shuffled profiles, if the policy reads such ones
   default/         training log and cost of the compiler's own policy, a pair a module
   checkpoint.npz   state after the last finished iteration
   curve.jsonl      a line for each iteration, for plots
+  events...        the same for TensorBoard
   training.json    settings, modules and results
   failures/        models that made the compiler fail, for reproduction
   policy/          the published policy (see policies.export)
@@ -41,6 +43,7 @@ from compiler_opt_perf.policies.network import Network, Normalisation, scored_fe
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import result, start
+from compiler_opt_perf.training.ablation import ablated
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.config import Config
 from compiler_opt_perf.training.errors import TrainingError
@@ -112,6 +115,8 @@ def train(
     profiles.require_programs(corpus)
     calls = _calls(compiler, corpus)
     with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
+        read = ablated(profiles, folder.ablated, config.seed)
+        compiler = dataclasses.replace(compiler, profiles=read)
         run = _prepare(compiler, corpus, folder, config, pool, calls, policy)
         checkpoint, candidates = run.load_checkpoint(), None
         if checkpoint is None:
@@ -224,6 +229,7 @@ def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any
             if profiles.programs
             else profiles.checksum_of("")
         ),
+        "ablation": profiles.ablation,
         "extra_rates": list(compiler.problem.extra_rates),
         "evaluator": compiler.evaluator_inputs,
         "corpus": {module.name: module.fingerprint() for module in corpus.modules},

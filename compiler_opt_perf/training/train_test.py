@@ -42,6 +42,11 @@ from compiler_opt_perf.training.rewards import Costs, Reward
 from compiler_opt_perf.training.run import Run
 from compiler_opt_perf.training.stages import require_stages
 from compiler_opt_perf.training.start import default_decisions
+from compiler_opt_perf.training.testing import (
+    checkpoint_without_times,
+    curve_without_times,
+    kill_and_resume,
+)
 from compiler_opt_perf.training.train import train
 
 SMALL = Config((EvolutionStrategies(iterations=3, pairs=2, modules=2),), hidden=(6,), workers=2)
@@ -592,3 +597,19 @@ def test_rows_are_drawn_from_all_logs(
             np.testing.assert_array_equal(decisions, everything)
         # The feature is the label.
         np.testing.assert_array_equal(inputs["inlining_default"], decisions)
+
+
+def test_a_training_that_is_killed_ten_times_equals_an_uninterrupted_one(
+    inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    output, name = tmp_path / "training", "inline-size"
+    config = SMALL.changed({"workers": 1})
+    arguments = (PROBLEMS[name], corpora[name], toolchain, Profiles(), output, config)
+    assert kill_and_resume(train, arguments, output, kills=10, most=24, seed=1) == 10
+    assert published_bytes(output) == published_bytes(inline_training)
+    checkpoints = [
+        checkpoint_without_times(folder / "checkpoint.npz") for folder in (output, inline_training)
+    ]
+    assert checkpoints[0] == checkpoints[1]
+    curves = [curve_without_times(folder / "curve.jsonl") for folder in (output, inline_training)]
+    assert curves[0] == curves[1]
