@@ -108,7 +108,8 @@ class _Actor(Worker):
         with contextlib.suppress(ray.exceptions.RayError):
             if not now and self.ready:
                 ray.get(self._actor.close.remote(), timeout=_SECONDS_TO_END)
-        ray.kill(self._actor)
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(self._actor)
         return (f"on node {self.node}" if self.node else "before it was ready") + self._reason
 
 
