@@ -20,7 +20,7 @@ def test_a_policy_says_what_it_was_trained_without(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     output = tmp_path / "t"
-    config = SMALL.changed({"generations": 0, "warm_starts": 1, "warm_start_steps": 20})
+    config = SMALL.changed({"iterations": 0})
 
     def trained(ablation: str | None) -> Path:
         problem, corpus = PROBLEMS["regalloc-evict"], corpora["regalloc-evict"]

@@ -13,6 +13,7 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.testing import random_inputs
@@ -125,7 +126,10 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "run"
-    start, arguments = partial(imitate, workers=1), (RECIPE, programs, toolchain, output)
+    start, arguments = (
+        partial(imitate, executor=partial(Pool, 1)),
+        (RECIPE, programs, toolchain, output),
+    )
     assert kill_and_resume(start, arguments, output, kills=6, most=24, seed=1) == 6
     assert _published(output) == _published(trained)
 
