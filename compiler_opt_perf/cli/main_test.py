@@ -73,7 +73,7 @@ def test_show_and_list_mean_the_same_in_all_groups() -> None:
     """`show` tells what one file or folder holds, `list` its entries; there is no other word."""
     summaries = {verb.name: verb.summary for verb in VERBS}
     shows = [name for name in summaries if name.endswith(" show")]
-    assert shows == ["profile show", "trace show", "corpus show"]
+    assert shows == ["profile show", "trace show", "corpus show", "training show"]
     assert all(summaries[name].startswith("Show ") for name in shows)
     assert [name for name in summaries if name.endswith(" list")] == ["trace list"]
     assert summaries["trace list"].startswith("List ")
