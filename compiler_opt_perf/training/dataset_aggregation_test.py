@@ -96,7 +96,7 @@ def test_an_interrupted_training_ends_with_the_same_policy(
     kept[-1].unlink()
     before = {path: path.stat().st_mtime_ns for path in kept[:-1]}
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     # ... and once more when it was done with that.
