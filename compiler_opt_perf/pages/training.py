@@ -69,7 +69,8 @@ def _histogram(run: TrainingRun) -> str:
     """How many labels there are of which difference, on a logarithmic scale both ways; SVG."""
     figure = matplotlib.figure.Figure(figsize=(9, 3), layout="constrained")
     axes = figure.subplots()
-    edges = np.linspace(-_DECADES, _DECADES, 2 * _DECADES * _PARTS + 1)
+    # An odd number of bins: that of 0 is in the middle.
+    edges = np.linspace(-_DECADES, _DECADES, 2 * _DECADES * _PARTS + 2)
     for number, own in run.labels.items():
         # 0 in the middle, 9 bytes one decade away from it.
         places = np.clip(np.sign(own) * np.log10(1 + np.abs(own)), -_DECADES, _DECADES)
