@@ -31,7 +31,7 @@ from compiler_opt_perf.traces.native import decompress
 from compiler_opt_perf.traces.trace_file import DESCRIPTION, TABLE, write_record
 
 # Of each reader; `make fuzz` has all.
-_SAMPLE = 2
+_SAMPLE = 1
 
 
 def test_no_reader_fails_on_a_sample_of_damaged_inputs(

@@ -208,13 +208,13 @@ def hosted(line: str, answers: str) -> Run:
     return run
 
 
-def _tool(line: str, folder: Path, toolchain: Toolchain, limit_s: float = LIMIT_S) -> bytes:
+def _tool(line: str, folder: Path, toolchain: Toolchain, limit_s: float | None = None) -> bytes:
     words = shlex.split(line)
     words[0] = str(toolchain.directory / "bin" / words[0])
     environment = {"LLVM_LITERT_LIBRARY": str(toolchain.litert_library)}
     try:
         done = run_command(
-            words, cwd=folder, env=environment, memory_mib=MEMORY_MIB, timeout_s=limit_s
+            words, cwd=folder, env=environment, memory_mib=MEMORY_MIB, timeout_s=limit_s or LIMIT_S
         )
     except CommandError as error:
         if error.kind == "timeout":

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rollouts on a Ray cluster of two nodes, one of which is killed in the middle."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,36 @@ from compiler_opt_perf.training.labels import LabelJob, label
 PROBLEM = PROBLEMS["inline-size"]
 
 
-def _label(job: LabelJob) -> tuple[int, int, list[float]]:
-    """The process, that of its node, and the differences of the labels."""
-    return os.getpid(), os.getppid(), label(job).difference.tolist()
+@dataclass(frozen=True)
+class _Job:
+    """A module to label on two nodes.
+
+    Attributes:
+      met: folder in which every node at work leaves a file. Tasks wait for that of the other node,
+        which could be done with all of them before this one has started its worker.
+      victim: process group of the node that is killed by its first task.
+    """
+
+    of: LabelJob
+    met: str
+    victim: int
+
+
+def _label(job: _Job) -> list[float]:
+    """The differences of the labels."""
+    met, node = Path(job.met), os.getppid()
+    (met / str(node)).touch()
+    start = time.monotonic()
+    while len(list(met.iterdir())) < 2 and time.monotonic() < start + 60:
+        time.sleep(0.05)
+    if os.getpgid(node) == job.victim:
+        os.killpg(job.victim, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _differences(job.of)
+
+
+def _differences(job: LabelJob) -> list[float]:
+    return [float(one) for one in label(job).difference]
 
 
 def test_a_cluster_labels_as_processes_do_though_a_node_dies(
@@ -38,11 +67,11 @@ def test_a_cluster_labels_as_processes_do_though_a_node_dies(
     modules = corpora[PROBLEM.name].modules[:4]
     jobs = [LabelJob(compiler, one, most=4, seed=seed) for one in modules for seed in (1, 2)]
     with Pool(2) as pool:
-        expected = [outcome.get()[2] for outcome in pool.map(_label, jobs)]
+        expected = [outcome.get() for outcome in pool.map(_differences, jobs)]
     # One processor a node.
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    workers: dict[int, int] = {}
-    killed: list[int] = []
+    met = tmp_path / "met"
+    met.mkdir()
     with RayExecutor(LOCAL) as executor:
         import ray
 
@@ -58,25 +87,16 @@ def test_a_cluster_labels_as_processes_do_though_a_node_dies(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
         try:
-            while len(ray.nodes()) < 2:
+            while executor.workers < 2:
                 assert second.poll() is None, (tmp_path / "log").read_text()
                 time.sleep(0.1)
-
-            def kill_the_second(_: LabelJob, value: tuple[int, int, list[float]]) -> None:
-                process, node = value[:2]
-                workers[node] = process
-                if len(workers) == 2 and not killed and os.getpgid(node) != second.pid:
-                    # The other one is at work.
-                    (worker,) = [pid for name, pid in workers.items() if name != node]
-                    os.killpg(second.pid, signal.SIGKILL)
-                    os.kill(worker, signal.SIGKILL)
-                    killed.append(worker)
-
-            outcomes = executor.map(_label, jobs, keep=kill_the_second)
+            together = [_Job(job, str(met), second.pid) for job in jobs]
+            outcomes = executor.map(_label, together)
+            ended = second.poll()
         finally:
-            if not killed:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(second.pid, signal.SIGKILL)
             second.wait()
-    assert [outcome.get()[2] for outcome in outcomes] == expected
+    assert [outcome.get() for outcome in outcomes] == expected
     assert any(any(differences) for differences in expected)
-    assert killed and "running the task again" in caplog.text
+    assert ended == -signal.SIGKILL and "running the task again" in caplog.text

@@ -130,7 +130,7 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
         partial(imitate, executor=partial(Pool, 1)),
         (RECIPE, programs, toolchain, output),
     )
-    assert kill_and_resume(start, arguments, output, kills=6, most=24, seed=1) == 6
+    assert kill_and_resume(start, arguments, output, kills=3, most=24, seed=1) == 3
     assert _published(output) == _published(trained)
 
 

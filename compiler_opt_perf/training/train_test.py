@@ -170,11 +170,11 @@ def test_a_budget_that_ended_a_training_stays_used_up(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
     output = tmp_path / "t"
-    result = run("inline-size", corpora, toolchain, output, iterations=1000, budget_s=12.0)
+    result = run("inline-size", corpora, toolchain, output, iterations=1000, budget_s=6.0)
     before = published_bytes(output), (output / "checkpoint.npz").read_bytes()
     # However fast the next run is: it has the time of a generation left.
     for _ in range(2):
-        again = run("inline-size", corpora, toolchain, output, iterations=1000, budget_s=12.0)
+        again = run("inline-size", corpora, toolchain, output, iterations=1000, budget_s=6.0)
         assert again == result
         assert (published_bytes(output), (output / "checkpoint.npz").read_bytes()) == before
     more = run("inline-size", corpora, toolchain, output, iterations=result.generations + 1)
