@@ -1,6 +1,6 @@
 # The demo: from a program's run to a clang with trained, PMU-aware policies, and what the shipped
-# policies do for programs that they never saw, as a sequence of `cop` commands. make runs only what is not done yet, so that an interrupted demo goes on where it was.
-# Run it with `make demo`.
+# policies do for programs that they never saw, as a sequence of `cop` commands. make runs only what
+# is not done yet, so that an interrupted demo goes on where it was. Run it with `make demo`.
 
 OUT := build/demo
 COP := build/venv/bin/cop
