@@ -192,15 +192,19 @@ def _training_show(values: Any, arguments: list[str]) -> Table | None:
 def _differences(values: Any, run: "TrainingRun") -> "Differences":
     from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.execution.pool import Pool
+    from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.report.training_run import find_modules
     from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.training.differences import compiler_of, find_differences
+    from compiler_opt_perf.training.compilation import Compiler
+    from compiler_opt_perf.training.differences import find_differences
 
     if run.policy is None:
         raise UsageError(f"--corpus: {run.path} has no policy yet; leave it out to see the rest")
     modules = run.choose(find_modules([Path(word) for word in values.corpus]))
-    compiler = compiler_of(
-        run.policy, Toolchain.load(Path(values.toolchain)), Profiles.parse(values.profile)
+    compiler = Compiler.of(
+        Toolchain.load(Path(values.toolchain)),
+        load(run.policy).network.problem,
+        Profiles.parse(values.profile),
     )
     with Pool(values.workers or None) as pool:
         return find_differences(

@@ -12,14 +12,13 @@ import msgspec
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.files import read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.report.files import ReportError
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.differences import compiler_of
+from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.imitation_result import (
     COLUMNS,
     ProgramResult,
@@ -104,7 +103,7 @@ def compare_linked(
         raise ReportError(
             f"{model}: reads PMU features; `cop compare --profile` compares it, module by module"
         )
-    compiler = compiler_of(model, toolchain, Profiles())
+    compiler = Compiler.of(toolchain, policy.network.problem)
     jobs = {}
     for name, modules in programs.items():
         pair = [LinkJob(compiler, tuple(modules), way, toolchain.ld_lld) for way in (None, model)]
@@ -134,11 +133,7 @@ def _purposes(description: Mapping[str, Any]) -> dict[str, str]:
         split = msgspec.convert(description["training"]["recipe"]["programs"], Programs)
     except (KeyError, TypeError, msgspec.ValidationError):
         return {}
-    return {
-        name: purpose
-        for purpose in ("training", "validation", "test")
-        for name in getattr(split, purpose)
-    }
+    return {name: purpose for purpose, names in split.by_purpose.items() for name in names}
 
 
 def to_json(linked: LinkedPrograms) -> dict[str, Any]:

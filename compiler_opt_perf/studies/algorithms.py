@@ -88,10 +88,7 @@ def study(
     for name in RECIPES:
         own = {
             **RECIPES[name],
-            "programs": {
-                purpose: list(getattr(programs, purpose))
-                for purpose in ("training", "validation", "test")
-            },
+            "programs": {purpose: list(names) for purpose, names in programs.by_purpose.items()},
             "compilations": compilations,
             "iterations": _ITERATIONS,
             "default_lead": 0.25,
@@ -160,8 +157,8 @@ def _train(name: str, corpus: Corpus, toolchain: Toolchain, folder: Path, config
 def table(rows: Mapping[str, Row], corpus: Corpus, programs: Programs) -> str:
     """In Markdown, a row a recipe."""
     counts = [
-        sum(one.program in getattr(programs, purpose) for one in corpus.modules)
-        for purpose in ("training", "validation", "test")
+        sum(one.program in names for one in corpus.modules)
+        for names in programs.by_purpose.values()
     ]
     lines = [
         f"{counts[0]} modules to train on, {counts[1]} to choose by, {counts[2]} to test on, "

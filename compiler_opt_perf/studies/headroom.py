@@ -25,7 +25,6 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.program_table import PROGRAMS as ALL_PROGRAMS
 from compiler_opt_perf.corpus.programs import program_modules
 from compiler_opt_perf.cost.linked import linked_text_bytes
@@ -49,7 +48,6 @@ DECISIONS = range(5, 301)
 
 _PROBLEM = PROBLEMS["inline-size"]
 _TIMEOUT_S = 120.0
-_MEMORY_MIB = 8192
 _SEARCH_TIMEOUT_S = 7200.0
 
 
@@ -107,14 +105,7 @@ def study(
       The tables of all programs in the folder, in Markdown.
     """
     output = output.resolve()
-    compiler = Compiler(
-        clang=toolchain.clang,
-        litert_library=toolchain.litert_library,
-        problem=_PROBLEM,
-        profiles=Profiles(),
-        timeout_s=_TIMEOUT_S,
-        memory_mib=_MEMORY_MIB,
-    )
+    compiler = Compiler.of(toolchain, _PROBLEM, timeout_s=_TIMEOUT_S)
     given = {"modules": modules, "rounds": rounds, "seed": seed}
 
     def search_all(name: str, corpus: Sequence[Module], path: Path) -> None:

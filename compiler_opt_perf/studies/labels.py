@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.network import Network, fit_normalisation, to_grid
+from compiler_opt_perf.policies.network import to_grid
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM
 from compiler_opt_perf.training.errors import TrainingError
@@ -90,18 +90,8 @@ def _leave_out(
     by_trees = float(saved[trees.otherwise(unseen) > 0.5].sum())
     if share < 1:
         return _Kept(best, by_trees)
-    logged, settings = logged_rows(PROBLEM, others), recipe.network
-    normalisation = fit_normalisation(logged, PROBLEM, with_pmu=False)
-    network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
-    weights = cost_sensitive.distil(
-        trees,
-        logged,
-        network,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        seed=recipe.seed,
-    )
+    logged = logged_rows(PROBLEM, others)
+    network, weights = cost_sensitive.student(trees, PROBLEM, logged, recipe.network, recipe.seed)
     otherwise = network.decide(to_grid(weights), unseen) != unseen[PROBLEM.default_feature]
     return _Kept(best, by_trees, float(saved[otherwise].sum()))
 

@@ -29,7 +29,6 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -42,8 +41,6 @@ from compiler_opt_perf.training.compilation import Compiler, Job, measure_candid
 from compiler_opt_perf.training.labels import LabelJob, module_sizes
 
 _PROBLEM = PROBLEMS["inline-size"]
-_TIMEOUT_S = 300.0
-_MEMORY_MIB = 8192
 # Of the modules by size, those that a process with TensorFlow each compiles: that takes long.
 _EVERY = 4
 
@@ -88,8 +85,7 @@ def study(
     draw = np.random.default_rng(derive_seed(1, "throughput"))
     drawn = [found[i] for i in sorted(draw.permutation(len(found))[:modules].tolist())]
     some = sorted(drawn, key=lambda one: one.bitcode.stat().st_size)[_EVERY // 2 :: _EVERY]
-    clang, library = toolchain.clang, toolchain.litert_library
-    compiler = Compiler(clang, library, _PROBLEM, Profiles(), _TIMEOUT_S, _MEMORY_MIB)
+    compiler = Compiler.of(toolchain, _PROBLEM)
     logging.info("%d of %d modules, seed 1", len(drawn), len(found))
     spent: dict[str, list[_Spent]] = {}
     with Pool(1) as pool, tempfile.TemporaryDirectory(prefix="throughput-") as folder:
@@ -117,7 +113,7 @@ def _plain(compiler: Compiler, modules: Sequence[Module], folder: Path) -> _Spen
     def compile_all() -> None:
         for module in modules:
             words = module.compile_command(compiler.clang, folder / "plain.o")
-            run_command(words, timeout_s=_TIMEOUT_S)
+            run_command(words, timeout_s=compiler.timeout_s)
 
     return _of_this_process(compile_all)
 
@@ -161,7 +157,7 @@ def _fresh(compiler: Compiler, modules: Sequence[Module], model: Path, folder: P
                     [sys.executable, "-m", "compiler_opt_perf.studies.sequence_example"],
                     stdin=stream,
                     env={"LLVM_LITERT_LIBRARY": str(compiler.litert_library)},
-                    timeout_s=_TIMEOUT_S,
+                    timeout_s=compiler.timeout_s,
                 )
             starts.append(json.loads(done.stdout.splitlines()[-1])["start_s"])
 

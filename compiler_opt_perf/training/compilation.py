@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
@@ -30,6 +30,7 @@ from compiler_opt_perf.execution.files import (
     write_json,
 )
 from compiler_opt_perf.policies.problem import Problem, for_clang
+from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.log import LogError, read_log
 from compiler_opt_perf.training.rewards import REWARDS, Costs, Reward, evaluator_reward
 
@@ -58,6 +59,20 @@ class Compiler:
     memory_mib: int
     evaluator: str | None = None
     context: Context = dataclasses.field(default_factory=Context)
+
+    @classmethod
+    def of(
+        cls,
+        toolchain: Toolchain,
+        problem: Problem,
+        profiles: Profiles | None = None,
+        *,
+        timeout_s: float = 300.0,
+        memory_mib: int = 8192,
+    ) -> Self:
+        """The compiler of a toolchain, with limits that no module of a real program meets."""
+        clang, library = toolchain.clang, toolchain.litert_library
+        return cls(clang, library, problem, profiles or Profiles(), timeout_s, memory_mib)
 
     @property
     def reward(self) -> Reward:

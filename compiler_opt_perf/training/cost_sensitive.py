@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.network import FloatArray, Network
+from compiler_opt_perf.policies.network import FloatArray, Network, fit_normalisation
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.gradient_descent import descend
-from compiler_opt_perf.training.recipe import TreeSettings
+from compiler_opt_perf.training.recipe import NetworkSettings, TreeSettings
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 
@@ -147,6 +147,32 @@ def _votes(
 def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
     columns = [inputs[feature.name] for feature in problem.inputs(with_pmu=False)]
     return np.stack(columns, axis=1).astype(np.float64)
+
+
+def student(
+    trees: Trees, problem: Problem, inputs: Inputs, settings: NetworkSettings, seed: int
+) -> tuple[Network, FloatArray]:
+    """A new network without PMU features, and its weights, fitted to what the trees say.
+
+    Args:
+      inputs: of logged decisions, [rows] each.
+      seed: of initial weights and of the batches.
+
+    Returns:
+      The network, and its weights as `distil` returns them.
+    """
+    normalisation = fit_normalisation(inputs, problem, with_pmu=False)
+    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead)
+    weights = distil(
+        trees,
+        inputs,
+        network,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        seed=seed,
+    )
+    return network, weights
 
 
 def distil(

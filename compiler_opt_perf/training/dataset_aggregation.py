@@ -32,7 +32,6 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.memo import memo
@@ -40,7 +39,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import Policy
-from compiler_opt_perf.policies.network import Network, fit_normalisation
+from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
@@ -76,8 +75,6 @@ STRATA = {
     2: "not to inline static and external functions",
     3: "not to inline functions in COMDATs",
 }
-_TIMEOUT_S = 300.0
-_MEMORY_MIB = 8192
 
 
 def _without_labels(path: Path) -> Path:
@@ -105,14 +102,7 @@ def imitate(
       LabelsError: a damaged file of labels.
       FileWriteError: the disk is full.
     """
-    compiler = Compiler(
-        clang=toolchain.clang,
-        litert_library=toolchain.litert_library,
-        problem=PROBLEM,
-        profiles=Profiles(),
-        timeout_s=_TIMEOUT_S,
-        memory_mib=_MEMORY_MIB,
-    )
+    compiler = Compiler.of(toolchain, PROBLEM)
     inputs: dict[str, Any] = {
         "kind": "labels",
         "compiler": sha256(compiler.clang),
@@ -253,7 +243,7 @@ class _Run:
                     self._modules[name][module],
                     model,
                     # Those of the default's functions: a function that a flip adds counts whole.
-                    copies={one: copies[one] for one in sizes.sizes if one in copies},
+                    copies=sizes.own(copies),
                     most=self._recipe.labels.sites,
                     seed=derive_seed(self._recipe.seed, "labels", number, module),
                 )
@@ -296,19 +286,13 @@ class _Run:
             ", ".join(f"{STRATA[one]} ({100 * share:.0f}%)" for one, share in trees.kept.items())
             or "nothing",
         )
-        logged, settings = logged_rows(PROBLEM, self._labels), self._recipe.network
-        normalisation = fit_normalisation(logged, PROBLEM, with_pmu=False)
-        network = Network(PROBLEM, False, settings.hidden, normalisation, settings.default_lead)
-        weights = cost_sensitive.distil(
+        return cost_sensitive.student(
             trees,
-            logged,
-            network,
-            steps=settings.steps,
-            batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
-            seed=derive_seed(seed, "network", number),
+            PROBLEM,
+            logged_rows(PROBLEM, self._labels),
+            self._recipe.network,
+            derive_seed(seed, "network", number),
         )
-        return network, weights
 
     def _validate(self, model: Path, label: str) -> dict[str, float] | None:
         """The change of each validation program; None if the compiler fails on a module."""

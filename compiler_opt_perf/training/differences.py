@@ -16,12 +16,9 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.policies.problem import Problem
-from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import Compiler, scratch
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
@@ -33,9 +30,6 @@ from compiler_opt_perf.training.labels import (
     module_sizes,
 )
 from compiler_opt_perf.training.log import TrainingLog
-
-_TIMEOUT_S = 300.0
-_MEMORY_MIB = 8192
 
 
 @dataclass(frozen=True)
@@ -155,13 +149,6 @@ class Differences:
         return tuple(sorted((s for one in self.modules for s in one.sites), key=_by_worth))
 
 
-def compiler_of(policy: Path, toolchain: Toolchain, profiles: Profiles) -> Compiler:
-    """A compiler for the problem that a published policy decides. Raises ModelError."""
-    problem = load(policy).network.problem
-    clang, library = toolchain.clang, toolchain.litert_library
-    return Compiler(clang, library, problem, profiles, _TIMEOUT_S, _MEMORY_MIB)
-
-
 def find_differences(
     compiler: Compiler, policy: Path, modules: Sequence[Module], pool: Pool, *, most: int, seed: int
 ) -> Differences:
@@ -197,7 +184,7 @@ def find_differences(
                 compiler,
                 module,
                 policy,
-                copies={one: own[one] for one in default.sizes if one in own},
+                copies=default.own(own),
                 most=most,
                 seed=derive_seed(seed, "differences", module.name),
             )

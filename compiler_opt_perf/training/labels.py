@@ -81,6 +81,10 @@ class ModuleSizes(msgspec.Struct, frozen=True):
         """As `FunctionSizes.weighted`."""
         return FunctionSizes(self.sizes).weighted(copies)
 
+    def own(self, copies: Mapping[str, int]) -> dict[str, int]:
+        """Of the program's `copies`, those of this module's functions."""
+        return {name: copies[name] for name in self.sizes if name in copies}
+
 
 def module_sizes(job: LabelJob) -> ModuleSizes:
     """Compiles one module with the job's policy. In a pool's worker. Raises as `label`."""

@@ -36,12 +36,17 @@ class Programs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def all(self) -> tuple[str, ...]:
         """All names."""
-        return (*self.training, *self.validation, *self.test)
+        return tuple(name for names in self.by_purpose.values() for name in names)
+
+    @property
+    def by_purpose(self) -> dict[str, tuple[str, ...]]:
+        """The names by the field that has them."""
+        return {"training": self.training, "validation": self.validation, "test": self.test}
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
-        for purpose in ("training", "validation", "test"):
-            for name in getattr(self, purpose):
+        for purpose, names in self.by_purpose.items():
+            for name in names:
                 if name in seen:
                     raise FieldError(purpose, f"{name} is named twice")
                 seen.add(name)

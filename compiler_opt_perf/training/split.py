@@ -99,8 +99,8 @@ def _by_program(usable: Sequence[MeasuredModule], programs: Programs) -> Split:
             "corpus for training, validation or test"
         )
     purposes = {
-        purpose: tuple(one for one in usable if one.module.program in getattr(programs, purpose))
-        for purpose in ("training", "validation", "test")
+        purpose: tuple(one for one in usable if one.module.program in names)
+        for purpose, names in programs.by_purpose.items()
     }
     empty = [purpose for purpose, modules in purposes.items() if not modules]
     if empty:
