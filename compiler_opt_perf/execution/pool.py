@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -36,13 +37,17 @@ _SECONDS_TO_END = 5.0
 class _Process(Worker):
     """A worker with the pipe to it."""
 
-    def __init__(self, scratch: str):
+    def __init__(self, scratch: str, preload: str | None = None):
         super().__init__()
-        context = multiprocessing.get_context("spawn")
+        context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
+        if preload is not None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([preload])
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, scratch), daemon=True)
         # Ctrl-C goes to all processes of a terminal; what becomes of workers is their owner's to
-        # say. The mask is inherited from the first instruction on, as a handler would not be.
+        # say. The mask is inherited from the first instruction on, as a handler would not be; also
+        # through the process that workers are forked from, which the first of them starts.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process.start()
@@ -77,11 +82,17 @@ class Pool(Executor):
     Workers are spawned, not forked, so that they share no locks with the parent's TensorFlow
     threads and import only what the mapped function's module imports. They are started when there
     is work for them, and end when their parent does.
+
+    Attributes:
+      workers: how many, at most.
+      preload: a module that takes long to import. The workers of all such pools are forked from one
+        process, which imported it and did nothing else; it is the same module in all of them.
     """
 
-    def __init__(self, workers: int | None = None):
+    def __init__(self, workers: int | None = None, *, preload: str | None = None):
         super().__init__()
         self.workers = workers or len(os.sched_getaffinity(0))
+        self.preload = preload
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -99,7 +110,7 @@ class Pool(Executor):
             super().__exit__(kind, error, trace)
 
     def _hire(self) -> Worker:
-        return _Process(os.fspath(self._scratch))
+        return _Process(os.fspath(self._scratch), self.preload)
 
     def _wait(self, workers: Sequence[Worker], seconds: float | None) -> Sequence[Worker]:
         processes = [worker for worker in workers if isinstance(worker, _Process)]
@@ -113,7 +124,11 @@ def _serve(connection: "Connection[Any, Any]", scratch: str) -> None:
     tempfile.tempdir = scratch
     os.environ["TMPDIR"] = scratch
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    store = Store(Path(tempfile.mkdtemp(prefix="content-")))
+    try:
+        store = Store(Path(tempfile.mkdtemp(prefix="content-")))
+    except FileNotFoundError:
+        # It went with the owner, who died as this worker started.
+        return
     try:
         connection.send_bytes(socket.gethostname().encode())
         while True:

@@ -99,11 +99,16 @@ class _Description(msgspec.Struct, frozen=True):
 
 def import_tensorflow() -> Any:
     """TensorFlow, quiet. Imported late: it takes seconds, and pool workers never need it."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    _silence_tensorflow()
     import tensorflow
 
     tensorflow.get_logger().setLevel("ERROR")
     return tensorflow
+
+
+def _silence_tensorflow() -> None:
+    """Before this process, or one that it starts, imports it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def tensorflow_ops() -> SimpleNamespace:
@@ -257,7 +262,8 @@ def publish(policy: Policy, directory: Path) -> None:
     # Checked before the slow part.
     json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
-        with Pool(1) as pool:
+        _silence_tensorflow()
+        with Pool(1, preload="tensorflow") as pool:
             write = functools.partial(_write_models, network=network, weights=weights)
             pool.map(write, [folder])[0].get()
         (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network), indent=1) + "\n")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from compiler_opt_perf.execution import files
+from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import CandidateTemplate, ModelError, Policy
 from compiler_opt_perf.policies.network import to_grid
@@ -232,6 +234,21 @@ def test_the_same_policy_gives_the_same_bytes(
     assert names == {name for name in again if (tmp_path / "again" / name).is_file()}
     for name in sorted(names):
         assert files.sha256(published / name) == files.sha256(tmp_path / "again" / name), name
+
+
+def _process(module: str) -> tuple[int, bool]:
+    """What the worker was forked from, and whether it has the module."""
+    return os.getppid(), module in sys.modules
+
+
+def test_processes_that_publish_are_forked_from_one_with_tensorflow(published: Path) -> None:
+    parents = set()
+    for _ in range(2):
+        with Pool(1, preload="tensorflow") as pool:
+            parent, has_it = pool.map(_process, ["tensorflow"])[0].get()
+        assert has_it
+        parents.add(parent)
+    assert len(parents) == 1 and parents != {os.getpid()}
 
 
 @pytest.mark.parametrize("limit", [500, 5_000])
