@@ -3,6 +3,8 @@
 
 import dataclasses
 import json
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX
 from compiler_opt_perf.pmu.manifest import FORMAT, VERSION, FileRecord
+from compiler_opt_perf.policies.export import CandidateTemplate
+from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -46,6 +50,23 @@ long entry{number}(const long *p, long n) {{
   return fold(p, n) + fold(p + 1, pick(p, n)) + scale(p, 2) + pick(p, 5);
 }}
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates() -> Iterator[None]:
+    """Converts each network once, which takes a second: most trainings here have equal ones."""
+    made: dict[bytes, CandidateTemplate] = {}
+    make = CandidateTemplate.make
+
+    def make_once(network: Network) -> CandidateTemplate:
+        content = pickle.dumps(network)
+        if content not in made:
+            made[content] = make(network)
+        return made[content]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CandidateTemplate, "make", make_once)
+        yield
 
 
 @pytest.fixture(scope="session")
