@@ -22,12 +22,13 @@ FLOORS = {
     "cost": 4,
     "training": 5,
     "report": 6,
+    "gate": 7,
     # Alone loads matplotlib and templates.
-    "pages": 7,
-    "studies": 8,
-    "cli": 9,
+    "pages": 8,
+    "studies": 9,
+    "cli": 10,
     # Damaged inputs for every reader.
-    "fuzz": 10,
+    "fuzz": 11,
 }
 PACKAGE = Path(__file__).parent
 

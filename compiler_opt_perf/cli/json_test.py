@@ -19,6 +19,9 @@ from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
 from compiler_opt_perf.cost import calibrate as calibration
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.gate import record
+from compiler_opt_perf.gate.baseline import write_baseline
+from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
@@ -41,6 +44,8 @@ WITHOUT_TABLES = {
     "imitate": "a table of the figures that training.json has",
     "interact": "decisions, when they are taken",
     "report": "a path",
+    "gate record": "what was written, in a line",
+    "gate limits": "a TOML file",
 } | {verb.name: "pages for people" for verb in VERBS if verb.name.startswith("study ")}
 
 # For each verb that shows a table, a command line in the folder of `files`.
@@ -62,6 +67,8 @@ LINES = {
     "training show": "training show training",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
+    "gate check": "gate check baseline.json --toolchain={toolchain} "
+    "--release-toolchain={toolchain}",
     "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
     "--toolchain={toolchain} --development-toolchain={toolchain}",
 }
@@ -113,6 +120,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (corpus / "lua/a.cmd").write_bytes(b"-cc1\0-O2")
     write_description(corpus, ["lua/a"])
     write_imitation(folder / "training")
+    write_baseline(sample(), folder / "baseline.json")
     return folder
 
 
@@ -155,6 +163,9 @@ def test_json_is_one_document_with_what_the_text_says(
         "compare",
         lambda *_, **__: Comparison("inline-size", "-Oz", ("release",), 1, "time", (module,)),
     )
+    monkeypatch.setattr(record, "load_corpora", lambda *_: ())
+    monkeypatch.setattr(record, "same_modules", lambda *_: None)
+    monkeypatch.setattr(record, "record", lambda *_: sample())
     monkeypatch.setattr(linked, "compare_linked", lambda *_: LINKED)
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}

@@ -113,7 +113,7 @@ def run(argv: Sequence[str]) -> int:
         result = verb.run(values, arguments)
         if isinstance(result, Table):
             print(verb.shown(result, values["json"].value), end="")
-            return 0
+            return result.status
         return result or 0
     except UsageError as error:
         print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)

@@ -21,10 +21,12 @@ class Table:
     Attributes:
       text: for people, with its last newline.
       content: the same for programs, as JSON values: names and plain numbers.
+      status: the exit status, one of the verb's.
     """
 
     text: Callable[[], str]
     content: Callable[[], Mapping[str, Any]]
+    status: int = 0
 
 
 @dataclass(frozen=True)

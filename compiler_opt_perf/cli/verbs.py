@@ -8,6 +8,7 @@ not wait for TensorFlow.
 from compiler_opt_perf.cli import (
     corpus_verbs,
     cost_verbs,
+    gate_verbs,
     profile_verbs,
     program_verbs,
     report_verbs,
@@ -27,5 +28,6 @@ VERBS: tuple[Verb, ...] = (
     *corpus_verbs.VERBS,
     *training_verbs.VERBS,
     *report_verbs.VERBS,
+    *gate_verbs.VERBS,
     *study_verbs.VERBS,
 )

@@ -23,6 +23,9 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
+from compiler_opt_perf.gate.baseline import write_baseline
+from compiler_opt_perf.gate.limits import DEFAULT
+from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.pmu import callgrind, perf_record
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import FileRecord
@@ -363,6 +366,13 @@ def comparison(folder: Path, toolchain: Toolchain) -> None:
     )
     write_json(folder / "one.json", to_json(compared))
     write_json(folder / "linked.json", linked.to_json(LINKED))
+
+
+def gate(folder: Path, toolchain: Toolchain) -> None:
+    """A baseline of the gate, and its limits."""
+    del toolchain
+    write_baseline(sample(), folder / "baseline.json")
+    shutil.copy(DEFAULT, folder / "limits.toml")
 
 
 def scores(folder: Path, toolchain: Toolchain) -> None:

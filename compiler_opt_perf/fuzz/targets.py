@@ -25,6 +25,11 @@ from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
+from compiler_opt_perf.gate import tables as gate_tables
+from compiler_opt_perf.gate.baseline import read_baseline
+from compiler_opt_perf.gate.check import check
+from compiler_opt_perf.gate.limits import read_limits
+from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -196,6 +201,13 @@ def _labelled() -> object:
         return labels
     problem = PROBLEMS["inline-size"]
     return labelled_rows(problem, [labels]), logged_rows(problem, [labels])
+
+
+def _judged() -> object:
+    """What the gate says of a candidate that is as the sound baseline was."""
+    baseline = read_baseline(Path("baseline.json"))
+    result = check(baseline, sample(text=1500), read_limits(Path("limits.toml")))
+    return gate_tables.describe(result), gate_tables.junit(result), gate_tables.markdown(result)
 
 
 def hosted(line: str, answers: str) -> Run:
@@ -539,6 +551,20 @@ TARGETS: tuple[Target, ...] = (
         {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
         cop("report linked.json one.json --training=inline-size=. --output=out/page.html"),
         60,
+    ),
+    Target(
+        "baselines of the gate",
+        inputs.gate,
+        {"baseline.json": "json"},
+        call(_judged),
+        100,
+    ),
+    Target(
+        "limits of the gate",
+        inputs.gate,
+        {"limits.toml": "text"},
+        call(_judged),
+        80,
     ),
     Target(
         "opt: profile",

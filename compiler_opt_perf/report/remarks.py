@@ -42,13 +42,17 @@ class Decision:
     pmu: str
 
 
-def remark_options(problem: Problem, output: Path) -> list[str]:
-    """`clang -cc1` options that write the problem's decision remarks to `output`."""
+def remark_options(problem: Problem, output: Path, *others: str) -> list[str]:
+    """`clang -cc1` options that write the problem's decision remarks to `output`.
+
+    Args:
+      others: further passes whose remarks are written, too.
+    """
     return [
         "-opt-record-file",
         str(output),
         "-opt-record-passes",
-        f"^{problem.remark_pass}$",
+        f"^({'|'.join((problem.remark_pass, *others))})$",
         "-opt-record-format",
         "yaml",
     ]

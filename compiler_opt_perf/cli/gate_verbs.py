@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of the regression gate, for build bots."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import (
+    define_path,
+    define_problem,
+    define_profiles,
+    define_toolchain,
+    optional_path,
+)
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
+from compiler_opt_perf.execution.files import write_text
+
+if TYPE_CHECKING:
+    from compiler_opt_perf.corpus.profiles import Profiles
+    from compiler_opt_perf.gate.baseline import Setup
+    from compiler_opt_perf.gate.measure import Candidate
+    from compiler_opt_perf.gate.record import Work
+
+#: The status of a candidate that is worse than the limits allow.
+EXIT_WORSE = 3
+_REPETITIONS = 3
+_TIMEOUT_S = 300.0
+_MEMORY_MIB = 8192
+
+
+def _define_work(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer(
+        "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_string(
+        "work",
+        None,
+        "folder for what an interrupted run has done, which the next one goes on from; by default "
+        "beside the baseline, and removed at the end",
+        flag_values=values,
+    )
+
+
+def _work(values: Any, baseline: Path) -> "Work":
+    from compiler_opt_perf.gate.record import Work
+
+    beside = baseline.with_name(f"{baseline.name}.work")
+    return Work(optional_path(values, "work") or beside, values.workers or None)
+
+
+# cop gate record
+
+
+def _define_record(values: flags.FlagValues) -> None:
+    define_problem(values)
+    define_path(values, "model", "the policy's folder, as `cop train` writes it")
+    define_path(values, "output", "the baseline to write, JSON")
+    define_toolchain(values, "toolchain", "dev")
+    define_path(
+        values,
+        "release_toolchain",
+        "folder of the patched tools that have the policy compiled in; with it, release mode is "
+        "compared with development mode",
+        required=False,
+    )
+    define_profiles(values)
+    flags.DEFINE_enum(
+        "compile_time",
+        "auto",
+        ["auto", "instructions", "processor-time", "none"],
+        "what to measure of the compiler's work, as cop compare does; none leaves it out",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "repetitions",
+        _REPETITIONS,
+        "compilations of each module, so that the noise is known",
+        lower_bound=2,
+        upper_bound=1000,
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "timeout",
+        _TIMEOUT_S,
+        "seconds that one compilation may take",
+        lower_bound=0.001,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "memory",
+        _MEMORY_MIB,
+        "MiB of address space that one compilation may take",
+        lower_bound=1,
+        flag_values=values,
+    )
+    _define_work(values)
+
+
+def _record(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.corpus.profiles import Profiles
+    from compiler_opt_perf.gate.baseline import write_baseline
+    from compiler_opt_perf.gate.measure import Candidate
+    from compiler_opt_perf.gate.record import problem_of, record
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    if not arguments:
+        raise UsageError("expected folders of corpora, as `cop corpus extract` writes them")
+    model = Path(values.model).absolute()
+    release = optional_path(values, "release_toolchain")
+    candidate = Candidate(
+        problem_of(model, values.problem),
+        Toolchain.load(Path(values.toolchain)),
+        None if release is None else Toolchain.load(release),
+        model,
+        Profiles.parse([_absolute(word) for word in values.profile]),
+        values.repetitions,
+        values.timeout,
+        values.memory,
+    )
+    output = Path(values.output)
+    measured = record(
+        candidate, [Path(word) for word in arguments], values.compile_time, _work(values, output)
+    )
+    write_baseline(measured, output)
+    failed = sum(not run.is_ok for run in measured.modules)
+    print(f"{output}: {len(measured.modules)} modules, {failed} of which do not compile")
+
+
+# cop gate check
+
+
+def _define_check(values: flags.FlagValues) -> None:
+    what = "of the candidate; by default that of the baseline"
+    for name, of in (
+        ("toolchain", "folder of the patched tools"),
+        ("release_toolchain", "folder of the tools that have the policy compiled in"),
+        ("model", "the policy's folder"),
+    ):
+        define_path(values, name, f"{of} {what}", required=False)
+    flags.DEFINE_multi_string(
+        "profile",
+        [],
+        "PMU profile manifest of all modules, or PROGRAM=MANIFEST; without, those of the baseline",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "corpus",
+        [],
+        "folder of a corpus, where the baseline's are not in their place any more",
+        flag_values=values,
+    )
+    define_path(
+        values, "limits", "limits, TOML; by default those of `cop gate limits`", required=False
+    )
+    define_path(values, "junit", "write the result to this file, too, JUnit XML", required=False)
+    define_path(values, "markdown", "write the result to this file, too, Markdown", required=False)
+    define_path(
+        values,
+        "measured",
+        "write what was measured to this file, too: `cop gate accept` makes it the baseline",
+        required=False,
+    )
+    _define_work(values)
+
+
+def _check(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.gate import tables
+    from compiler_opt_perf.gate.baseline import read_baseline, write_baseline
+    from compiler_opt_perf.gate.check import check, to_json
+    from compiler_opt_perf.gate.limits import DEFAULT, read_limits
+    from compiler_opt_perf.gate.record import effort_of, load_corpora, record, same_modules
+
+    if len(arguments) != 1:
+        raise UsageError("expected one baseline, as `cop gate record` writes it")
+    path = Path(arguments[0])
+    baseline = read_baseline(path)
+    limits = read_limits(optional_path(values, "limits") or DEFAULT)
+    corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
+    candidate = _candidate(values, baseline.setup)
+    same_modules(baseline, load_corpora(corpora))
+    measured = record(candidate, corpora, effort_of(baseline.setup), _work(values, path))
+    result = check(baseline, measured, limits)
+    for name, write in (("junit", tables.junit), ("markdown", tables.markdown)):
+        output = optional_path(values, name)
+        if output is not None:
+            write_text(output, write(result))
+    if values.measured:
+        write_baseline(measured, Path(values.measured))
+    return Table(
+        lambda: tables.describe(result),
+        lambda: to_json(result),
+        EXIT_WORSE if result.worse else 0,
+    )
+
+
+def _candidate(values: Any, setup: "Setup") -> "Candidate":
+    """What the flags name, and the baseline's where they name nothing."""
+    from compiler_opt_perf.gate.measure import Candidate
+    from compiler_opt_perf.gate.record import problem_of
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    model = Path(values.model or setup.policy.path).absolute()
+    release = optional_path(values, "release_toolchain")
+    if release is None and setup.release is not None:
+        release = Path(setup.release.path)
+    return Candidate(
+        problem_of(model, setup.problem),
+        Toolchain.load(Path(values.toolchain or setup.compiler.path)),
+        None if release is None else Toolchain.load(release),
+        model,
+        _profiles(values, setup),
+        setup.repetitions,
+        setup.timeout_s,
+        setup.memory_mib,
+    )
+
+
+def _profiles(values: Any, setup: "Setup") -> "Profiles":
+    """Those of the flags; programs that these do not name keep the baseline's."""
+    from compiler_opt_perf.corpus.profiles import Profiles
+
+    given = Profiles.parse([_absolute(word) for word in values.profile])
+    if given.common is not None:
+        return given
+    before = {program: Path(one.path) for program, one in setup.profiles.items()}
+    common = before.pop("", None)
+    return Profiles(common, {**before, **given.programs})
+
+
+def _absolute(word: str) -> str:
+    """A word of --profile with the path as it is from any folder."""
+    program, equals, path = word.partition("=")
+    if not equals or Path(word).exists():
+        return str(Path(word).absolute())
+    return f"{program}={Path(path).absolute()}" if path else word
+
+
+# cop gate limits
+
+
+def _define_nothing(values: flags.FlagValues) -> None:
+    del values
+
+
+def _limits(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.gate.limits import DEFAULT
+
+    print(DEFAULT.read_text(encoding="utf-8"), end="")
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "gate record",
+        "Measure a compiler with a policy on corpora: the baseline that candidates must keep.",
+        "gate record build/demo/corpus/inline-size/held_out --problem=inline-size"
+        " --model=build/demo/inline-size/policy --profile=build/demo/zstd.pmu.json"
+        " --output=build/baseline.json",
+        _define_record,
+        _record,
+        arguments="CORPUS...",
+    ),
+    Verb(
+        "gate check",
+        "Compare a candidate (compiler, policy, profile, or all) with a baseline, within limits.",
+        "gate check build/baseline.json --model=build/candidate/policy --junit=build/gate.xml",
+        _define_check,
+        _check,
+        arguments="BASELINE.json",
+        statuses={EXIT_WORSE: "the candidate is worse than the limits allow"},
+        json_version=1,
+    ),
+    Verb(
+        "gate limits",
+        "Print the limits that cop gate check has by default, a TOML file to be changed.",
+        "gate limits",
+        _define_nothing,
+        _limits,
+    ),
+)

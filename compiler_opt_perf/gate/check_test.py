@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import math
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import msgspec
+import pytest
+
+from compiler_opt_perf.gate.baseline import Artifact, Baseline, Detail, Environment, pack
+from compiler_opt_perf.gate.check import Finding, Result, check
+from compiler_opt_perf.gate.errors import GateError
+from compiler_opt_perf.gate.limits import DEFAULT, read_limits
+from compiler_opt_perf.gate.tables import describe, junit, markdown
+from compiler_opt_perf.gate.testing import sample
+
+LIMITS = read_limits(DEFAULT)
+
+
+def _checked(baseline: dict[str, Any] | None = None, **changes: Any) -> dict[str, Finding]:
+    """The findings of level total by metric, of a change in the module p/a."""
+    result = check(sample(**(baseline or {})), sample(**changes), LIMITS)
+    return {one.metric: one for one in result.findings if one.level == "total"}
+
+
+def _detail(**changes: Any) -> bytes:
+    return pack(Detail(**changes))
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "before", "after", "verdict"),
+    [
+        ("text", {"text": 1032}, 2000, 2032, "same"),
+        ("text", {"text": 1033}, 2000, 2033, "worse"),
+        ("text", {"text": 967}, 2000, 1967, "better"),
+        ("score", {"detail": _detail(scores={"f": 2.0, "g": 1.01})}, 1, None, "worse"),
+        ("score", {"detail": _detail(scores={"f": 2.0, "h": 99.0})}, 1, 1, "same"),
+        ("memory", {"memory": (81_000, 81_000)}, 80_050, 81_000, "same"),
+        ("memory", {"memory": (85_000, 85_000)}, 80_050, 85_000, "worse"),
+        ("effort", {"effort": (1.1e6, 1.1e6)}, 2.001e6, 2.1005e6, "worse"),
+        # Noisy measurements tell less.
+        ("effort", {"effort": (1.02e6, 1.18e6)}, 2.001e6, 2.1005e6, "same"),
+        ("with-pmu", {"with_pmu": 1}, 1.0, 0.75, "worse"),
+        ("differing", {"differing": 0}, 0.5, 0.25, "worse"),
+        ("differing", {"differing": 2}, 0.5, 0.75, "worse"),
+        ("stale", {"stale": 1}, 0, 1, "worse"),
+        ("fallbacks", {"fallbacks": 1, "warnings": ("x",)}, 0, 1, "worse"),
+        ("modes", {"modes": "release and development mode differ"}, 0, 1, "worse"),
+        ("nondeterminism", {"objects": ("1", "2")}, 0, 1, "worse"),
+    ],
+)
+def test_each_metric_has_its_limit(
+    metric: str, changes: dict[str, Any], before: float, after: float | None, verdict: str
+) -> None:
+    findings = _checked(**changes)
+    found = findings[metric]
+    if after is None:
+        # Four functions have a ratio, one of them another one.
+        after = math.exp(math.log(1.02 / 1.01) / 4)
+    assert (found.before, found.verdict) == (before, verdict)
+    assert found.after == pytest.approx(after)
+    others = {one.metric for one in findings.values() if one.verdict == "worse"}
+    assert others == ({metric} if verdict == "worse" else set())
+
+
+def test_what_failed_before_is_no_worse_and_has_no_figures() -> None:
+    broken: dict[str, Any] = {"status": "failed", "message": "clang: exit status 1", "text": 0}
+    findings = _checked(**broken)
+    assert findings["failures"].before == 1 and findings["failures"].after == 2
+    # The module is in neither sum.
+    assert findings["text"].before == findings["text"].after == 1000
+    assert _checked(broken)["failures"].verdict == "better"
+    assert _checked(broken, **broken)["failures"].verdict == "same"
+    assert _checked(**{**broken, "status": "crashed"})["crashes"].verdict == "worse"
+
+
+def _changed(baseline: Baseline, **changes: Any) -> Baseline:
+    setup = msgspec.structs.replace(baseline.setup, **changes)
+    return msgspec.structs.replace(baseline, setup=setup)
+
+
+def test_causes_tell_what_is_known() -> None:
+    other = Artifact("elsewhere", "9", "q, build-id 13")
+    candidate = _changed(sample(with_pmu=0, warnings=("it knows only 2",)), profiles={"p": other})
+    result = check(sample(), candidate, LIMITS)
+    (why,) = (one.why for one in result.worse if one.name == "total" and one.metric == "with-pmu")
+    assert why is not None
+    assert why.causes == (
+        "changed: profile of p",
+        "the profile of p is of another program: it was collected of 'q', that of the baseline of "
+        "'p'",
+        "the compiler warns: it knows only 2",
+    )
+    # The same inputs elsewhere.
+    moved = msgspec.structs.replace(
+        sample(text=2000), environment=Environment("", "another CPU", 2, "Linux 6", "1.0")
+    )
+    why = check(sample(), moved, LIMITS).worse[0].why
+    assert why is not None
+    assert why.causes == (
+        "compiler, policy and profiles are those of the baseline; it was measured elsewhere: "
+        "machine another CPU, before a CPU",
+    )
+
+
+def _worse() -> Result:
+    detail = Detail({"f": 900, "_Z3newv": 300}, {"f": 2.0}, {"f g f.0 - #0": 0, "f h ? - #0": 0})
+    text: dict[str, Any] = {"text": 1200, "detail": pack(detail), "modes": "a|b \x1b[31m<c>"}
+    return check(sample(), _changed(sample(**text), policy=Artifact("m", "5")), LIMITS)
+
+
+def test_functions_and_decisions_of_what_grew_are_named() -> None:
+    (text,) = (one for one in _worse().worse if (one.metric, one.name) == ("text", "p/a"))
+    assert text.why is not None
+    grown = [(one.function, one.before, one.after) for one in text.why.functions]
+    assert grown == [("_Z3newv", 0, 300), ("f", 600, 900)]
+    assert text.why.differing == 1
+    (decision,) = text.why.decisions
+    assert (decision.key, decision.before, decision.after) == ("f g f.0 - #0", 1, 0)
+
+
+def test_the_table_shows_what_is_worse_and_why() -> None:
+    shown = describe(_worse())
+    assert "regalloc-evict, 3 modules: worse in 5 of the limits" in shown
+    assert "Changed against the baseline: policy." in shown
+    assert "text: +200 (+10.00%), allowed 32" in shown
+    assert "p/a: new(): 0 bytes -> 300 bytes" in shown
+    assert "decisions taken otherwise: 1" in shown and "p/a: 1 -> 0 f g f.0 - #0" in shown
+    assert "a|b \N{REPLACEMENT CHARACTER}[31m<c>" in shown and "\x1b" not in shown
+
+
+def test_markdown_escapes_what_it_shows() -> None:
+    shown = markdown(_worse())
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert all(line.replace(r"\|", "").count("|") == 8 for line in rows)
+    assert r"- a\|b" in shown and r"\[31m\<c\>" in shown
+
+
+def test_junit_has_a_case_for_each_limit() -> None:
+    suite = ElementTree.fromstring(junit(_worse()))
+    failed = {(case.get("classname"), case.get("name")) for case in suite if len(case)}
+    assert {("gate.text", "total"), ("gate.text", "p"), ("gate.modes", "p/a")} < failed
+    assert suite.get("failures") == str(len(failed)) == "5"
+    (modes,) = (
+        case[0] for case in suite if case.get("name") == "p/a" and "modes" in str(case.attrib)
+    )
+    assert "<c>" in str(modes.text)
+
+
+def test_other_modules_or_problems_are_refused() -> None:
+    with pytest.raises(GateError, match="on other modules than the baseline"):
+        check(sample(), sample(digest="other"), LIMITS)
+    with pytest.raises(GateError, match="decides inline-size, the baseline regalloc-evict"):
+        check(sample(), _changed(sample(), problem="inline-size"), LIMITS)
