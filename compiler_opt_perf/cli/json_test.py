@@ -45,6 +45,7 @@ WITHOUT_TABLES = {
     "interact": "decisions, when they are taken",
     "report": "a path",
     "gate record": "what was written, in a line",
+    "gate bisect": "what was found, in a line, and a path",
     "gate limits": "a TOML file",
 } | {verb.name: "pages for people" for verb in VERBS if verb.name.startswith("study ")}
 

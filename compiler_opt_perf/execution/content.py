@@ -47,7 +47,8 @@ class Travels:
     is_tool: bool = False
 
 
-def _manifest_files(path: Path) -> list[Path]:
+def manifest_files(path: Path) -> list[Path]:
+    """A JSON file, and the files beside it that its members `file` name. Raises OSError."""
     names: set[str] = set()
 
     def find(value: Any) -> None:
@@ -66,7 +67,7 @@ def _manifest_files(path: Path) -> list[Path]:
 
 
 Content = Annotated[Path, Travels()]
-Manifest = Annotated[Path, Travels(_manifest_files)]
+Manifest = Annotated[Path, Travels(manifest_files)]
 Tool = Annotated[Path, Travels(is_tool=True)]
 
 

@@ -158,13 +158,6 @@ def _measured(module: Module, candidate: Candidate, folder: Path) -> ModuleRun:
     decisions = read_decisions(remarks, problem)
     pmu = count_pmu(decisions)
     warnings = [found[1] for found in map(_WARNING.search, completed.stderr.splitlines()) if found]
-    logged = read_log(log)
-    taken = logged.observations[problem.decision].reshape(-1).tolist() if logged.keys else []
-    detail = Detail(
-        dict(function_sizes(image)),
-        logged.last_rewards() if problem.score_in_log else {},
-        dict(zip(logged.keys, taken, strict=True)),
-    )
     return ModuleRun(
         name=module.name,
         digest=fingerprint(module),
@@ -179,7 +172,18 @@ def _measured(module: Module, candidate: Candidate, folder: Path) -> ModuleRun:
         fallbacks=sum(_FALLBACK in line for line in warnings),
         stale=len(_STALE.findall(read_input(remarks))),
         warnings=tuple(_cut(line) for line in dict.fromkeys(warnings))[:_MOST_LINES],
-        detail=pack(detail),
+        detail=pack(detail_after(problem, image, log)),
+    )
+
+
+def detail_after(problem: Problem, image: Path, log: Path) -> Detail:
+    """What a compilation led to, by its object file and log. Raises LogError, ObjectFileError."""
+    logged = read_log(log)
+    taken = logged.observations[problem.decision].reshape(-1).tolist() if logged.keys else []
+    return Detail(
+        dict(function_sizes(image)),
+        logged.last_rewards() if problem.score_in_log else {},
+        dict(zip(logged.keys, taken, strict=True)),
     )
 
 
