@@ -4,6 +4,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from absl import flags
 
 from compiler_opt_perf.cli.options import (
@@ -14,7 +15,7 @@ from compiler_opt_perf.cli.options import (
     optional_path,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.execution.files import sha256, write_text
 
 if TYPE_CHECKING:
     from compiler_opt_perf.corpus.profiles import Profiles
@@ -166,6 +167,12 @@ def _define_check(values: flags.FlagValues) -> None:
         "write what was measured to this file, too: `cop gate accept` makes it the baseline",
         required=False,
     )
+    define_path(
+        values,
+        "store",
+        "add the result to this history, SQLite; bots may share one",
+        required=False,
+    )
     _define_work(values)
 
 
@@ -173,13 +180,14 @@ def _check(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.gate import tables
     from compiler_opt_perf.gate.baseline import read_baseline, write_baseline
     from compiler_opt_perf.gate.check import check, to_json
+    from compiler_opt_perf.gate.history import add, event_of
     from compiler_opt_perf.gate.limits import DEFAULT, read_limits
     from compiler_opt_perf.gate.record import effort_of, load_corpora, record, same_modules
 
     if len(arguments) != 1:
         raise UsageError("expected one baseline, as `cop gate record` writes it")
     path = Path(arguments[0])
-    baseline = read_baseline(path)
+    baseline, digest = read_baseline(path), sha256(path)
     limits = read_limits(optional_path(values, "limits") or DEFAULT)
     corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
     candidate = _candidate(values, baseline.setup)
@@ -191,7 +199,9 @@ def _check(values: Any, arguments: list[str]) -> Table:
         if output is not None:
             write_text(output, write(result))
     if values.measured:
-        write_baseline(measured, Path(values.measured))
+        write_baseline(msgspec.structs.replace(measured, against=digest), Path(values.measured))
+    if values.store:
+        add(Path(values.store), event_of("check", result, measured))
     return Table(
         lambda: tables.describe(result),
         lambda: to_json(result),
@@ -239,6 +249,43 @@ def _absolute(word: str) -> str:
     if not equals or Path(word).exists():
         return str(Path(word).absolute())
     return f"{program}={Path(path).absolute()}" if path else word
+
+
+# cop gate accept
+
+
+def _define_accept(values: flags.FlagValues) -> None:
+    define_path(values, "baseline", "the baseline to write")
+    define_path(values, "reason", "why the candidate may be as it is, for the history")
+    define_path(values, "store", "the history, SQLite; bots may share one")
+
+
+def _accept(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.gate.history import accept
+
+    if len(arguments) != 1:
+        raise UsageError("expected one file that `cop gate check --measured` wrote")
+    baseline = Path(values.baseline)
+    event = accept(Path(arguments[0]), baseline, Path(values.store), values.reason)
+    print(f"{baseline}: accepted; changed: {', '.join(event.changed) or 'nothing'}")
+
+
+# cop gate history
+
+
+def _define_history(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer(
+        "last", 20, "events to show, the latest", lower_bound=1, flag_values=values
+    )
+
+
+def _history(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.gate.history import describe, document, events
+
+    if len(arguments) != 1:
+        raise UsageError("expected one history, as `cop gate check --store` writes it")
+    found = events(Path(arguments[0]))[-values.last :]
+    return Table(lambda: describe(found), lambda: document(found))
 
 
 # cop gate bisect
@@ -318,6 +365,24 @@ VERBS: tuple[Verb, ...] = (
         _check,
         arguments="BASELINE.json",
         statuses={EXIT_WORSE: "the candidate is worse than the limits allow"},
+        json_version=1,
+    ),
+    Verb(
+        "gate accept",
+        "Make what a check measured the baseline, and say why in the history.",
+        "gate accept build/measured.json --baseline=build/baseline.json"
+        " --store=build/gate.sqlite --reason='smaller by 2%, one module is larger'",
+        _define_accept,
+        _accept,
+        arguments="MEASURED.json",
+    ),
+    Verb(
+        "gate history",
+        "Show the checks of a history, and what was accepted, with the reasons.",
+        "gate history build/gate.sqlite --last=5",
+        _define_history,
+        _history,
+        arguments="HISTORY.sqlite",
         json_version=1,
     ),
     Verb(

@@ -21,6 +21,7 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.gate import record
 from compiler_opt_perf.gate.baseline import write_baseline
+from compiler_opt_perf.gate.history import accept
 from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
@@ -45,6 +46,7 @@ WITHOUT_TABLES = {
     "interact": "decisions, when they are taken",
     "report": "a path",
     "gate record": "what was written, in a line",
+    "gate accept": "what was written, in a line",
     "gate bisect": "what was found, in a line, and a path",
     "gate limits": "a TOML file",
 } | {verb.name: "pages for people" for verb in VERBS if verb.name.startswith("study ")}
@@ -70,6 +72,7 @@ LINES = {
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
     "--release-toolchain={toolchain}",
+    "gate history": "gate history gate.sqlite",
     "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
     "--toolchain={toolchain} --development-toolchain={toolchain}",
 }
@@ -122,6 +125,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_description(corpus, ["lua/a"])
     write_imitation(folder / "training")
     write_baseline(sample(), folder / "baseline.json")
+    accept(folder / "baseline.json", folder / "accepted.json", folder / "gate.sqlite", "the first")
     return folder
 
 

@@ -24,6 +24,7 @@ from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.gate.baseline import write_baseline
+from compiler_opt_perf.gate.history import accept
 from compiler_opt_perf.gate.limits import DEFAULT
 from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.pmu import callgrind, perf_record
@@ -369,9 +370,11 @@ def comparison(folder: Path, toolchain: Toolchain) -> None:
 
 
 def gate(folder: Path, toolchain: Toolchain) -> None:
-    """A baseline of the gate, and its limits."""
+    """A baseline of the gate, its limits, and its history."""
     del toolchain
     write_baseline(sample(), folder / "baseline.json")
+    baseline, accepted = folder / "baseline.json", folder / "accepted.json"
+    accept(baseline, accepted, folder / "gate.sqlite", "the first")
     shutil.copy(DEFAULT, folder / "limits.toml")
 
 

@@ -25,6 +25,7 @@ from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
+from compiler_opt_perf.gate import history
 from compiler_opt_perf.gate import tables as gate_tables
 from compiler_opt_perf.gate.baseline import read_baseline
 from compiler_opt_perf.gate.check import check
@@ -565,6 +566,13 @@ TARGETS: tuple[Target, ...] = (
         {"limits.toml": "text"},
         call(_judged),
         80,
+    ),
+    Target(
+        "history of the gate",
+        inputs.gate,
+        {"gate.sqlite": "bytes"},
+        call(lambda: history.describe(history.events(Path("gate.sqlite")))),
+        60,
     ),
     Target(
         "opt: profile",

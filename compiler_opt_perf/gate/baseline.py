@@ -167,11 +167,13 @@ class Baseline(msgspec.Struct, frozen=True):
 
     Attributes:
       modules: by name.
+      against: SHA-256 of the baseline's file, of what was measured by a check.
     """
 
     environment: Environment
     setup: Setup
     modules: Annotated[tuple[ModuleRun, ...], msgspec.Meta(min_length=1)]
+    against: str = ""
 
 
 def pack(detail: Detail) -> bytes:
