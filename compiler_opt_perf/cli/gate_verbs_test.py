@@ -210,6 +210,26 @@ def test_limits_are_printed_to_be_changed(
     assert "text" in shown
 
 
+def test_the_compilers_work_is_measured(
+    folder: Path, toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["gate", "record", str(folder / "p" / "corpus" / "held_out"), "--problem=inline-size"]
+    words += [f"--model={MODELS / 'inline-default'}", f"--toolchain={toolchain.directory}"]
+    words += ["--compile-time=processor-time", "--repetitions=2", "--workers=1"]
+    assert run([*words, f"--output={tmp_path / 'baseline.json'}"]) == 0
+    (mix,) = read_baseline(tmp_path / "baseline.json").modules
+    assert len(mix.effort) == 7 and all(mix.effort)
+    # A clock's noise has no bound: here it is shown, and not judged.
+    (tmp_path / "limits.toml").write_text("[text]\ntotal = {}\n")
+    status, document = _check(tmp_path, capsys, f"--limits={tmp_path / 'limits.toml'}")
+    assert status == 0
+    (effort,) = (
+        one for one in document["findings"] if (one["metric"], one["level"]) == ("effort", "total")
+    )
+    assert (effort["unit"], effort["verdict"]) == ("seconds", "shown")
+    assert 0 < effort["after"] < 60
+
+
 def test_the_decisions_that_make_a_module_worse_are_found(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.memory import with_peak_memory
@@ -19,6 +21,7 @@ from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_by
 from compiler_opt_perf.cost.timing import Meter
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import read_input, require_space, sha256
+from compiler_opt_perf.execution.json_text import Measure
 from compiler_opt_perf.gate.baseline import Detail, ModuleRun, Status, pack
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.report.modes import Modes, ModesError
@@ -103,6 +106,19 @@ class EffortJob:
     times: int
 
 
+class Effort(msgspec.Struct, frozen=True):
+    """What the compiler's work took.
+
+    Attributes:
+      taken: by each compilation; none where the compiler failed.
+      status, message: as of ModuleRun.
+    """
+
+    taken: tuple[Measure, ...] = ()
+    status: Status = "ok"
+    message: str = ""
+
+
 def warning(module: Module) -> Module:
     """The module, compiled with the compiler's warnings."""
     words = tuple(word for word in module.command if word != _NO_WARNINGS)
@@ -129,8 +145,7 @@ def measure_module(job: Job) -> ModuleRun:
             return _measured(module, job.candidate, folder)
         except CommandError as error:
             require_space(folder)
-            statuses: dict[str, Status] = {"crashed": "crashed", "timeout": "timeout"}
-            status, message = statuses.get(error.kind, "failed"), _told(error)
+            status, message = _status(error), _told(error)
         except (LogError, ObjectFileError, RemarksError) as error:
             require_space(folder)
             status, message = "failed", _cut(str(error))
@@ -207,6 +222,11 @@ def _modes(module: Module, candidate: Candidate, folder: Path) -> str:
     return ""
 
 
+def _status(error: CommandError) -> Status:
+    statuses: dict[str, Status] = {"crashed": "crashed", "timeout": "timeout"}
+    return statuses.get(error.kind, "failed")
+
+
 def _told(error: CommandError) -> str:
     """What the compiler said of its failure, and how it ended."""
     lines = error.stderr.splitlines()
@@ -221,10 +241,13 @@ def _cut(text: str) -> str:
     return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + "..."
 
 
-def measure_effort(job: EffortJob) -> tuple[float, ...]:
+def measure_effort(job: EffortJob) -> Effort:
     """What compilations with the policy take, in the meter's unit. In a pool's worker.
 
-    In release mode if there is a toolchain for it, as users compile. What fails takes nothing.
+    In release mode if there is a toolchain for it, as users compile.
+
+    Raises:
+      CommandError: what measures is not installed.
     """
     module, candidate = job.module, job.candidate
     profile = candidate.profiles.of(module.program)
@@ -236,12 +259,14 @@ def measure_effort(job: EffortJob) -> tuple[float, ...]:
         options.append(f"-litert-library={candidate.toolchain.litert_library}")
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         command = module.compile_command(clang, Path(folder) / "module.o", for_clang(options))
+        # The first compilation reads its files into the page cache; counts do not depend on it.
+        warm_up = 0 if job.meter.counts else 1
         try:
-            # The first compilation reads its files into the page cache; counts do not depend on it.
-            warm_up = 0 if job.meter.counts else 1
             taken = [
                 job.meter.measure(command, candidate.timeout_s) for _ in range(warm_up + job.times)
             ]
-        except CommandError:
-            return ()
-    return tuple(taken[warm_up:])
+        except CommandError as error:
+            if error.kind == "missing":
+                raise
+            return Effort(status=_status(error), message=f"as it was measured: {_told(error)}")
+    return Effort(tuple(taken[warm_up:]))

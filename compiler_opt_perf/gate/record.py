@@ -6,12 +6,11 @@ import datetime
 import hashlib
 import os
 import platform
-import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from absl import logging
@@ -33,6 +32,7 @@ from compiler_opt_perf.gate.baseline import (
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.measure import (
     Candidate,
+    Effort,
     EffortJob,
     Job,
     fingerprint,
@@ -46,17 +46,12 @@ from compiler_opt_perf.report.modes import ModesError, require_compiled_in
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 #: What is measured of the compiler's work, by the name of the flag's value.
-Effort = Literal["auto", "instructions", "processor-time", "none"]
+EffortKind = Literal["auto", "instructions", "processor-time", "none"]
 
 # Measured compilations of a module. A count hardly varies, QEMU's not worth mentioning.
 _TIMES = {"perf": 3, "qemu": 2, "time": 7}
 
-_Job = TypeVar("_Job", Job, EffortJob)
 _Result = TypeVar("_Result")
-
-
-class _Taken(msgspec.Struct, frozen=True):
-    effort: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Work:
     """Where finished modules are noted, and with how many processes it is done.
 
     Attributes:
-      folder: removed when all is measured.
+      folder: for the notes, which are removed when all is measured.
       workers: processes that compile; None: one a core.
     """
 
@@ -109,7 +104,9 @@ def load_corpora(folders: Sequence[Path]) -> list[Module]:
     return [modules[name] for name in sorted(modules)]
 
 
-def record(candidate: Candidate, corpora: Sequence[Path], effort: Effort, work: Work) -> Baseline:
+def record(
+    candidate: Candidate, corpora: Sequence[Path], effort: EffortKind, work: Work
+) -> Baseline:
     """Measures each module of the corpora.
 
     Args:
@@ -132,85 +129,98 @@ def record(candidate: Candidate, corpora: Sequence[Path], effort: Effort, work: 
     with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         meter = None if effort == "none" else find_meter(effort, Path(scratch))
         setup = _setup(candidate, corpora, meter)
-        runs = _measure(candidate, modules, setup, work)
+        notes = _Notes(work.folder, setup)
+        runs = _measure(candidate, modules, work, notes)
         if meter is not None:
-            runs = _with_effort(candidate, modules, setup, work, meter, runs)
-    shutil.rmtree(work.folder, ignore_errors=True)
+            runs = _with_effort(candidate, modules, work, notes, meter, runs)
+    notes.remove()
     return Baseline(_environment(), setup, tuple(runs))
 
 
 def _measure(
-    candidate: Candidate, modules: Sequence[Module], setup: Setup, work: Work
+    candidate: Candidate, modules: Sequence[Module], work: Work, notes: "_Notes"
 ) -> list[ModuleRun]:
-    jobs = [Job(module, candidate) for module in modules]
-    label = f"measuring {len(jobs)} modules"
+    found = notes.find(modules, ModuleRun)
+    jobs = [Job(module, candidate) for module in modules if module.name not in found]
     with Pool(work.workers) as pool:
-        return _noted(pool, measure_module, jobs, ModuleRun, setup, work.folder, label)
+        outcomes = pool.map(
+            measure_module,
+            jobs,
+            label=f"measuring {len(modules)} modules",
+            keep=lambda job, run: notes.write(job.module, run),
+        )
+    found |= {job.module.name: one.get() for job, one in zip(jobs, outcomes, strict=True)}
+    return [found[module.name] for module in modules]
 
 
 def _with_effort(
     candidate: Candidate,
     modules: Sequence[Module],
-    setup: Setup,
     work: Work,
+    notes: "_Notes",
     meter: Meter,
     runs: Sequence[ModuleRun],
 ) -> list[ModuleRun]:
-    """The runs that are well, with the compiler's effort."""
-    compiled = [(module, run) for module, run in zip(modules, runs, strict=True) if run.is_ok]
-    jobs = [EffortJob(module, candidate, meter, _TIMES[meter.how]) for module, _ in compiled]
-    label = f"the compiler's effort on {len(jobs)} modules"
+    """The runs, those that are well with the compiler's effort."""
+    well = {run.name for run in runs if run.is_ok}
+    compiled = [module for module in modules if module.name in well]
+    found = notes.find(compiled, Effort)
+    times = _TIMES[meter.how]
+    jobs = [EffortJob(one, candidate, meter, times) for one in compiled if one.name not in found]
     # One at a time, so that compilations do not slow each other down.
     with Pool(work.workers if meter.counts else 1) as pool:
-        taken = _noted(pool, _effort, jobs, _Taken, setup, work.folder, label)
-    efforts = {run.name: one.effort for (_, run), one in zip(compiled, taken, strict=True)}
-    return [_joined(run, efforts.get(run.name, ())) for run in runs]
+        outcomes = pool.map(
+            measure_effort,
+            jobs,
+            label=f"the compiler's effort on {len(compiled)} modules",
+            keep=lambda job, effort: notes.write(job.module, effort),
+        )
+    found |= {job.module.name: one.get() for job, one in zip(jobs, outcomes, strict=True)}
+    return [_joined(run, found[run.name]) if run.is_ok else run for run in runs]
 
 
-def _joined(run: ModuleRun, effort: tuple[float, ...]) -> ModuleRun:
-    if run.is_ok and not effort:
-        # It compiled a moment ago: as users compile, it does not.
-        message = "the compiler failed when its effort was measured"
-        return ModuleRun(name=run.name, digest=run.digest, status="failed", message=message)
-    return msgspec.structs.replace(run, effort=effort)
+def _joined(run: ModuleRun, effort: Effort) -> ModuleRun:
+    if effort.taken:
+        return msgspec.structs.replace(run, effort=effort.taken)
+    # It compiled a moment ago: as users compile, it does not.
+    return ModuleRun(name=run.name, digest=run.digest, status=effort.status, message=effort.message)
 
 
-def _effort(job: EffortJob) -> _Taken:
-    return _Taken(measure_effort(job))
+class _Notes:
+    """Results of finished modules, from which an interrupted run goes on."""
 
+    def __init__(self, folder: Path, setup: Setup):
+        self._folder = folder
+        self._setup = msgspec.to_builtins(setup)
+        # Another list of corpora may have the same modules.
+        del self._setup["corpora"]
+        self._places: dict[tuple[str, str], tuple[Path, Any]] = {}
 
-def _noted(
-    pool: Pool,
-    function: Callable[[_Job], _Result],
-    jobs: Sequence[_Job],
-    kind: type[_Result],
-    setup: Setup,
-    folder: Path,
-    label: str,
-) -> list[_Result]:
-    """What the function returns for each job; what was noted before is not done again."""
-    given = msgspec.to_builtins(setup)
-    # Another list of corpora may have the same modules.
-    given.pop("corpora")
-    inputs = [[kind.__name__, given, fingerprint(job.module)] for job in jobs]
-    places = {job.module.name: numbered(folder, own) for job, own in zip(jobs, inputs, strict=True)}
-    found: dict[str, _Result] = {}
-    for job, own in zip(jobs, inputs, strict=True):
-        earlier = recall(places[job.module.name], own, kind)
-        if earlier is not None:
-            found[job.module.name] = earlier
-    if found:
-        logging.info("%s: going on, %d are done", label, len(found))
-    asked = {job.module.name: own for job, own in zip(jobs, inputs, strict=True)}
+    def find(self, modules: Sequence[Module], kind: type[_Result]) -> dict[str, _Result]:
+        """The results of one kind that are noted, by module."""
+        found = {}
+        for module in modules:
+            inputs = [kind.__name__, self._setup, fingerprint(module)]
+            place = numbered(self._folder, inputs)
+            self._places[kind.__name__, module.name] = place, inputs
+            earlier = recall(place, inputs, kind)
+            if earlier is not None:
+                found[module.name] = earlier
+        if found:
+            logging.info("going on: of %d modules, %d are done", len(modules), len(found))
+        return found
 
-    def keep(job: _Job, result: _Result) -> None:
-        name = job.module.name
-        found[name] = note(places[name], asked[name], kind, result)
+    def write(self, module: Module, result: ModuleRun | Effort) -> None:
+        """Notes a result of a module that was looked for. Raises FileWriteError."""
+        place, inputs = self._places[type(result).__name__, module.name]
+        note(place, inputs, type(result), result)
 
-    left = [job for job in jobs if job.module.name not in found]
-    for outcome in pool.map(function, left, label=label, keep=keep):
-        outcome.get()
-    return [found[job.module.name] for job in jobs]
+    def remove(self) -> None:
+        """Removes these notes, and the folder if nobody else has notes there."""
+        for place, _ in self._places.values():
+            place.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
 
 
 def _setup(candidate: Candidate, corpora: Sequence[Path], meter: Meter | None) -> Setup:
@@ -286,9 +296,9 @@ def _processor() -> str:
     return platform.machine()
 
 
-def effort_of(setup: Setup) -> Effort:
+def effort_of(setup: Setup) -> EffortKind:
     """What measures the compiler's work as the setup had it, if this machine can."""
-    names: dict[str, Effort] = {"none": "none", "time": "processor-time"}
+    names: dict[str, EffortKind] = {"none": "none", "time": "processor-time"}
     return names.get(setup.effort, "instructions")
 
 
