@@ -12,6 +12,7 @@ from compiler_opt_perf.cli.options import (
     define_problem,
     define_profiles,
     define_toolchain,
+    html_path,
     optional_path,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
@@ -277,14 +278,23 @@ def _define_history(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "last", 20, "events to show, the latest", lower_bound=1, flag_values=values
     )
+    define_path(values, "html", "write a page with plots to this file instead", required=False)
 
 
-def _history(values: Any, arguments: list[str]) -> Table:
+def _history(values: Any, arguments: list[str]) -> Table | None:
     from compiler_opt_perf.gate.history import describe, document, events
 
     if len(arguments) != 1:
         raise UsageError("expected one history, as `cop gate check --store` writes it")
+    html = html_path(values)
     found = events(Path(arguments[0]))[-values.last :]
+    if html is not None:
+        # Loads matplotlib.
+        from compiler_opt_perf.pages.gate import write_page
+
+        write_page(found, html)
+        print(html)
+        return None
     return Table(lambda: describe(found), lambda: document(found))
 
 
@@ -379,7 +389,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "gate history",
         "Show the checks of a history, and what was accepted, with the reasons.",
-        "gate history build/gate.sqlite --last=5",
+        "gate history build/gate.sqlite --last=50 --html=build/gate.html",
         _define_history,
         _history,
         arguments="HISTORY.sqlite",

@@ -193,6 +193,7 @@ def test_json_is_one_document_with_what_the_text_says(
 
 
 def test_a_page_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("profile show a.pmu.json", "trace show a.bbtrace", "training show a"):
+    lines = ("profile show a.pmu.json", "trace show a.bbtrace", "training show a", "gate history a")
+    for words in lines:
         assert run([*words.split(), "--html=a.html", "--json"]) == 2
         assert "--html and --json: give one of them" in capsys.readouterr().err

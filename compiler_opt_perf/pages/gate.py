@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The history of the gate as one self-contained HTML page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.figure
+from matplotlib.ticker import MaxNLocator
+
+from compiler_opt_perf.execution.symbol_names import printable
+from compiler_opt_perf.gate.history import Event
+from compiler_opt_perf.gate.tables import value
+from compiler_opt_perf.pages import page
+
+# What is the same each time, or has a trend that is worth a look.
+_PLOTTED = ("text", "score", "effort", "memory", "with-pmu", "differing")
+# Name, marker and colour of an event.
+_PASSES = ("passes", "o", "tab:green")
+_WORSE = ("worse", "X", "tab:red")
+_ACCEPTED = ("accepted", "s", "tab:blue")
+_COLUMNS = ("event", "date", "", "problem", "verdict", "changed", "worse", "reason")
+
+
+def write_page(events: Sequence[Event], output: Path) -> None:
+    """Writes a plot for each problem and metric, and a table of the events, the latest first.
+
+    Raises:
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    problems = dict.fromkeys(event.problem for event in events)
+    plots = [
+        (f"{problem}: {metric}", plot)
+        for problem in problems
+        for metric in _PLOTTED
+        for plot in [_plot([one for one in events if one.problem == problem], metric)]
+        if plot
+    ]
+    rows = [_row(event) for event in reversed(events)]
+    values = {"title": "History of the gate", "plots": plots, "columns": _COLUMNS, "rows": rows}
+    page.write_page("gate.html.j2", output, values)
+
+
+def _plot(events: Sequence[Event], metric: str) -> str:
+    """What was measured, by the event's number; SVG, empty where nothing was."""
+    points = [
+        (event.number, one, event)
+        for event in events
+        for one in event.totals
+        if one.metric == metric
+    ]
+    if not points:
+        return ""
+    figure = matplotlib.figure.Figure(figsize=(9, 2.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([n for n, *_ in points], [one.after for _, one, _ in points], color="tab:gray")
+    groups: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    for number, one, event in points:
+        mark = _WORSE if one.verdict == "worse" else _PASSES
+        groups.setdefault(_ACCEPTED if event.kind == "accept" else mark, []).append(
+            (number, one.after)
+        )
+    for (label, marker, colour), marked in sorted(groups.items()):
+        axes.plot(*zip(*marked, strict=True), marker, color=colour, label=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("event")
+    axes.set_ylabel(points[0][1].unit)
+    axes.legend(fontsize=7)
+    return page.svg(figure)
+
+
+def _row(event: Event) -> list[str]:
+    worse = [
+        f"{one.metric} {value(one.before, one.unit)} to {value(one.after, one.unit)}"
+        for one in event.totals
+        if one.verdict == "worse"
+    ]
+    cells = [str(event.number), event.date, event.kind, event.problem, event.verdict]
+    cells += [", ".join(event.changed) or "nothing", "; ".join(worse), event.reason]
+    return list(map(printable, cells))

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from pathlib import Path
+
+import msgspec
+
+from compiler_opt_perf.gate.check import check
+from compiler_opt_perf.gate.history import event_of
+from compiler_opt_perf.gate.limits import DEFAULT, read_limits
+from compiler_opt_perf.gate.testing import sample
+from compiler_opt_perf.pages.gate import write_page
+from compiler_opt_perf.report.testing import ODD_NAMES
+
+
+def test_the_page_has_a_plot_for_each_metric_and_a_row_for_each_event(tmp_path: Path) -> None:
+    limits = read_limits(DEFAULT)
+    events = []
+    for number, text in enumerate((1000, 1500, 1001), 1):
+        measured = sample(text=text)
+        event = event_of("check", check(sample(), measured, limits), measured)
+        events.append(msgspec.structs.replace(event, number=number))
+    reasons = " ".join(("<b>bold</b>", *ODD_NAMES))
+    events[-1] = msgspec.structs.replace(events[-1], kind="accept", reason=reasons)
+    write_page(events, tmp_path / "page.html")
+    shown = (tmp_path / "page.html").read_text()
+    assert shown.count("<svg") == 6
+    assert "<h2>regalloc-evict: text</h2>" in shown
+    assert "<td>text 2,000 to 2,500</td>" in shown
+    assert "&lt;b&gt;bold" in shown and "<b>bold" not in shown
+    assert shown.index("<td>3</td>") < shown.index("<td>1</td>")
+    write_page(events, tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == shown
+    write_page([], tmp_path / "empty.html")
+    assert "<svg" not in (tmp_path / "empty.html").read_text()
