@@ -230,7 +230,7 @@ def test_the_compilers_work_is_measured(
         one for one in document["findings"] if (one["metric"], one["level"]) == ("effort", "total")
     )
     assert (effort["unit"], effort["verdict"]) == ("seconds", "shown")
-    assert 0 < effort["after"] < 60
+    assert effort["after"] > 0
 
 
 def test_the_decisions_that_make_a_module_worse_are_found(

@@ -8,6 +8,7 @@ not wait for TensorFlow.
 from compiler_opt_perf.cli import (
     corpus_verbs,
     cost_verbs,
+    gate_history_verbs,
     gate_verbs,
     profile_verbs,
     program_verbs,
@@ -29,5 +30,6 @@ VERBS: tuple[Verb, ...] = (
     *training_verbs.VERBS,
     *report_verbs.VERBS,
     *gate_verbs.VERBS,
+    *gate_history_verbs.VERBS,
     *study_verbs.VERBS,
 )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares a candidate's measurements with a baseline's, within limits."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -137,17 +138,7 @@ def _with_unit(
     if finding.verdict == "worse":
         of = dict(_groups(finding.level, pairs))[finding.name]
         reason = why(finding.metric, of, baseline, candidate)
-    return Finding(
-        finding.metric,
-        unit,
-        finding.level,
-        finding.name,
-        finding.before,
-        finding.after,
-        finding.allowed,
-        finding.verdict,
-        reason,
-    )
+    return dataclasses.replace(finding, unit=unit, why=reason)
 
 
 def to_json(result: Result) -> dict[str, Any]:
