@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ from compiler_opt_perf.execution.files import atomic_write, read_input
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
+
+T = TypeVar("T")
 
 SOURCE = Path(__file__).with_name("measure_blocks.c")
 #: Blocks that a worker measures at a time.
@@ -97,7 +100,7 @@ def measure_blocks(
     return measured
 
 
-def sampled(blocks: Sequence[Block], most: int | None, seed: int) -> list[Block]:
+def sampled(blocks: Sequence[T], most: int | None, seed: int) -> list[T]:
     """At most so many of the blocks, drawn at random, in the order in which they are drawn.
 
     Of fewer, the first ones of those: a run that takes too long may be ended with fewer blocks.
