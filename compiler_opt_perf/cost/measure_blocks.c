@@ -19,12 +19,13 @@
  * usage: measure_blocks
  * Prints the cycles of an instruction without effect, the least that was found in a second.
  *
- * usage: measure_blocks CYCLES < BLOCKS
- * CYCLES is that. A line of BLOCKS is the code in hexadecimal digits and, for each operand relative to
- * the instruction pointer, " PLACE:END:TARGET": where its displacement stands in the code, where its
- * instruction ends, and an address below 2^24 that all copies shall mean. At the end, prints a line
- * for each: "measured CYCLES AGREEING ROUNDS PAGES" or "dropped REASON". The blocks are measured in
- * some rounds; CYCLES are the lowest that recur, of AGREEING of the ROUNDS.
+ * usage: measure_blocks CYCLES [WAITS] < BLOCKS
+ * CYCLES is that; a round of a block waits for the core so many times. A line of BLOCKS is the code in
+ * hexadecimal digits and, for each operand relative to the instruction pointer, " PLACE:END:TARGET": where
+ * its displacement stands in the code, where its instruction ends, and an address below 2^24 that all copies
+ * shall mean. At the end, prints a line for each: "measured CYCLES AGREEING ROUNDS PAGES" or "dropped
+ * REASON". The blocks are measured in some rounds; CYCLES are the lowest that recur, of AGREEING of the
+ * ROUNDS.
  */
 #define _GNU_SOURCE
 
@@ -39,9 +40,12 @@ enum {
   /* Rounds of all blocks, so that what else runs beside a block is another. */
   MOST_ROUNDS = 10,
   FEWEST_AGREEING = 2,
+  /* For the core, in one round of one block. */
+  WAITS = 2000,
 };
 
 static const double AGREEMENT = 0.02;
+static int waits;
 
 static int digit(int character) {
   return character >= '0' && character <= '9'   ? character - '0'
@@ -99,6 +103,7 @@ static double recurring(struct measured *one, int last) {
 
 /* One more round of a block. */
 static void measure_again(struct measured *one) {
+  waits_left = waits;
   wait_for_core();
   run(&one->block, one->copies);
   /* Where pointers grow with each copy. */
@@ -123,6 +128,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   nop_cycles = atof(argv[1]);
+  waits = argc > 2 ? atoi(argv[2]) : WAITS;
   result = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   require(result != MAP_FAILED, "mmap");
   memory = memfd_create("blocks", MFD_CLOEXEC);

@@ -31,12 +31,13 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_runner(tmp_path_factory.mktemp("runner"))
 
 
-def answers(runner: Path, lines: Sequence[str], folder: Path) -> list[str]:
+def answers(runner: Path, lines: Sequence[str], folder: Path, *settings: float) -> list[str]:
     """What the program says of blocks."""
     path = folder / "lines"
     path.write_text("".join(f"{line}\n" for line in lines))
     with path.open("rb") as stream:
-        printed = run_command([runner, str(ALWAYS_OURS)], stdin=stream).stdout.splitlines()
+        words = [str(setting) for setting in settings or (ALWAYS_OURS,)]
+        printed = run_command([runner, *words], stdin=stream).stdout.splitlines()
     assert len(printed) == len(lines)
     return printed
 
@@ -106,6 +107,11 @@ def test_what_a_block_does_is_its_own_affair(
     first, second = answers(runner, [line, "0faff6"], tmp_path)
     assert first == f"dropped {reason}"
     assert second.startswith("measured") or second in ("dropped unstable", "dropped disturbed")
+
+
+def test_a_core_that_others_use_is_not_waited_for_without_end(runner: Path, tmp_path: Path) -> None:
+    # No core is as fast as that.
+    assert answers(runner, ["90", "4801c8"], tmp_path, 0.001, 3) == ["dropped disturbed"] * 2
 
 
 def blocks_of(*codes: str) -> list[Block]:

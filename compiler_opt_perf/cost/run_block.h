@@ -35,7 +35,6 @@ enum {
   /* Ticks of the shorter of the two times of a sample, of which a step of the counter, 10 ns on some
    * CPUs, is less than half a percent. */
   SAMPLE_TICKS = 8000,
-  WAITS = 4000,
   WAIT_NANOSECONDS = 200000,
   MOST_PROCESSOR_MICROSECONDS = 300000,
 };
@@ -74,6 +73,7 @@ static int memory;
 static char *contents;
 static int pages;
 static int has_avx;
+static int waits_left;
 
 /* The one place of which system calls are allowed when a block runs. */
 long confined_call(long number, long a, long b, long c, long d, long e, long f);
@@ -83,9 +83,10 @@ __asm__(".text\n.globl confined_call\nconfined_call:\n"
         " mov %r9, %r8\n mov 8(%rsp), %r9\n syscall\n"
         ".globl confined_call_end\nconfined_call_end:\n ret\n");
 
+/* Waits until nobody else uses the core, in all so many times as are left. */
 static void wait_for_core(void) {
   struct timespec pause = {.tv_nsec = WAIT_NANOSECONDS};
-  for (int i = 0; i < WAITS && !core_stays_ours(); ++i)
+  for (; waits_left > 0 && !core_stays_ours(); --waits_left)
     confined_call(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
 }
 
@@ -273,7 +274,7 @@ static void time_copies(void *shorter, void *longer, int copies) {
   }
   unsigned passes = (unsigned)(SAMPLE_TICKS / (pass + 1)) + 1;
   int samples = 0;
-  for (int tries = 0; samples < SAMPLES && tries < TRIES; ++tries) {
+  for (int tries = 0; samples < SAMPLES && tries < TRIES && waits_left; ++tries) {
     int known = pages;
     wait_for_core();
     fill_memory();
