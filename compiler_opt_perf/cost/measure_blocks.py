@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from absl import logging
 
 from compiler_opt_perf.cost.block_code import Block, request
 from compiler_opt_perf.cost.block_file import Cpu, MeasuredBlocks, Row, encoded, write_blocks
@@ -69,13 +70,14 @@ def measure_blocks(
       label: with one, progress is shown.
 
     Raises:
-      MeasureError: this is no x86-64 machine, or the journal is of another one.
+      MeasureError: this is no x86-64 machine, or the journal is of another one, or is none.
       CommandError: the program that runs blocks does not compile or work here.
       FileWriteError: the output cannot be written.
     """
+    cpu = present_cpu()
     with tempfile.TemporaryDirectory(prefix="measure-blocks-") as folder:
         program = build_runner(Path(folder))
-        head = _Head(present_cpu(), least_nop(program))
+        head = _Head(cpu, least_nop(program))
         journal = output.with_name(f"{output.name}.part")
         head, known = _resume(journal, head)
         left = [block for block in blocks if block.code.hex() not in known]
@@ -143,18 +145,25 @@ def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
     that was measured on a core that others used, too.
     """
     rows: dict[str, Row] = {}
-    with contextlib.suppress(FileNotFoundError):
+    if journal.exists():
         lines = read_input(journal).splitlines(keepends=True)
-        with contextlib.suppress(msgspec.DecodeError):
+        try:
             earlier = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
-            if earlier.cpu != head.cpu:
-                raise MeasureError(
-                    f"{journal}: an unfinished run of another CPU, {earlier.cpu.name} "
-                    f"({earlier.cpu.mcpu}); finish it there, remove it, or take another --output"
-                )
-            if earlier.nop_cycles < head.nop_cycles * (1 + _NOP_TOLERANCE):
-                head = earlier
-                rows = {row.code: row for row in _whole_rows(lines[1:])}
+        except msgspec.DecodeError as error:
+            raise MeasureError(
+                f"{journal}:1: not the journal of an unfinished run ({error}); remove it, or take "
+                "another --output"
+            ) from error
+        if earlier.cpu != head.cpu:
+            raise MeasureError(
+                f"{journal}: an unfinished run of another CPU, {earlier.cpu.name} "
+                f"({earlier.cpu.mcpu}); finish it there, remove it, or take another --output"
+            )
+        if earlier.nop_cycles < head.nop_cycles * (1 + _NOP_TOLERANCE):
+            head = earlier
+            rows = {row.code: row for row in _whole_rows(lines[1:])}
+        else:
+            logging.warning("%s: others used the cores when it was begun; measured anew", journal)
     with atomic_write(journal) as temporary:
         temporary.write_bytes(b"".join(encoded(one) for one in (head, *rows.values())))
     return head, rows

@@ -154,6 +154,10 @@ def test_a_journal_of_another_cpu_is_kept(tmp_path: Path) -> None:
     with pytest.raises(MeasureError, match=r"out.blocks.part: .*another \(i486\).*remove it"):
         measure_blocks(blocks_of("90"), tmp_path / "out.blocks")
     assert journal.read_bytes() == before
+    journal.write_text("mine\n")
+    with pytest.raises(MeasureError, match=r"out.blocks.part:1: not the journal"):
+        measure_blocks(blocks_of("90"), tmp_path / "out.blocks")
+    assert journal.read_text() == "mine\n"
 
 
 def test_fewer_drawn_blocks_are_the_first_of_more() -> None:

@@ -193,7 +193,8 @@ static char *put_loop(char *at, const struct block *block, int copies) {
       put_distance(start + block->operand[i].place, TARGETS + block->operand[i].target,
                    start + block->operand[i].end);
   }
-  at = put(at, "\x0f\xae\xe8", 3); /* lfence */
+  /* When the last stores are in the cache, and nothing has begun that comes after. */
+  at = put(at, "\x0f\xae\xf0\x0f\xae\xe8", 6); /* mfence, lfence */
   at = put(at, "\xff\x0d", 2);     /* decl passes */
   at = put_distance(at, &HERE->passes, at + 4);
   at = put(at, "\x0f\x85", 2); /* jne */

@@ -286,7 +286,12 @@ def _mca(binary: Path, sizes: Sequence[int], mcpu: str, folder: Path) -> Floats:
     (folder / "blocks.mca.s").write_text("\n".join(text) + "\n")
     options = [f"-mcpu={mcpu}", f"-iterations={_MCA_ITERATIONS}", "-instruction-info=0"]
     options += ["-resource-pressure=0", "-skip-unsupported-instructions=any"]
-    command = [stock_tool("llvm-mca"), "-mtriple=x86_64", *options, folder / "blocks.mca.s"]
+    command: list[str | Path] = [
+        stock_tool("llvm-mca"),
+        "-mtriple=x86_64",
+        *options,
+        folder / "blocks.mca.s",
+    ]
     said = run_command(command, timeout_s=_TIMEOUT_S).stdout
     cycles = np.full(len(sizes), np.nan)
     for region in re.split(r"^\[\d+\] Code Region - block", said, flags=re.MULTILINE)[1:]:

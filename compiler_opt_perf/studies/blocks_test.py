@@ -53,6 +53,6 @@ def test_chains_of_known_latency_are_predicted(tmp_path: Path, toolchain: Toolch
 
 def test_blocks_of_another_cpu_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.blocks", 1.0, "i486")
-    arguments = {"tool": Path("none"), "cpu": cpu_file("znver3"), "most": 9, "seed": 1}
+    cpu = cpu_file("znver3")
     with pytest.raises(StudyError, match=r"a: measured on a i486, .* of a znver3; give --cpu"):
-        study([path], [], **arguments)
+        study([path], [], tool=Path("none"), cpu=cpu, most=9, seed=1)
