@@ -41,7 +41,7 @@ enum {
   MOST_ROUNDS = 10,
   FEWEST_AGREEING = 2,
   /* For the core, in one round of one block. */
-  WAITS = 6000,
+  WAITS = 1500,
 };
 
 static const double AGREEMENT = 0.02;

@@ -35,7 +35,7 @@ enum {
   /* Ticks of the shorter of the two times of a sample, of which a step of the counter, 10 ns on some
    * CPUs, is less than half a percent. */
   SAMPLE_TICKS = 8000,
-  WAIT_NANOSECONDS = 200000,
+  WAIT_NANOSECONDS = 1000000,
   MOST_PROCESSOR_MICROSECONDS = 300000,
 };
 
