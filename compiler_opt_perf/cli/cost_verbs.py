@@ -37,6 +37,52 @@ def _calibrate(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: summary(cpu), lambda: {"cpu": cpu})
 
 
+# cop cost measure-blocks
+
+
+def _define_measure_blocks(values: flags.FlagValues) -> None:
+    define_path(values, "output", "file of measured blocks to write (docs/formats.md)")
+    define_path(values, "bhive", "write a list in BHive's form besides", required=False)
+    flags.DEFINE_integer(
+        "most",
+        None,
+        "so many distinct blocks, drawn at random; all if not given",
+        1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer("seed", 1, "of the order of blocks", 0, flag_values=values)
+    flags.DEFINE_integer(
+        "workers",
+        0,
+        "processes that measure; 0: three a core, for they mostly wait",
+        lower_bound=0,
+        flag_values=values,
+    )
+
+
+def _measure_blocks(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.cost.block_code import distinct, find_blocks
+    from compiler_opt_perf.cost.block_file import write_bhive
+    from compiler_opt_perf.cost.measure_blocks import BATCH, describe, measure_blocks, sampled
+
+    found = find_blocks(_candidates(arguments))
+    blocks = sampled(distinct(found), values.most, values.seed)
+    output, bhive = Path(values.output), optional_path(values, "bhive")
+    label = f"measuring {len(blocks):,} blocks, {BATCH} at a time"
+    measured = measure_blocks(blocks, output, workers=values.workers or None, label=label)
+    if bhive:
+        write_bhive(bhive, measured.rows)
+    return Table(
+        lambda: describe(measured),
+        lambda: {
+            "written": str(output),
+            "blocks": len(measured.rows),
+            "measured": len(measured.measured()),
+            "dropped": measured.dropped(),
+        },
+    )
+
+
 # cop cost predict
 
 
@@ -134,6 +180,16 @@ VERBS: tuple[Verb, ...] = (
         "cost calibrate --output=build/cpu.json",
         _define_calibrate,
         _calibrate,
+        json_version=1,
+    ),
+    Verb(
+        "cost measure-blocks",
+        "Measure what basic blocks of machine code take on the present CPU, without counters; goes "
+        "on where it was interrupted.",
+        "cost measure-blocks --output=build/lua.blocks --most=2000 lua=build/lua/lua",
+        _define_measure_blocks,
+        _measure_blocks,
+        arguments="FILE...|NAME=FILE|FOLDER...",
         json_version=1,
     ),
     Verb(

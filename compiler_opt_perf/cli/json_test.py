@@ -17,6 +17,8 @@ from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus import programs
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
 from compiler_opt_perf.cost import calibrate as calibration
+from compiler_opt_perf.cost import measure_blocks as measuring
+from compiler_opt_perf.cost.block_file import MeasuredBlocks, Row
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.gate import record
@@ -64,6 +66,7 @@ LINES = {
     "trace synthesise": "trace synthesise --binary=program --profile=run.pmu.json "
     "--output=drawn.bbtrace --blocks=20000 --seed=1",
     "cost calibrate": "cost calibrate --output=cpu.json",
+    "cost measure-blocks": "cost measure-blocks --output=program.blocks --most=20 program",
     "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
     "program --entry=work",
     "corpus show": "corpus show corpus",
@@ -175,6 +178,10 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
+    rows = [Row(code="90", cycles=0.17)] * 1234
+    monkeypatch.setattr(
+        measuring, "measure_blocks", lambda *_, **__: MeasuredBlocks(None, 0.17, rows)
+    )
     model = REPO_ROOT / "models" / "inline-size"
     words = LINES[verb.name].format(toolchain=toolchain.directory, model=model).split()
     option = len(verb.name.split())

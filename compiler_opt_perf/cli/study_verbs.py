@@ -326,6 +326,43 @@ def _rank(values: Any, arguments: list[str]) -> None:
         print(report)
 
 
+# cop study blocks
+
+
+def _define_blocks(values: flags.FlagValues) -> None:
+    flags.DEFINE_multi_string(
+        "again", [], "file with the same blocks, measured once more", flag_values=values
+    )
+    flags.DEFINE_string(
+        "cpu", "host", "host, a CPU that there is a file of, or a CPU file", flag_values=values
+    )
+    define_toolchain(values, "toolchain", "mock")
+    flags.DEFINE_integer(
+        "most", 8000, "blocks of each file to predict, drawn at random", 1, flag_values=values
+    )
+    flags.DEFINE_integer("seed", 1, "of that draw", 0, flag_values=values)
+
+
+def _blocks(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.cost.cpu_files import cpu_file
+    from compiler_opt_perf.studies.blocks import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    if not arguments:
+        raise UsageError(
+            "expected files of measured blocks, as cop cost measure-blocks writes them"
+        )
+    report = study(
+        [Path(argument) for argument in arguments],
+        [Path(path) for path in values.again],
+        tool=Toolchain.load(Path(values.toolchain)).trace_cost,
+        cpu=cpu_file(values.cpu),
+        most=values.most,
+        seed=values.seed,
+    )
+    print(report, end="")
+
+
 # cop study series
 
 
@@ -417,6 +454,14 @@ VERBS: tuple[Verb, ...] = (
         "study rank --only=zstd,lua --steps=build,record,evaluate --output=build/bench-rank",
         _define_rank,
         _rank,
+    ),
+    Verb(
+        "study blocks",
+        "Compare predicted with measured cycles of basic blocks, and two measurings of the same.",
+        "study blocks lua.blocks --again=lua-again.blocks --most=2000",
+        _define_blocks,
+        _blocks,
+        arguments="FILE...",
     ),
     Verb(
         "study series",

@@ -16,6 +16,13 @@ import numpy as np
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
+from compiler_opt_perf.cost.block_file import (
+    Cpu,
+    MeasuredBlocks,
+    Row,
+    write_bhive,
+    write_blocks,
+)
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -376,6 +383,19 @@ def gate(folder: Path, toolchain: Toolchain) -> None:
     baseline, accepted = folder / "baseline.json", folder / "accepted.json"
     accept(baseline, accepted, folder / "gate.sqlite", "the first")
     shutil.copy(DEFAULT, folder / "limits.toml")
+
+
+def blocks(folder: Path, toolchain: Toolchain) -> None:
+    """A program, and measured blocks in both forms."""
+    _program(folder)
+    cpu = Cpu("a CPU", "znver3", 25, 1, 1)
+    rows = [
+        Row(code="4801c8", cycles=1.0, agreeing=2, rounds=2, program="p", function="f", address=16),
+        Row(code="488b05f0ffffff", cycles=0.5, agreeing=3, rounds=4, pages=1, occurrences=7),
+        Row(code="0f05", dropped="system call", program="p"),
+    ]
+    write_blocks(folder / "some.blocks", MeasuredBlocks(cpu, 0.17, rows))
+    write_bhive(folder / "some.csv", rows)
 
 
 def scores(folder: Path, toolchain: Toolchain) -> None:

@@ -22,6 +22,8 @@ from compiler_opt_perf.cli.main import run as run_cop
 from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.cost.block_code import distinct, find_blocks, request
+from compiler_opt_perf.cost.block_file import read_blocks
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
@@ -209,6 +211,12 @@ def _judged() -> object:
     baseline = read_baseline(Path("baseline.json"))
     result = check(baseline, sample(text=1500), read_limits(Path("limits.toml")))
     return gate_tables.describe(result), gate_tables.junit(result), gate_tables.markdown(result)
+
+
+def _blocks_to_measure() -> object:
+    """The blocks of binaries, objects and lists, as the program that runs them wants them."""
+    paths = [Path(name) for name in ("program", "program.o", "some.csv")]
+    return [request(block.code) for block in distinct(find_blocks({"p": paths}))]
 
 
 def hosted(line: str, answers: str) -> Run:
@@ -462,6 +470,27 @@ TARGETS: tuple[Target, ...] = (
         {"program": "bytes"},
         call(lambda: (disassemble(Path("program")), read_address_map(Path("program")))),
         150,
+    ),
+    Target(
+        "measured blocks",
+        inputs.blocks,
+        {"some.blocks": "json lines"},
+        call(lambda: read_blocks(Path("some.blocks"))),
+        100,
+    ),
+    Target(
+        "measured blocks, BHive's",
+        inputs.blocks,
+        {"some.csv": "text"},
+        call(lambda: read_blocks(Path("some.csv"))),
+        80,
+    ),
+    Target(
+        "blocks to measure",
+        inputs.blocks,
+        {"program": "bytes", "program.o": "bytes", "some.csv": "text"},
+        call(_blocks_to_measure),
+        120,
     ),
     Target(
         "training logs",
