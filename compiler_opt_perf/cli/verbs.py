@@ -8,6 +8,7 @@ not wait for TensorFlow.
 from compiler_opt_perf.cli import (
     corpus_verbs,
     cost_verbs,
+    eviction_verbs,
     profile_verbs,
     program_verbs,
     report_verbs,
@@ -28,4 +29,5 @@ VERBS: tuple[Verb, ...] = (
     *training_verbs.VERBS,
     *report_verbs.VERBS,
     *study_verbs.VERBS,
+    *eviction_verbs.VERBS,
 )
