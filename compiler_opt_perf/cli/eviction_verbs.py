@@ -33,11 +33,12 @@ def _define_output(values: flags.FlagValues) -> None:
 
 def _define_evictions(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.eviction_builds import LEVELS
-    from compiler_opt_perf.studies.evictions import PROGRAMS
+    from compiler_opt_perf.studies.evictions import PROGRAMS, RULES
 
     _define_output(values)
     _define_some(values, "only", PROGRAMS, "programs to study")
     _define_some(values, "levels", tuple(LEVELS), "of optimisation")
+    _define_some(values, "rules", RULES, "ways to allocate registers")
     flags.DEFINE_integer("seed", 1, "of evictions at random", 0, flag_values=values)
     define_toolchain(values, "toolchain", "mock")
 
@@ -51,6 +52,7 @@ def _evictions(values: Any, arguments: list[str]) -> Table:
         Path(values.output),
         Toolchain.load(Path(values.toolchain)),
         levels=values.levels,
+        rules=values.rules,
         seed=values.seed,
     )
     return Table(lambda: tables(results), lambda: {"results": results})

@@ -22,7 +22,7 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.memo import memo
+from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.studies.common import saved
@@ -113,10 +113,12 @@ def searched(build: Level, pool: Executor, limits: Limits) -> dict[str, Any]:
     functions = _extracted(build, _hot(default.functions))
     share = sum(default.functions[name] for name in functions) / sum(default.functions.values())
     starts = [DEFAULT] if best is DEFAULT else [DEFAULT, best]
+    found = _search(build, pool, starts, functions, limits)
+    modules = {name: number for name, (number, _) in functions.items()}
     return {
         "default": default.counted,
         "share": share,
-        "searches": [_search(build, pool, start, functions, limits) for start in starts],
+        "searches": [_linked(build, start, found[start.name], modules) for start in starts],
     }
 
 
@@ -180,32 +182,68 @@ def _run(argv: Sequence[str | Path]) -> None:
 def _search(
     build: Level,
     pool: Executor,
-    start: Variant,
+    starts: Sequence[Variant],
     functions: Mapping[str, tuple[int, Path]],
     limits: Limits,
-) -> Searched:
-    """Searches all functions from one start, and links what was found."""
-    jobs = [
-        SearchJob(
+) -> dict[str, list[Found]]:
+    """What is found of each function, by the start's name; those that were found are kept."""
+    context, notes = build.context(), build.folder / "searches"
+    notes.mkdir(exist_ok=True)
+    common = {
+        "clang": sha256(build.toolchain.clang.resolve()),
+        "trace": sha256(build.trace()),
+        "limits": vars(limits),
+    }
+    jobs = {
+        (start.name, name): SearchJob(
             build.toolchain,
             name,
             path,
-            build.context(),
+            context,
             start.options,
             limits.rounds,
             limits.most,
             derive_seed(limits.seed, "deviations", name),
         )
+        for start in starts
         for name, (_, path) in functions.items()
-    ]
-    label = f"{build.name}: search from {start.name}"
-    outcomes = pool.map(search, jobs, timeout_s=_SEARCH_TIMEOUT_S, label=label)
-    found = [outcome.get() for outcome in outcomes]
+    }
+
+    def inputs(job: SearchJob) -> dict[str, Any]:
+        own = {"function": job.function, "options": job.options, "bitcode": sha256(job.bitcode)}
+        return common | own
+
+    def keep(job: SearchJob, found: Found) -> None:
+        note(numbered(notes, inputs(job)), inputs(job), Found, found)
+
+    known = {
+        key: recall(numbered(notes, inputs(job)), inputs(job), Found) for key, job in jobs.items()
+    }
+    missing = [key for key, one in known.items() if one is None]
+    outcomes = pool.map(
+        search,
+        [jobs[key] for key in missing],
+        timeout_s=_SEARCH_TIMEOUT_S,
+        label=f"{build.name}: search",
+        keep=keep,
+    )
+    known |= {key: outcome.get() for key, outcome in zip(missing, outcomes, strict=True)}
+    return {
+        start.name: [one for (name, _), one in known.items() if one and name == start.name]
+        for start in starts
+    }
+
+
+def _linked(
+    build: Level, start: Variant, found: list[Found], modules: Mapping[str, int]
+) -> Searched:
+    """Links what was found from one start."""
     by_module: dict[int, dict[str, int]] = {}
     for one in found:
-        by_module.setdefault(functions[one.function][0], {}).update(one.decisions)
+        by_module.setdefault(modules[one.function], {}).update(one.decisions)
+    given = {number: own for number, own in by_module.items() if own}
     before = build.executed(start)
-    after = build.executed(start, by_module)
+    after = build.executed(start, given)
     assert before is not None and after is not None
     return Searched(start.name, found, before, after)
 

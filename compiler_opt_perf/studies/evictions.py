@@ -32,6 +32,8 @@ from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
+#: Names of all variants.
+RULES = tuple(one.name for one in (*variants(1), MEASURED))
 _WAYS = ("regalloc-score", "regalloc-score-calls", "count")
 
 
@@ -41,12 +43,14 @@ def study(
     toolchain: Toolchain,
     *,
     levels: Sequence[str] = tuple(LEVELS),
+    rules: Sequence[str] = RULES,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Studies some of the `PROGRAMS` at some of the `LEVELS`.
 
     Args:
       output: folder for builds and results.
+      rules: names of the variants to compile; the default is always among them.
       seed: of the variant that decides at random.
 
     Returns:
@@ -60,7 +64,9 @@ def study(
     with Pool() as pool:
         for program, level in itertools.product(programs, levels):
             build = Level(program, level, output / program / level, toolchain, pool)
-            found = {one.name: build.executed(one) for one in (*variants(seed), MEASURED)}
+            chosen = [one for one in (*variants(seed), MEASURED) if one.name in rules]
+            chosen = chosen if DEFAULT in chosen else [DEFAULT, *chosen]
+            found = {one.name: build.executed(one) for one in chosen}
             write_json(output / f"{program} {level}.json", summary(found))
     names = [f"{program} {level}" for level in LEVELS for program in PROGRAMS]
     return saved(output, names)
@@ -83,7 +89,7 @@ def summary(found: Mapping[str, Executed | None]) -> dict[str, Any]:
                 "regalloc-score-calls": executed.score_calls,
                 "count": executed.predicted,
             }
-    constants = [found[one.name] for one in (DEFAULT, *CONSTANTS)]
+    constants = [found.get(one.name) for one in (DEFAULT, *CONSTANTS)]
     known = [one.functions for one in constants if one is not None]
     best = sum(min(one.get(name, 0.0) for one in known) for name in known[0])
     return {"variants": rows, "best_of_each_function": best}
