@@ -5,8 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo train-inline check bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-headroom bench-labels bench-algorithms bench-rank bench-series bench-throughput bench-upstream fuzz \
-  lint clean
+  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-labels bench-algorithms bench-rank \
+  bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -63,6 +63,14 @@ bench-trace: bootstrap ## measure block traces of three real programs, about 15 
 bench-headroom: bootstrap ## how small could any inlining policy make real modules? constants and a search; hours
 	@$(COP) toolchain build --set=mock
 	@$(COP) study headroom
+
+bench-evictions: bootstrap ## what programs execute by several rules for evictions, by PGO too, and what rewards tell; hours
+	@$(COP) toolchain build --set=mock
+	@$(COP) study evictions
+
+bench-eviction-headroom: bootstrap ## how few instructions could any policy for evictions execute? after bench-evictions; hours
+	@$(COP) toolchain build --set=mock
+	@$(COP) study eviction-headroom
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; 10 minutes
 	@$(COP) study labels

@@ -28,6 +28,7 @@ from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
+from compiler_opt_perf.studies import eviction_headroom, evictions
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -51,7 +52,11 @@ WITHOUT_TABLES = {
     "gate accept": "what was written, in a line",
     "gate bisect": "what was found, in a line, and a path",
     "gate limits": "a TOML file",
-} | {verb.name: "pages for people" for verb in VERBS if verb.name.startswith("study ")}
+} | {
+    verb.name: "pages for people"
+    for verb in VERBS
+    if verb.name.startswith("study ") and "evict" not in verb.name
+}
 
 # For each verb that shows a table, a command line in the folder of `files`.
 LINES = {
@@ -71,6 +76,8 @@ LINES = {
     "program --entry=work",
     "corpus show": "corpus show corpus",
     "training show": "training show training",
+    "study evictions": "study evictions --only=lua --toolchain={toolchain}",
+    "study eviction-headroom": "study eviction-headroom --only=lua --toolchain={toolchain}",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
@@ -176,6 +183,12 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(record, "record", lambda *_: sample())
     monkeypatch.setattr(linked, "compare_linked", lambda *_: LINKED)
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
+    executed = {"counted": 1234567, "count": 7654321.0}
+    executed |= {"regalloc-score": 1.0, "regalloc-score-calls": 1.0}
+    result = {"variants": {"default": executed}, "best_of_each_function": 7654321.0}
+    monkeypatch.setattr(evictions, "study", lambda *_, **__: {"lua O2": result})
+    search = {"default": 1234567, "share": 0.95, "searches": []}
+    monkeypatch.setattr(eviction_headroom, "study", lambda *_, **__: {"lua O2": search})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [Row(code="90", cycles=0.17)] * 1234

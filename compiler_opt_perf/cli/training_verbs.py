@@ -55,7 +55,12 @@ def _define_train(values: flags.FlagValues) -> None:
         "cost to make smaller; the problem's own by default",
         flag_values=values,
     )
-    define_path(values, "trace", "block trace or windows, for --evaluator", required=False)
+    flags.DEFINE_multi_string(
+        "trace",
+        [],
+        "block trace or windows for --evaluator, or PROGRAM=TRACE for each program",
+        flag_values=values,
+    )
     define_cpu(values, "for evaluators that count cycles")
     flags.DEFINE_enum(
         "ablate",
@@ -89,7 +94,7 @@ def _define_train(values: flags.FlagValues) -> None:
 
 def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.corpus import Corpus
-    from compiler_opt_perf.corpus.profiles import Profiles
+    from compiler_opt_perf.corpus.profiles import Profiles, by_program
     from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.config import ConfigError
@@ -98,14 +103,17 @@ def _train(values: Any, arguments: list[str]) -> int:
     config, executor = _training_config(values), executor_of(values)
     if values.evaluator is None and (values.trace or values.cpu):
         raise UsageError("--trace and --cpu are for --evaluator")
-    trace, cpu = optional_path(values, "trace"), cpu_of(values)
+    (trace, traces), cpu = by_program("--trace", values.trace), cpu_of(values)
     profiles = Profiles.parse(values.profile)
     if values.extra_rates and not profiles:
         raise UsageError("--extra-rates: name the profile that has them with --profile")
     if values.ablate and not profiles:
         raise UsageError("--ablate: there is no --profile to train without")
-    if values.evaluator is not None and len(profiles.paths) > 1:
-        raise UsageError("--evaluator replays one program: give its profile alone")
+    if values.evaluator is not None and len(profiles.paths) > 1 and not traces:
+        raise UsageError(
+            "--evaluator replays one program: give its profile alone, or --trace=PROGRAM=FILE for "
+            "each program"
+        )
     replayed = profiles.paths[0] if profiles else None
     corpus = Corpus.load(Path(values.corpus))
     toolchain = Toolchain.load(Path(values.toolchain))
@@ -126,6 +134,7 @@ def _train(values: Any, arguments: list[str]) -> int:
             context,
             optional_path(values, "warm_start"),
             executor,
+            traces,
         )
     except ConfigError as error:
         raise UsageError(f"--recipe={values.recipe}: {error}") from None

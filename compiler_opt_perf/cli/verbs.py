@@ -8,6 +8,7 @@ not wait for TensorFlow.
 from compiler_opt_perf.cli import (
     corpus_verbs,
     cost_verbs,
+    eviction_verbs,
     gate_history_verbs,
     gate_verbs,
     profile_verbs,
@@ -32,4 +33,5 @@ VERBS: tuple[Verb, ...] = (
     *gate_verbs.VERBS,
     *gate_history_verbs.VERBS,
     *study_verbs.VERBS,
+    *eviction_verbs.VERBS,
 )

@@ -13,6 +13,37 @@ from compiler_opt_perf.execution.files import sha256
 
 #: What policies can do without (training.ablation).
 PMU, SHUFFLED_PMU = "pmu", "shuffled-pmu"
+_MERGE = "`cop profile merge` makes one profile of several runs of one program"
+
+
+def by_program(
+    flag: str, words: Sequence[str], remedy: str = ""
+) -> tuple[Path | None, dict[str, Path]]:
+    """The file for all programs and the files by program, of words FILE or PROGRAM=FILE.
+
+    Args:
+      flag: that the words were given by.
+      remedy: what to do with several files of one program.
+
+    Raises:
+      CorpusError: both kinds, or several for one program.
+    """
+    programs: dict[str, Path] = {}
+    common: list[Path] = []
+    for word in words:
+        program, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            common.append(Path(word))
+        elif not program or not path or program in programs:
+            raise CorpusError(f"{flag}={word}: expected PROGRAM=FILE, each program once")
+        else:
+            programs[program] = Path(path)
+    if len(common) > 1 or (common and programs):
+        raise CorpusError(
+            f"{flag}={common[-1]}: expected one FILE for all programs, or PROGRAM=FILE for each"
+            + (f"; {remedy}" if remedy else "")
+        )
+    return common[0] if common else None, programs
 
 
 @dataclass(frozen=True)
@@ -39,22 +70,7 @@ class Profiles:
         Raises:
           CorpusError: both kinds, or several for one program.
         """
-        programs: dict[str, Path] = {}
-        common: list[Path] = []
-        for word in words:
-            program, equals, path = word.partition("=")
-            if not equals or Path(word).exists():
-                common.append(Path(word))
-            elif not program or not path or program in programs:
-                raise CorpusError(f"--profile={word}: expected PROGRAM=FILE, each program once")
-            else:
-                programs[program] = Path(path)
-        if len(common) > 1 or (common and programs):
-            raise CorpusError(
-                f"--profile={common[-1]}: expected one FILE for all programs, or PROGRAM=FILE for "
-                "each; `cop profile merge` makes one profile of several runs of one program"
-            )
-        return cls(common[0] if common else None, programs)
+        return cls(*by_program("--profile", words, _MERGE))
 
     def __bool__(self) -> bool:
         return bool(self.paths) and self.ablation != PMU

@@ -290,14 +290,18 @@ def build_program(
         )
     binary.chmod(0o755)
     logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)
-    workload_input = _write_input(program, tree, output / "input")
+    workload_input = write_input(program, tree, output / "input")
     # Written last: where this file exists, the other results do, too.
     write_json(output / "compile_commands.json", commands)
     return BuiltProgram(binary, output / "compile_commands.json", workload_input)
 
 
-def _write_input(program: Program, tree: Path, path: Path) -> Path | None:
-    """Concatenates the program's own sources: real text, the same bytes on each machine."""
+def write_input(program: Program, tree: Path, path: Path) -> Path | None:
+    """Concatenates the program's own sources: real text, the same bytes on each machine.
+
+    Returns:
+      `path`; None for a program whose runs need no such input.
+    """
     files = [file for pattern in program.workload_inputs for file in sorted(tree.glob(pattern))]
     if not files:
         return None

@@ -108,6 +108,20 @@ def test_counts_instructions_of_other_variants(run: Run, tmp_path: Path) -> None
     assert len(counts) == len(VARIANTS)
 
 
+def test_counts_saved_registers_where_they_are_saved(toolchain: Toolchain, tmp_path: Path) -> None:
+    """Most calls return before the part that saves registers, in the program as it is used, too."""
+    source = SOURCE.with_name("early_exit.c")
+    replayed, shipped = tmp_path / "replayed", tmp_path / "shipped"
+    _build(replayed, [], [source])
+    run_command([stock_tool("clang"), "-O2", "-fuse-ld=lld", source, "-o", shipped])
+    windows = tmp_path / "run.bbwindows"
+    write_windows(record(replayed, ["40"], tmp_path / "run.bbtrace"), 2, windows)
+    context = Context(tool=toolchain.trace_cost, trace=windows)
+    cost = EVALUATORS["count"].cost([replayed], context)
+    # Without tail duplication, an early return is a jump more.
+    assert cost.total == pytest.approx(_own_instructions(shipped, tmp_path), rel=0.1)
+
+
 @pytest.mark.parametrize("evaluator", ["count", "mca", "mca-pmu"])
 def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
     default, basic = (

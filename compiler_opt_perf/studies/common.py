@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.execution.command import CompletedCommand, run_command
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dump
 
 T = TypeVar("T")
 
@@ -35,6 +37,26 @@ def run_all(
 def _run(job: tuple[Sequence[str | Path], Path | None]) -> CompletedCommand:
     command, cwd = job
     return run_command(command, cwd=cwd, timeout_s=_TIMEOUT_S)
+
+
+def counted_run(
+    binary: Path, arguments: Sequence[str], folder: Path, options: Sequence[str] = ()
+) -> Dump:
+    """What callgrind counts in the program's own object.
+
+    Args:
+      folder: for the dump, and for a copy of the binary: a program's behaviour may depend on its
+        path, so that those to compare need one folder.
+      options: of callgrind.
+    """
+    copy = folder / "copy" / binary.name
+    copy.parent.mkdir(exist_ok=True)
+    hide_debug_info(binary, copy)
+    path = folder / "callgrind.out"
+    argv: list[str | Path] = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--vgdb=no"]
+    argv += ["--skip-plt=no", f"--callgrind-out-file={path}", *options]
+    run_command([*argv, copy, *arguments], timeout_s=_TIMEOUT_S)
+    return read_dump(path, copy)
 
 
 def read_result(path: Path, kind: type[T]) -> T:

@@ -20,17 +20,16 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
-from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries
 from compiler_opt_perf.corpus.programs import source_checksums
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo, numbered
-from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import counted_run, saved
 from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS
 from compiler_opt_perf.studies.variants import VARIANTS as ALLOCATIONS
 from compiler_opt_perf.studies.workloads import COUNTED
@@ -39,7 +38,6 @@ from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.windows import write_windows
 
 _FLAGS = ("-O2", *PROFILING_FLAGS.split(), *ANALYSIS_FLAGS.split(), "-march=x86-64-v2")
-_TIMEOUT_S = 1800.0
 _SAME_CALLS = 0.01
 _WINDOW = 4
 
@@ -213,17 +211,8 @@ class Study:
         return memo(path, inputs, dict[str, int | float], partial(self._count, binary, entry))
 
     def _count(self, binary: Path, entry: str) -> dict[str, int | float]:
-        # The same path for all variants: a program's behaviour may depend on it.
-        copy = self.folder / "copy" / self.name
-        copy.parent.mkdir(exist_ok=True)
-        hide_debug_info(binary, copy)
-        path = self.folder / "callgrind.out"
-        argv: list[str | Path] = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--vgdb=no"]
-        argv += ["--skip-plt=no", f"--callgrind-out-file={path}"]
-        if entry:
-            argv += ["--collect-atstart=no", f"--toggle-collect={entry}"]
-        run_command([*argv, copy, *self.workload.arguments], timeout_s=_TIMEOUT_S)
-        dump = read_dump(path, copy)
+        inside = ["--collect-atstart=no", f"--toggle-collect={entry}"] if entry else []
+        dump = counted_run(binary, self.workload.arguments, self.folder, inside)
         found: dict[str, int | float] = {"instructions": dump.totals()[0]}
         if entry:
             addresses = function_entries(binary, entry)

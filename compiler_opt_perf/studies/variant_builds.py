@@ -92,19 +92,25 @@ def train_policies(output: Path, toolchain: Toolchain) -> dict[str, Path]:
 
 
 @dataclass(frozen=True)
-class _Codegen:
-    """One module of one variant."""
+class Codegen:
+    """One module of one variant.
+
+    Attributes:
+      policy: folder of the policy that decides evictions; None: the variant's own way.
+      flags: of clang, beside the variant's.
+    """
 
     toolchain: Toolchain
     variant: Variant
     policy: Path | None
     bitcode: Path
     target: Path
+    flags: tuple[str, ...] = _CODEGEN
 
 
-def _generate(job: _Codegen) -> None:
-    """Bitcode to an object file. In a pool's worker."""
-    argv: list[str | Path] = [job.toolchain.clang, *_CODEGEN, "-c", job.bitcode]
+def generate(job: Codegen) -> None:
+    """Bitcode to an object file. In a pool's worker. Raises CommandError."""
+    argv: list[str | Path] = [job.toolchain.clang, *job.flags, "-c", job.bitcode]
     argv += ["-o", job.target, *for_clang(job.variant.options)]
     if job.policy:
         argv += for_clang(_PROBLEM.development_options(model=job.policy))
@@ -152,10 +158,10 @@ class Builds:
             for source, target in zip(bitcode, self.objects(variant), strict=True):
                 if target.is_relative_to(folder) and not target.exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    jobs.append(_Codegen(self._toolchain, variant, policy, source, target))
+                    jobs.append(Codegen(self._toolchain, variant, policy, source, target))
         impossible = set()
         with Pool() as pool:
-            outcomes = pool.map(_generate, jobs, label=f"compiling {self._name}")
+            outcomes = pool.map(generate, jobs, label=f"compiling {self._name}")
             for job, outcome in zip(jobs, outcomes, strict=True):
                 try:
                     outcome.get()

@@ -212,6 +212,31 @@ def _tcc(*arguments: str) -> Workload:
     return Workload(PROGRAMS["tcc"], tree, (*headers, *arguments))
 
 
+def _minisat(folder: Path) -> Workload:
+    """MiniSat on a random formula that is about as likely to be satisfiable as not."""
+    formula, header = folder / "formula.cnf", folder / "status.h"
+    write_formula(formula)
+    # Its exit status tells the result, and is not that of a run which went well. With NDEBUG it
+    # leaves by exit.
+    text = "#include <cstdlib>\n#define NDEBUG\n#define exit(status) exit(0)\n"
+    write_text(header, text)
+    flags = ("-include", str(header.resolve()))
+    tree = debian_source("minisat2")
+    return Workload(PROGRAMS["minisat"], tree, (str(formula),), (formula,), flags=flags)
+
+
+def write_formula(path: Path) -> None:
+    """Clauses of three literals, as many as make a solver's work long; the same each time."""
+    generator = random.Random(_SEED)
+    variables, clauses = 200, 852
+    with path.open("w") as stream:
+        stream.write(f"p cnf {variables} {clauses}\n")
+        for _ in range(clauses):
+            chosen = generator.sample(range(1, variables + 1), 3)
+            literals = (generator.choice((-1, 1)) * one for one in chosen)
+            stream.write(" ".join(map(str, literals)) + " 0\n")
+
+
 # By name: the workload, given a folder for what it needs. To count, the program must be built in
 # that folder before it runs.
 COUNTED: dict[str, Callable[[Path], Workload]] = {
@@ -221,6 +246,7 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "bzip2": _bzip2,
     "sqlite": _sqlite("--size", "10"),
     "tcc": _tcc_counted,
+    "minisat": _minisat,
 }
 TIMED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_timed,

@@ -4,20 +4,21 @@ from pathlib import Path
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.studies import collect, cost, hits, rank, trace
+from compiler_opt_perf.studies import collect, cost, evictions, hits, rank, trace
 from compiler_opt_perf.studies.common import run_all
 from compiler_opt_perf.studies.workloads import (
     COUNTED,
     TIMED,
     Workload,
     overlay_compiler,
+    write_formula,
     write_records,
 )
 
 
 def test_every_program_of_a_study_is_in_the_table() -> None:
     counted = {*collect.PROGRAMS, *hits.PROGRAMS, *trace.PROGRAMS, *cost.ENTRIES}
-    assert counted == {*COUNTED, "clang"}
+    assert counted | {*evictions.PROGRAMS} == {*COUNTED, "clang"}
     assert set(rank.PROGRAMS) == set(TIMED)
 
 
@@ -70,3 +71,9 @@ def test_inputs_are_the_same_each_time(tmp_path: Path) -> None:
     write_records(second)
     assert first.read_bytes() == second.read_bytes()
     assert first.read_bytes().count(b"\n") == 5 + 2 * 40_000 + 1
+    write_formula(first)
+    write_formula(second)
+    assert first.read_bytes() == second.read_bytes()
+    head, *clauses = first.read_text().splitlines()
+    assert head == f"p cnf 200 {len(clauses)}"
+    assert {len(line.split()) for line in clauses} == {4}

@@ -49,6 +49,7 @@ class Compiler:
       evaluator: the evaluator that measures costs, one that replays a trace; None to use the
         problem's own reward.
       context: the recorded run, for the evaluator.
+      traces: of several programs, the recorded runs by program, in the place of the context's.
     """
 
     clang: Tool
@@ -59,6 +60,7 @@ class Compiler:
     memory_mib: int
     evaluator: str | None = None
     context: Context = dataclasses.field(default_factory=Context)
+    traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -76,10 +78,19 @@ class Compiler:
 
     @property
     def reward(self) -> Reward:
-        """The cost that training makes smaller."""
+        """The cost that training makes smaller; to measure it, `reward_of` a program."""
         if self.evaluator is None:
             return REWARDS[self.problem.reward]
         return evaluator_reward(self.evaluator, self.context)
+
+    def reward_of(self, program: str) -> Reward:
+        """The cost of a program's modules, with several traces by its own run and profile."""
+        if self.evaluator is None or not self.traces:
+            return self.reward
+        context = dataclasses.replace(
+            self.context, trace=self.traces[program], profile=self.profiles.of(program)
+        )
+        return evaluator_reward(self.evaluator, context)
 
     @property
     def evaluator_inputs(self) -> dict[str, str | None] | None:
@@ -88,6 +99,7 @@ class Compiler:
             return None
         context = self.context
         files = {"tool": context.tool, "trace": context.trace, "cpu": context.cpu}
+        files |= {f"trace of {program}": path for program, path in sorted(self.traces.items())}
         hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
         return {"name": self.evaluator, **hashes}
 
@@ -161,7 +173,8 @@ def measure_default(job: Job) -> DefaultRun:
       ObjectFileError: it wrote a damaged object file.
       FileWriteError: a disk is full.
     """
-    problem, reward = job.compiler.problem, job.compiler.reward
+    problem = job.compiler.problem
+    reward = job.compiler.reward_of(job.module.program)
     with scratch() as folder:
         object_file, log_file = folder / "module.o", folder / "module.log"
         options = problem.development_options(log=log_file, profile=job.profile)
@@ -200,7 +213,8 @@ def measure_candidate(job: Job) -> Costs:
 
     Raises: as measure_default.
     """
-    problem, reward = job.compiler.problem, job.compiler.reward
+    problem = job.compiler.problem
+    reward = job.compiler.reward_of(job.module.program)
     with scratch() as folder:
         object_file = folder / "module.o"
         log = folder / "module.log" if job.compiler.score_in_log else None

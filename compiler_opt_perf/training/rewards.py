@@ -121,8 +121,18 @@ REWARDS: dict[str, Reward] = {
 }
 
 
-def require_comparable(problem: Problem, evaluator: str, context: Context) -> None:
+def require_comparable(
+    problem: Problem,
+    evaluator: str,
+    context: Context,
+    traces: Mapping[str, Path],
+    programs: Sequence[str],
+) -> None:
     """Refuses an evaluator that cannot compare compilations of the problem.
+
+    Args:
+      traces: by program, in the place of the context's.
+      programs: those of the modules.
 
     Raises:
       TrainingError: it replays no trace, the problem does not keep the recorded functions and
@@ -142,8 +152,13 @@ def require_comparable(problem: Problem, evaluator: str, context: Context) -> No
             "would cost nothing; train without an evaluator, on its own reward, "
             f"{problem.reward}"
         )
-    if context.trace is None:
+    if context.trace is None and not traces:
         raise TrainingError(f"evaluator {evaluator}: needs the trace to replay (--trace)")
+    if traces and (others := sorted(traces.keys() ^ set(programs))):
+        raise TrainingError(
+            f"--trace: {', '.join(others)}: the corpus has modules of {', '.join(programs)}; give "
+            "a trace of each of these programs and of no other"
+        )
     if chosen.uses_cpu and context.cpu is None:
         raise TrainingError(f"evaluator {evaluator}: needs a CPU file (--cpu)")
 

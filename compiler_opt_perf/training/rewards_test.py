@@ -108,5 +108,15 @@ def test_what_cannot_be_compared_is_refused(
     problem: str, evaluator: str, context: Context, message: str
 ) -> None:
     with pytest.raises(TrainingError, match=message):
-        require_comparable(PROBLEMS[problem], evaluator, context)
-    require_comparable(PROBLEMS["regalloc-evict"], "count", Context(trace=Path("t")))
+        require_comparable(PROBLEMS[problem], evaluator, context, {}, ["lua"])
+    require_comparable(PROBLEMS["regalloc-evict"], "count", Context(trace=Path("t")), {}, ["lua"])
+
+
+def test_each_program_has_its_own_run() -> None:
+    problem, programs = PROBLEMS["regalloc-evict"], ["lua", "tcc"]
+    traces = {"lua": Path("lua"), "tcc": Path("tcc")}
+    require_comparable(problem, "count", Context(), traces, programs)
+    with pytest.raises(TrainingError, match="--trace: tcc: the corpus has modules of lua; give"):
+        require_comparable(problem, "count", Context(), traces, ["lua"])
+    with pytest.raises(TrainingError, match="--trace: zstd: the corpus has modules of lua, tcc"):
+        require_comparable(problem, "count", Context(), traces, [*programs[:1], "tcc", "zstd"])

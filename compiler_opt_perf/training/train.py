@@ -56,6 +56,8 @@ from compiler_opt_perf.training.search import require_state, search
 from compiler_opt_perf.training.split import split_modules, usable_modules
 from compiler_opt_perf.training.stages import require_stages
 
+_ONE_TRACE: Mapping[str, Path] = {}
+
 
 def train(
     problem: Problem,
@@ -68,6 +70,7 @@ def train(
     context: Context | None = None,
     warm_start: Path | None = None,
     executor: Callable[[int | None], Executor] = Pool,
+    traces: Mapping[str, Path] = _ONE_TRACE,
 ) -> TrainingResult:
     """Trains a policy, or goes on with the training in `output`.
 
@@ -80,10 +83,11 @@ def train(
       output: folder of this training.
       config: settings.
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
-        reward (`training.rewards.evaluator_reward`); the corpus is of the traced program.
-      context: the recorded run.
+        reward (`training.rewards.evaluator_reward`).
+      context: the recorded run; without `traces` all modules are of the program that ran.
       warm_start: directory of a published policy to begin with, of the same problem and features.
       executor: makes the workers that compile, given how many there are at most.
+      traces: the recorded runs by program, where the corpus is of several.
 
     Raises:
       ConfigError: a stage is not for this problem.
@@ -103,9 +107,10 @@ def train(
         memory_mib=config.memory_mib,
         evaluator=evaluator,
         context=context or Context(),
+        traces=traces,
     )
     if evaluator is not None:
-        require_comparable(problem, evaluator, compiler.context)
+        require_comparable(problem, evaluator, compiler.context, traces, programs_of(corpus))
     require_stages(config, problem, bool(profiles), evaluator)
     policy = None
     if warm_start is not None:

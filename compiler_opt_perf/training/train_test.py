@@ -16,7 +16,7 @@ from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
@@ -27,7 +27,7 @@ from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.training import result as result_module
 from compiler_opt_perf.training import start
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
-from compiler_opt_perf.training.compilation import Default
+from compiler_opt_perf.training.compilation import Compiler, Default, Job, measure_default
 from compiler_opt_perf.training.config import (
     Config,
     ConfigError,
@@ -389,6 +389,18 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     assert 200 * 22 * 2 < counted < 200 * 22 * 10
     with pytest.raises(TrainingError, match="a training with another evaluator;"):
         train(problem, corpus, toolchain, Profiles(), output, config)
+
+    # Modules of several programs are compared by the runs of their own.
+    program = corpus.modules[0].program
+    compiler = Compiler(
+        *(toolchain.clang, toolchain.litert_library, problem, Profiles(), 60.0, 4096, "count"),
+        Context(toolchain.trace_cost, threads=1),
+        {program: tmp_path / "run.bbtrace", "other": tmp_path / "missing.bbtrace"},
+    )
+    assert measure_default(Job(compiler, corpus.modules[0])).default.costs.total > 200 * 22 * 2
+    other = dataclasses.replace(corpus.modules[0], name="other/module")
+    with pytest.raises(CommandError, match="missing.bbtrace"):
+        measure_default(Job(compiler, other))
 
 
 def test_a_training_begins_with_a_published_policy(

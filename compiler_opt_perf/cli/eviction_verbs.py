@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of studies of evictions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import define_toolchain
+from compiler_opt_perf.cli.verb import Table, Verb
+from compiler_opt_perf.toolchain.layout import BUILD
+
+
+def _define_some(values: flags.FlagValues, name: str, words: Sequence[str], help: str) -> None:
+    """A list of some words; all by default."""
+    flags.DEFINE_list(name, list(words), help, flag_values=values)
+    flags.register_validator(
+        name,
+        lambda given: set(given) <= set(words),
+        f"expected some of {','.join(words)}",
+        flag_values=values,
+    )
+
+
+def _define_output(values: flags.FlagValues) -> None:
+    help = "folder for builds and results, which the studies of evictions share"
+    flags.DEFINE_string("output", str(BUILD / "bench-evictions"), help, flag_values=values)
+
+
+# cop study evictions
+
+
+def _define_evictions(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.eviction_builds import LEVELS
+    from compiler_opt_perf.studies.evictions import PROGRAMS, RULES
+
+    _define_output(values)
+    _define_some(values, "only", PROGRAMS, "programs to study")
+    _define_some(values, "levels", tuple(LEVELS), "of optimisation")
+    _define_some(values, "rules", RULES, "ways to allocate registers")
+    flags.DEFINE_integer("seed", 1, "of evictions at random", 0, flag_values=values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _evictions(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.evictions import study, tables
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        levels=values.levels,
+        rules=values.rules,
+        seed=values.seed,
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
+
+
+# cop study eviction-headroom
+
+
+def _define_eviction_headroom(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.eviction_builds import LEVELS
+    from compiler_opt_perf.studies.eviction_headroom import PROGRAMS
+
+    _define_output(values)
+    _define_some(values, "only", PROGRAMS, "programs to search")
+    flags.DEFINE_enum("level", "O2", list(LEVELS), "of optimisation", flag_values=values)
+    flags.DEFINE_integer("rounds", 2, "of deviations from all decisions", 1, flag_values=values)
+    flags.DEFINE_integer(
+        "most", 200, "decisions of a function to deviate from in a round", 1, flag_values=values
+    )
+    flags.DEFINE_integer("seed", 1, "of the draw where there are more", 0, flag_values=values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.eviction_headroom import Limits, study, table
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    toolchain = Toolchain.load(Path(values.toolchain))
+    limits = Limits(values.rounds, values.most, values.seed)
+    results = study(values.only, Path(values.output), toolchain, limits, level=values.level)
+    return Table(lambda: table(results), lambda: {"results": results})
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "study evictions",
+        "Count what programs execute by several register allocations, and what rewards tell of it.",
+        "study evictions --only=lua,tcc --levels=O2 --output=build/bench-evictions",
+        _define_evictions,
+        _evictions,
+        json_version=1,
+    ),
+    Verb(
+        "study eviction-headroom",
+        "Search evictions of real programs: how few instructions could any policy execute?",
+        "study eviction-headroom --only=lua --rounds=1 --output=build/bench-evictions",
+        _define_eviction_headroom,
+        _eviction_headroom,
+        json_version=1,
+    ),
+)

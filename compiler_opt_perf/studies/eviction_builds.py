@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The programs of the study of evictions: their builds, and what these execute.
+
+From one optimised IR each variant of register allocation is compiled twice: `replayed`, by which
+the evaluators predict, and `shipped`, as users compile, whose instructions callgrind counts.
+"""
+
+import functools
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import msgspec
+from absl import logging
+
+from compiler_opt_perf.corpus.programs import compile_commands, source_checksums, write_input
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
+from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.executor import Executor
+from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.memo import memo
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.policies.problem import for_clang
+from compiler_opt_perf.studies.common import counted_run, run_all
+from compiler_opt_perf.studies.eviction_search import decision_options
+from compiler_opt_perf.studies.variant_builds import Codegen, generate
+from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS, Variant
+from compiler_opt_perf.studies.workloads import COUNTED, Workload
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.windows import write_windows
+
+_OPTIMISED = ("-O2", "-march=x86-64-v2")
+_SHIPPED = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes")
+_KINDS = {"shipped": _SHIPPED, "replayed": (*_SHIPPED, *SCORE_FLAGS, *REPLAY_FLAGS)}
+_TIMEOUT_S = 1800.0
+_WINDOW = 2
+
+#: By number of the module, decisions by key.
+Decisions = Mapping[int, Mapping[str, int]]
+_NOT_GIVEN: Decisions = {}
+
+#: Whether the IR is optimised by counters of the same run, the best that a profile can tell.
+LEVELS = {"O2": False, "O2-PGO": True}
+# What the first use of a callee-saved register costs, in 2^14ths of a function's entry; the
+# default is 0.
+CSR_COSTS = (1024, 4096, 16384, 32768, 65536, 262144)
+DEFAULT = Variant("default")
+CONSTANTS = tuple(
+    Variant(f"csr {cost}", (f"-regalloc-csr-first-time-cost={cost}",)) for cost in CSR_COSTS
+)
+#: The compiler's own rules with measured executions of blocks in the place of estimates.
+MEASURED = Variant("measured frequencies")
+
+
+def variants(seed: int) -> tuple[Variant, ...]:
+    """All but `MEASURED`.
+
+    Args:
+      seed: of the random decisions.
+    """
+    own = derive_seed(seed, "random evictions")
+    return (
+        DEFAULT,
+        *CONSTANTS,
+        Variant("basic", ("-regalloc=basic",)),
+        Variant("8 registers", ("-stress-regalloc=8",)),
+        Variant("random 0.2", rule="imitated", random=0.2, seed=own),
+    )
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """What a variant executes in the run.
+
+    Attributes:
+      counted: by callgrind, in the program's own object, shipped.
+      predicted: by the evaluator `count`, replayed; None for code that has other blocks.
+      score, score_calls: by `regalloc-score` and `regalloc-score-calls`.
+      functions: what `predicted` is the sum of.
+    """
+
+    counted: int
+    predicted: float | None = None
+    score: float | None = None
+    score_calls: float | None = None
+    functions: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class Level:
+    """A program at one of `LEVELS`, in a folder of its own below the program's."""
+
+    name: str
+    level: str
+    folder: Path
+    toolchain: Toolchain
+    pool: Executor
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def executed(self, variant: Variant, decisions: Decisions = _NOT_GIVEN) -> Executed | None:
+        """What a variant executes; None where it has fewer registers than instructions need.
+
+        Args:
+          decisions: those of the variant's evictions that are given.
+
+        Raises:
+          CommandError: a compiler or a run failed.
+        """
+        measured = variant is MEASURED
+        bitcode = self._measured() if measured else self.bitcode()
+        inputs: dict[str, Any] = {
+            "variant": repr(variant),
+            "bitcode": [sha256(path) for path in bitcode],
+            "clang": self._clang,
+            "flags": _KINDS,
+            "trace": None if measured else sha256(self.trace()),
+        }
+        if decisions:
+            inputs["decisions"] = {str(number): dict(own) for number, own in decisions.items()}
+        path = self._of(variant) / ("searched.json" if decisions else "executed.json")
+        try:
+            make = partial(self._execute, variant, bitcode, decisions)
+            found = memo(path, inputs, Executed, make)
+        except CommandError as error:
+            if TOO_FEW_REGISTERS not in str(error):
+                raise
+            logging.warning("%s: %s is left out: %s", self.name, variant.name, TOO_FEW_REGISTERS)
+            return None
+        logging.info("%s %s: %s: %d", self.name, self.level, variant.name, found.counted)
+        return found
+
+    def _execute(self, variant: Variant, bitcode: Sequence[Path], decisions: Decisions) -> Executed:
+        kinds = ("shipped",) if variant is MEASURED else tuple(_KINDS)
+        built = self._compile(variant, bitcode, kinds, decisions)
+        _, shipped = built["shipped"]
+        counted = counted_run(shipped, self.workload.arguments, self.folder).totals()[0]
+        if variant is MEASURED:
+            return Executed(counted)
+        objects, binary = built["replayed"]
+        context = self.context()
+        cost = EVALUATORS["count"].cost([binary], context)
+        score, of_calls = (
+            EVALUATORS[name].cost(objects, context).total
+            for name in ("regalloc-score", "regalloc-score-calls")
+        )
+        return Executed(counted, cost.total, score, of_calls, dict(cost.parts))
+
+    def context(self) -> Context:
+        """The recorded run."""
+        return Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
+
+    @functools.cached_property
+    def _clang(self) -> str:
+        return sha256(self.toolchain.clang.resolve())
+
+    @functools.cached_property
+    def workload(self) -> Workload:
+        """The program and its run; all levels and variants run on the same inputs."""
+        found = COUNTED[self.name](self.folder.parent)
+        target = self.folder.parent / "input"
+        if found.program.workload_inputs and not target.exists():
+            write_input(found.program, found.tree, target)
+        return found
+
+    def trace(self) -> Path:
+        """The run of the default variant."""
+        windows = self.folder / "run.bbwindows"
+        bitcode = self.bitcode()
+        inputs = {
+            "bitcode": [sha256(path) for path in bitcode],
+            "flags": _KINDS["replayed"],
+            "clang": self._clang,
+            "arguments": self.workload.arguments,
+            "window": _WINDOW,
+        }
+
+        def recorded() -> None:
+            _, binary = self._compile(DEFAULT, bitcode, ["replayed"])["replayed"]
+            trace = record(binary, self.workload.arguments, self.folder / "run.bbtrace")
+            write_windows(trace, _WINDOW, windows)
+
+        memo(self.folder / "recorded.json", inputs, NoneType, recorded, [windows])
+        return windows
+
+    def bitcode(self) -> list[Path]:
+        """The optimised IR of all modules."""
+        flags: tuple[str, ...] = _OPTIMISED
+        inputs: dict[str, Any] = {}
+        if LEVELS[self.level]:
+            counters = self._counters()
+            flags += (f"-fprofile-use={counters}",)
+            inputs["counters"] = sha256(counters)
+        return self._compiled("ir", (*flags, "-emit-llvm"), self.toolchain.clang, inputs)
+
+    def _compiled(
+        self, folder: str, flags: Sequence[str], clang: Path, inputs: dict[str, Any]
+    ) -> list[Path]:
+        """What clang makes of the sources, by `flags`, in a folder."""
+        workload = self.workload
+        commands = compile_commands(
+            workload.program,
+            workload.tree,
+            self.folder / folder,
+            clang=clang,
+            flags=(*flags, *workload.flags),
+        )
+        targets = [Path(command["arguments"][-1]) for command in commands]
+        inputs = inputs | {
+            "commands": [command["arguments"][1:] for command in commands],
+            **source_checksums(workload.program, workload.tree),
+            "clang": sha256(clang.resolve()),
+        }
+
+        def compiled() -> None:
+            for target in targets:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            arguments = [command["arguments"] for command in commands]
+            run_all(arguments, workload.tree, label=f"{self.name}: {folder}")
+
+        memo(self.folder / f"{folder}.json", inputs, NoneType, compiled, targets)
+        return targets
+
+    def _counters(self) -> Path:
+        """The profile of the run by counters that the front end's IR is given."""
+        flags = ("-O2", "-fprofile-generate")
+        objects = self._compiled("counting", flags, stock_tool("clang"), {})
+        return self._profile(objects, "counting")
+
+    def _measured(self) -> list[Path]:
+        """The optimised IR with the measured executions of its blocks.
+
+        The counters are added behind the optimiser, so that the code is the same but for what is
+        known of its frequencies.
+        """
+        bitcode = self.bitcode()
+        names = [f"{number}.bc" for number in range(len(bitcode))]
+        counting, measured = self.folder / "counting-blocks", self.folder / "measured"
+        targets = [measured / name for name in names]
+        inputs = [sha256(path) for path in bitcode]
+
+        def measure() -> None:
+            opt, clang = stock_tool("opt"), stock_tool("clang")
+            counting.mkdir(exist_ok=True)
+            measured.mkdir(exist_ok=True)
+            counted = [counting / name for name in names]
+            objects = [path.with_suffix(".o") for path in counted]
+            add = ["-passes=pgo-instr-gen,instrprof"]
+            run_all([[opt, *add, *pair] for pair in _outputs(bitcode, counted)])
+            run_all([[clang, *_SHIPPED, "-c", *pair] for pair in _outputs(counted, objects)])
+            use = [
+                "-passes=pgo-instr-use",
+                f"-pgo-test-profile-file={self._profile(objects, 'counting-blocks')}",
+            ]
+            run_all([[opt, *use, *pair] for pair in _outputs(bitcode, targets)])
+
+        memo(self.folder / "measured.json", inputs, NoneType, measure, targets)
+        return targets
+
+    def _profile(self, objects: Sequence[Path], folder: str) -> Path:
+        """Links a program with counters, runs it and returns the counters' profile."""
+        workload, own = self.workload, self.folder / folder
+        binary, raw, merged = (own / name for name in (self.name, "raw", "counters.profdata"))
+        inputs = [sha256(path) for path in objects]
+
+        def profile() -> None:
+            link: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-fprofile-generate"]
+            run_command([*link, *objects, *workload.program.libraries, "-o", binary])
+            raw.unlink(missing_ok=True)
+            environment = {"LLVM_PROFILE_FILE": str(raw)}
+            run_command([binary, *workload.arguments], timeout_s=_TIMEOUT_S, env=environment)
+            run_command([stock_tool("llvm-profdata"), "merge", raw, "-o", merged])
+
+        memo(own / "profile.json", inputs, NoneType, profile, [merged])
+        return merged
+
+    def _compile(
+        self,
+        variant: Variant,
+        bitcode: Sequence[Path],
+        kinds: Sequence[str],
+        decisions: Decisions = _NOT_GIVEN,
+    ) -> dict[str, tuple[list[Path], Path]]:
+        """By kind, the objects of a variant and the program that is linked from them."""
+        built: dict[str, tuple[list[Path], Path]] = {}
+        jobs = []
+        for kind in kinds:
+            folder = self._of(variant) / kind
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            objects = [folder / f"{number}.o" for number in range(len(bitcode))]
+            for number, (source, target) in enumerate(zip(bitcode, objects, strict=True)):
+                flags = _KINDS[kind]
+                if number in decisions:
+                    given = decision_options(decisions[number], folder / f"{number}.txt")
+                    flags = (*flags, *for_clang(given))
+                jobs.append(Codegen(self.toolchain, variant, None, source, target, flags))
+            built[kind] = objects, folder / self.name
+        label = f"{self.name} {self.level}: {variant.name}"
+        for outcome in self.pool.map(generate, jobs, label=label):
+            outcome.get()
+        for objects, binary in built.values():
+            link: list[str | Path] = [
+                stock_tool("clang"),
+                "-fuse-ld=lld",
+                "-Wl,--build-id",
+                *objects,
+            ]
+            libraries = self.workload.program.libraries
+            run_command([*link, *libraries, "-o", binary], timeout_s=_TIMEOUT_S)
+        return built
+
+    def _of(self, variant: Variant) -> Path:
+        return self.folder / variant.name.replace(" ", "-")
+
+
+def _outputs(sources: Sequence[Path], targets: Sequence[Path]) -> list[list[str | Path]]:
+    """Arguments that name an input and its output."""
+    return [[source, "-o", target] for source, target in zip(sources, targets, strict=True)]
