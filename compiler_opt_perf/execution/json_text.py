@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads untrusted JSON: every defect is the same kind of error.
+"""Reads untrusted JSON, and TOML: every defect is the same kind of error.
 
 `decode` is what readers of files use: they describe the file by a type, mostly a `msgspec.Struct`
 or a frozen dataclass. Fields that the type does not have are ignored, values are never converted
@@ -9,6 +9,7 @@ but from integers to floats, and checks that a type cannot state are those of th
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -80,6 +81,15 @@ def parse_json(data: bytes | str) -> Any:
         # Python refuses to convert numbers of thousands of digits.
         raise JsonError("a number has too many digits") from error
     return value
+
+
+def parse_toml(data: bytes, path: Path | str) -> dict[str, Any]:
+    """Parses TOML (UTF-8). Raises JsonError that names `path`."""
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    # Numbers of thousands of digits are a plain ValueError.
+    except (ValueError, RecursionError) as error:
+        raise JsonError(f"{path}: not TOML: {error}") from error
 
 
 def decode(

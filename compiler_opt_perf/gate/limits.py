@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How much worse a candidate may be: a TOML file, one that is commented comes with the package."""
 
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import JsonError, convert
+from compiler_opt_perf.execution.json_text import JsonError, convert, parse_toml
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.metrics import METRICS
 
@@ -65,15 +64,11 @@ def read_limits(path: Path) -> Limits:
         file and place.
     """
     try:
-        table: dict[str, Any] = tomllib.loads(read_input(path).decode("utf-8"))
-        limits = convert(table, Limits, path)
+        limits = convert(parse_toml(read_input(path), path), Limits, path)
     except OSError as error:
         raise GateError(f"{path}: {error.strerror}; `cop gate limits` prints some") from error
     except JsonError as error:
         raise GateError(str(error)) from error
-    # Numbers of thousands of digits are a plain ValueError.
-    except (ValueError, RecursionError) as error:
-        raise GateError(f"{path}: not TOML: {error}") from error
     names = [metric.name for metric in METRICS]
     unknown = [name for name in limits if name not in names]
     if unknown:

@@ -6,7 +6,6 @@ A configuration is a TOML file; those in `presets` have names. Single values are
 """
 
 import math
-import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import FieldError, JsonError, convert, shown
+from compiler_opt_perf.execution.json_text import FieldError, JsonError, convert, parse_toml, shown
 from compiler_opt_perf.policies.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
 from compiler_opt_perf.training.recipe import Programs, TreeSettings
 
@@ -314,12 +313,11 @@ def read_config(name: str) -> Config:
             f"{', '.join(presets())}"
         )
     try:
-        return _config(tomllib.loads(read_input(path).decode("utf-8")), str(path))
+        return _config(parse_toml(read_input(path), path), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    # Numbers of thousands of digits are a plain ValueError.
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+    except JsonError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _config(table: Any, source: str) -> Config:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How a policy is trained on labels: the programs and every setting, in one commented TOML file."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import FieldError, JsonError, convert
+from compiler_opt_perf.execution.json_text import FieldError, JsonError, convert, parse_toml
 from compiler_opt_perf.policies.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
 from compiler_opt_perf.training.errors import TrainingError
 
@@ -147,12 +146,8 @@ def read_recipe(path: Path) -> Recipe:
         and place.
     """
     try:
-        table = tomllib.loads(read_input(path).decode("utf-8"))
-        return convert(table, Recipe, path)
+        return convert(parse_toml(read_input(path), path), Recipe, path)
     except OSError as error:
         raise TrainingError(f"{path}: {error.strerror}") from error
     except JsonError as error:
         raise TrainingError(str(error)) from error
-    # Numbers of thousands of digits are a plain ValueError.
-    except (ValueError, RecursionError) as error:
-        raise TrainingError(f"{path}: not TOML: {error}") from error
