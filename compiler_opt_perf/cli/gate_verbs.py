@@ -103,7 +103,7 @@ def _record(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.gate.baseline import write_baseline
     from compiler_opt_perf.gate.measure import Candidate
-    from compiler_opt_perf.gate.record import problem_of, record
+    from compiler_opt_perf.gate.record import load_corpora, problem_of, record
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if not arguments:
@@ -120,10 +120,9 @@ def _record(values: Any, arguments: list[str]) -> None:
         values.timeout,
         values.memory,
     )
-    output = Path(values.output)
-    measured = record(
-        candidate, [Path(word) for word in arguments], values.compile_time, _work(values, output)
-    )
+    corpora, output = [Path(word) for word in arguments], Path(values.output)
+    modules, work = load_corpora(corpora), _work(values, output)
+    measured = record(candidate, corpora, modules, values.compile_time, work)
     write_baseline(measured, output)
     failed = sum(not run.is_ok for run in measured.modules)
     print(f"{output}: {len(measured.modules)} modules, {failed} of which do not compile")
@@ -191,8 +190,10 @@ def _check(values: Any, arguments: list[str]) -> Table:
     limits = read_limits(optional_path(values, "limits") or DEFAULT)
     corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
     candidate = _candidate(values, baseline.setup)
-    same_modules(baseline, load_corpora(corpora))
-    measured = record(candidate, corpora, effort_of(baseline.setup), _work(values, path))
+    modules = load_corpora(corpora)
+    same_modules(baseline, modules)
+    work = _work(values, path)
+    measured = record(candidate, corpora, modules, effort_of(baseline.setup), work)
     result = check(baseline, measured, limits)
     for name, write in (("junit", tables.junit), ("markdown", tables.markdown)):
         output = optional_path(values, name)

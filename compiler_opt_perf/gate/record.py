@@ -105,20 +105,25 @@ def load_corpora(folders: Sequence[Path]) -> list[Module]:
 
 
 def record(
-    candidate: Candidate, corpora: Sequence[Path], effort: EffortKind, work: Work
+    candidate: Candidate,
+    corpora: Sequence[Path],
+    modules: Sequence[Module],
+    effort: EffortKind,
+    work: Work,
 ) -> Baseline:
     """Measures each module of the corpora.
 
     Args:
+      corpora: folders, for the record.
+      modules: theirs, as `load_corpora` gives them.
       effort: what is measured of the compiler's work.
 
     Raises:
-      GateError: nothing to measure, or a policy, profile or compiler that cannot be read.
-      CorpusError: a corpus cannot be read, or has no modules of a program that a profile is of.
+      GateError: a policy, profile or compiler that cannot be read, or a profile of a program that
+        the corpora have no modules of.
       PmuError: a profile's manifest cannot be read.
       FileWriteError: there is no room for notes.
     """
-    modules = load_corpora(corpora)
     known = {module.program for module in modules}
     for program in candidate.profiles.programs:
         if program not in known:
