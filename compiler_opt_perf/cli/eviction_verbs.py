@@ -1,26 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs of studies of evictions."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_toolchain
+from compiler_opt_perf.cli.options import define_some, define_toolchain
 from compiler_opt_perf.cli.verb import Table, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
-
-
-def _define_some(values: flags.FlagValues, name: str, words: Sequence[str], help: str) -> None:
-    """A list of some words; all by default."""
-    flags.DEFINE_list(name, list(words), help, flag_values=values)
-    flags.register_validator(
-        name,
-        lambda given: set(given) <= set(words),
-        f"expected some of {','.join(words)}",
-        flag_values=values,
-    )
 
 
 def _define_output(values: flags.FlagValues) -> None:
@@ -36,9 +24,9 @@ def _define_evictions(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.evictions import PROGRAMS, RULES
 
     _define_output(values)
-    _define_some(values, "only", PROGRAMS, "programs to study")
-    _define_some(values, "levels", tuple(LEVELS), "of optimisation")
-    _define_some(values, "rules", RULES, "ways to allocate registers")
+    define_some(values, "only", PROGRAMS, "programs to study")
+    define_some(values, "levels", tuple(LEVELS), "of optimisation")
+    define_some(values, "rules", RULES, "ways to allocate registers")
     flags.DEFINE_integer("seed", 1, "of evictions at random", 0, flag_values=values)
     define_toolchain(values, "toolchain", "mock")
 
@@ -66,7 +54,7 @@ def _define_eviction_headroom(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.eviction_headroom import PROGRAMS
 
     _define_output(values)
-    _define_some(values, "only", PROGRAMS, "programs to search")
+    define_some(values, "only", PROGRAMS, "programs to search")
     flags.DEFINE_enum("level", "O2", list(LEVELS), "of optimisation", flag_values=values)
     flags.DEFINE_integer("rounds", 2, "of deviations from all decisions", 1, flag_values=values)
     flags.DEFINE_integer(

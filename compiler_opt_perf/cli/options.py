@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Flags that verbs of several groups have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,24 @@ def define_problem(values: flags.FlagValues) -> None:
 def define_toolchain(values: flags.FlagValues, name: str, default: str) -> None:
     flags.DEFINE_string(
         name, str(BUILD / "toolchain" / default), "folder of the patched tools", flag_values=values
+    )
+
+
+def define_some(
+    values: flags.FlagValues,
+    name: str,
+    words: Sequence[str],
+    help: str,
+    default: Sequence[str] | None = None,
+) -> None:
+    """A list of some of these words; all of them by default."""
+    chosen = words if default is None else default
+    flags.DEFINE_list(name, list(chosen), help, flag_values=values)
+    flags.register_validator(
+        name,
+        lambda given: set(given) <= set(words),
+        f"expected some of {','.join(words)}",
+        flag_values=values,
     )
 
 

@@ -2,37 +2,24 @@
 """The verbs of studies: each runs one of `compiler_opt_perf.studies` and prints its tables."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import cpu_of, define_cpu, define_toolchain, optional_path
+from compiler_opt_perf.cli.options import (
+    cpu_of,
+    define_cpu,
+    define_some,
+    define_toolchain,
+    optional_path,
+)
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
 
 
 def _define_output(values: flags.FlagValues, name: str) -> None:
     flags.DEFINE_string("output", str(BUILD / name), "folder for results", flag_values=values)
-
-
-def _define_only(
-    values: flags.FlagValues, names: Sequence[str], help: str, default: Sequence[str] | None = None
-) -> None:
-    chosen = names if default is None else default
-    flags.DEFINE_list("only", list(chosen), help, flag_values=values)
-    _allow(values, "only", names)
-
-
-def _allow(values: flags.FlagValues, flag: str, words: Sequence[str]) -> None:
-    """Only these in a list."""
-    flags.register_validator(
-        flag,
-        lambda given: set(given) <= set(words),
-        f"expected some of {','.join(words)}",
-        flag_values=values,
-    )
 
 
 def _define_set(values: flags.FlagValues, help: str) -> None:
@@ -46,7 +33,7 @@ def _define_collect(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.collect import PROGRAMS
 
     _define_output(values, "bench-collect")
-    _define_only(values, PROGRAMS, "programs to measure")
+    define_some(values, "only", PROGRAMS, "programs to measure")
     flags.DEFINE_bool(
         "collect",
         True,
@@ -68,7 +55,7 @@ def _define_trace(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.trace import PROGRAMS
 
     _define_output(values, "bench-trace")
-    _define_only(values, PROGRAMS, "programs to measure")
+    define_some(values, "only", PROGRAMS, "programs to measure")
 
 
 def _trace(values: Any, arguments: list[str]) -> None:
@@ -84,7 +71,7 @@ def _define_cost(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.cost import ENTRIES
 
     _define_output(values, "bench-cost")
-    _define_only(values, tuple(ENTRIES), "programs to study")
+    define_some(values, "only", tuple(ENTRIES), "programs to study")
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -110,7 +97,7 @@ def _define_hits(values: flags.FlagValues) -> None:
     _define_output(values, "bench-hits")
     # A part of the compiler takes long and tells little more.
     default = [name for name in PROGRAMS if name != "clang"]
-    _define_only(values, PROGRAMS, "programs to measure", default)
+    define_some(values, "only", PROGRAMS, "programs to measure", default)
     _define_set(values, "model set of the compiler to use")
     flags.DEFINE_bool(
         "measure",
@@ -142,7 +129,7 @@ def _define_compile(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     _define_output(values, "bench-compile")
-    _define_only(values, MODULES, "names of modules")
+    define_some(values, "only", MODULES, "names of modules")
     _define_set(values, "model set of the compiler to measure")
     flags.DEFINE_string(
         "reference", None, "clang built without the PMU patches", flag_values=values
@@ -185,7 +172,7 @@ def _define_headroom(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.headroom import PROGRAMS
 
     _define_output(values, "bench-headroom")
-    _define_only(values, PROGRAMS, "programs to search")
+    define_some(values, "only", PROGRAMS, "programs to search")
     define_toolchain(values, "toolchain", "mock")
     flags.DEFINE_integer("modules", 4, "of each program, at random", 1, flag_values=values)
     flags.DEFINE_integer("rounds", 4, "of flips of all decisions", 1, flag_values=values)
@@ -251,7 +238,7 @@ def _define_algorithms(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.algorithms import RECIPES
 
     _define_output(values, "bench-algorithms")
-    _define_only(values, tuple(RECIPES), "recipes of `cop train` to compare")
+    define_some(values, "only", tuple(RECIPES), "recipes of `cop train` to compare")
     flags.DEFINE_string(
         "recipe",
         "models/inline-size/recipe.toml",
@@ -295,10 +282,9 @@ def _define_rank(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values, "bench-rank")
-    _define_only(values, PROGRAMS, "programs to study")
+    define_some(values, "only", PROGRAMS, "programs to study")
     steps = "; ".join(f"{name}: {what}" for name, what in STEPS.items())
-    flags.DEFINE_list("steps", list(STEPS), f"what to do ({steps})", flag_values=values)
-    _allow(values, "steps", tuple(STEPS))
+    define_some(values, "steps", tuple(STEPS), f"what to do ({steps})")
     flags.DEFINE_integer(
         "rounds", ROUNDS, f"runs of each variant, {LAYOUTS} layouts in turn", 4, flag_values=values
     )
