@@ -21,7 +21,7 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 
-train-inline: build ## train the policy in models/inline-size again, as its recipe says; half an hour, resumable
+train-inline: build ## train the policy in models/inline-size again, as its recipe says; 43 minutes of processor time, resumable
 	@$(COP) imitate models/inline-size/recipe.toml --output=build/train-inline
 
 check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, upstream's lit tests
