@@ -19,3 +19,8 @@ def repo_root() -> Path:
 def toolchain() -> Toolchain:
     """The patched tools with upstream's mock models; the test fails when they are not built."""
     return Toolchain.load(BUILD / "toolchain" / "mock")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files begin first: one that begins last keeps one worker while the others have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -33,6 +33,8 @@ from compiler_opt_perf.training.recipe import (
 )
 from compiler_opt_perf.training.testing import kill_and_resume
 
+pytestmark = pytest.mark.long
+
 RECIPE = Recipe(
     3,
     Programs(("a",), ("b",), ("c",)),

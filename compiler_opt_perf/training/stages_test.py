@@ -23,6 +23,8 @@ from compiler_opt_perf.training.evaluation import measure_defaults
 from compiler_opt_perf.training.run import Run
 from compiler_opt_perf.training.train import train
 
+pytestmark = pytest.mark.long
+
 # By algorithm.
 TINY: dict[str, dict[str, Any]] = {
     "cloning": {"tries": 1, "steps": 30, "batch_size": 64},

@@ -49,6 +49,8 @@ from compiler_opt_perf.training.testing import (
 )
 from compiler_opt_perf.training.train import train
 
+pytestmark = pytest.mark.long
+
 SMALL = Config((EvolutionStrategies(iterations=3, pairs=2, modules=2),), hidden=(6,), workers=2)
 
 
