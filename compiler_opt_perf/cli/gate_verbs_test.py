@@ -114,6 +114,17 @@ def test_a_model_that_the_compiler_fails_with_is_caught(
     assert worse["failures"][1].startswith("p/add: clang: exit status 1; error: cannot use the mod")
 
 
+def test_a_model_that_crashes_the_compiler_on_one_module_is_caught(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, document = _check(folder, capsys, f"--model={MODELS / 'inline-crash'}")
+    worse = _worse(document)
+    assert status == EXIT_WORSE and set(worse) == {"crashes"}
+    assert worse["crashes"][0] == "changed: policy"
+    assert worse["crashes"][1].startswith("p/mix: clang: ended by SIGFPE")
+    assert len(worse["crashes"]) == 2
+
+
 def test_a_compiler_that_crashes_or_hangs_on_one_module_is_caught(
     folder: Path, toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

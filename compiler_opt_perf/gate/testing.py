@@ -36,7 +36,7 @@ static int {name}{i}(int *t, int x) {{
 
 
 def write_program(folder: Path, *, name: str = "step", edit: str = "") -> list[Path]:
-    """Sources of a program of three modules.
+    """Sources of a program of three modules; in `mix` is a helper of more than four blocks.
 
     Args:
       name: that the names of its functions begin with.
@@ -44,9 +44,12 @@ def write_program(folder: Path, *, name: str = "step", edit: str = "") -> list[P
     """
     folder.mkdir(parents=True)
     sources = []
-    for module, op in (("add", ">"), ("mix", "<")):
+    for module, op, edits in (
+        ("add", ">", {0: edit}),
+        ("mix", "<", {0: edit, 11: "if (x & 8) t[2] ^= x;"}),
+    ):
         steps = [
-            _STEP.format(name=f"{name}_{module}", i=i, op=op, edit=edit if i == 0 else "")
+            _STEP.format(name=f"{name}_{module}", i=i, op=op, edit=edits.get(i, ""))
             for i in range(12)
         ]
         calls = " + ".join(f"{name}_{module}{i}(t, x + {i})" for i in range(12))

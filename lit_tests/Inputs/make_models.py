@@ -53,6 +53,18 @@ def main() -> None:
         lambda inlining_default: tf.cast(inlining_default > 0, tf.int64),
         inlining_default=tf.TensorSpec([1], tf.int64, "inlining_default"),
     )
+    # Inlines what the default policy would, and ends the compiler by SIGFPE where a callee has more
+    # than four blocks: LiteRT divides the smallest int64 by -1.
+    inlining(
+        "inline-crash",
+        lambda inlining_default, callee_basic_block_count: (
+            tf.cast(inlining_default > 0, tf.int64)
+            + tf.where(callee_basic_block_count > 4, tf.int64.min, -1)
+            % -tf.minimum(callee_basic_block_count, 1)
+        ),
+        inlining_default=tf.TensorSpec([1], tf.int64, "inlining_default"),
+        callee_basic_block_count=blocks,
+    )
     inlining(
         "inline-unknown-feature",
         lambda callee_basic_block_count, phase_of_the_moon: (
