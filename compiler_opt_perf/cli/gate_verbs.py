@@ -8,6 +8,8 @@ import msgspec
 from absl import flags
 
 from compiler_opt_perf.cli.options import (
+    cpu_of,
+    define_cpu,
     define_path,
     define_problem,
     define_profiles,
@@ -67,6 +69,14 @@ def _define_record(values: flags.FlagValues) -> None:
         required=False,
     )
     define_profiles(values)
+    flags.DEFINE_multi_string(
+        "trace",
+        [],
+        "PROGRAM=RUN: block trace or window histogram of a recorded run of the program, which its "
+        "modules are compiled for (docs/cost.md) and replayed with; for regalloc-evict",
+        flag_values=values,
+    )
+    define_cpu(values, "for the cycles of these runs")
     flags.DEFINE_enum(
         "compile_time",
         "auto",
@@ -115,17 +125,36 @@ def _record(values: Any, arguments: list[str]) -> None:
         Toolchain.load(Path(values.toolchain)),
         None if release is None else Toolchain.load(release),
         model,
-        Profiles.parse([_absolute(word) for word in values.profile]),
+        Profiles.parse(values.profile).absolute(),
         values.repetitions,
         values.timeout,
         values.memory,
+        _traces(values),
+        cpu_of(values),
     )
+    if candidate.traces and not candidate.problem.keeps_blocks:
+        raise UsageError(
+            f"--trace: decisions of {values.problem} change the functions and blocks that a "
+            "recorded run is of"
+        )
+    if candidate.cpu is not None and not candidate.traces:
+        raise UsageError("--cpu is for the cycles of recorded runs: give --trace, too")
     corpora, output = [Path(word) for word in arguments], Path(values.output)
     modules, work = load_corpora(corpora), _work(values, output)
     measured = record(candidate, corpora, modules, values.compile_time, work)
     write_baseline(measured, output)
     failed = sum(not run.is_ok for run in measured.modules)
     print(f"{output}: {len(measured.modules)} modules, {failed} of which do not compile")
+
+
+def _traces(values: Any) -> dict[str, Path]:
+    """The recorded runs by program. Raises UsageError."""
+    from compiler_opt_perf.corpus.profiles import by_program
+
+    common, programs = by_program("--trace", values.trace)
+    if common is not None:
+        raise UsageError(f"--trace={common}: expected PROGRAM=FILE: of which program is it?")
+    return {program: path.absolute() for program, path in programs.items()}
 
 
 # cop gate check
@@ -181,7 +210,8 @@ def _check(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.gate.check import check, to_json
     from compiler_opt_perf.gate.history import add, event_of
     from compiler_opt_perf.gate.limits import DEFAULT, read_limits
-    from compiler_opt_perf.gate.record import effort_of, load_corpora, record, same_modules
+    from compiler_opt_perf.gate.record import load_corpora, record, same_modules
+    from compiler_opt_perf.gate.setup import effort_of
 
     if len(arguments) != 1:
         raise UsageError("expected one baseline, as `cop gate record` writes it")
@@ -211,11 +241,13 @@ def _check(values: Any, arguments: list[str]) -> Table:
 
 
 def _candidate(values: Any, setup: "Setup") -> "Candidate":
-    """What the flags name, and the baseline's where they name nothing."""
+    """What the flags name, and the baseline's where they name nothing. Raises GateError."""
     from compiler_opt_perf.gate.measure import Candidate
     from compiler_opt_perf.gate.record import problem_of
+    from compiler_opt_perf.gate.setup import same_runs
     from compiler_opt_perf.toolchain.installation import Toolchain
 
+    same_runs(setup)
     model = Path(values.model or setup.policy.path).absolute()
     release = optional_path(values, "release_toolchain")
     if release is None and setup.release is not None:
@@ -229,6 +261,8 @@ def _candidate(values: Any, setup: "Setup") -> "Candidate":
         setup.repetitions,
         setup.timeout_s,
         setup.memory_mib,
+        {program: Path(one.path) for program, one in setup.traces.items()},
+        None if setup.cpu is None else Path(setup.cpu.path),
     )
 
 
@@ -236,20 +270,12 @@ def _profiles(values: Any, setup: "Setup") -> "Profiles":
     """Those of the flags; programs that these do not name keep the baseline's."""
     from compiler_opt_perf.corpus.profiles import Profiles
 
-    given = Profiles.parse([_absolute(word) for word in values.profile])
+    given = Profiles.parse(values.profile).absolute()
     if given.common is not None:
         return given
     before = {program: Path(one.path) for program, one in setup.profiles.items()}
     common = before.pop("", None)
     return Profiles(common, {**before, **given.programs})
-
-
-def _absolute(word: str) -> str:
-    """A word of --profile with the path as it is from any folder."""
-    program, equals, path = word.partition("=")
-    if not equals or Path(word).exists():
-        return str(Path(word).absolute())
-    return f"{program}={Path(path).absolute()}" if path else word
 
 
 # cop gate bisect
@@ -259,7 +285,13 @@ def _define_bisect(values: flags.FlagValues) -> None:
     define_path(values, "module", "name of the module that is worse")
     define_path(values, "output", "folder to write, which shows by itself what was found")
     _define_candidate(values)
-    flags.DEFINE_enum("metric", "text", ["text", "score"], "what is worse", flag_values=values)
+    flags.DEFINE_enum(
+        "metric",
+        "text",
+        ["text", "score", "instructions", "cycles"],
+        "what is worse",
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "most",
         _MOST_COMPILATIONS,

@@ -87,8 +87,8 @@ def test_a_worse_policy_is_caught(folder: Path, capsys: pytest.CaptureFixture[st
     assert status == EXIT_WORSE
     worse = _worse(document)
     # The policy in the toolchain is the old one.
-    assert worse.keys() == {"text", "differing", "modes"}
-    assert worse["text"] == ["changed: policy"]
+    assert worse.keys() == {"text", "linked", "differing", "modes"}
+    assert worse["text"] == worse["linked"] == ["changed: policy"]
     (text,) = (
         one for one in document["findings"] if (one["metric"], one["name"]) == ("text", "p/add")
     )

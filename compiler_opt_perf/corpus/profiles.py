@@ -72,6 +72,14 @@ class Profiles:
         """
         return cls(*by_program("--profile", words, _MERGE))
 
+    def absolute(self) -> Self:
+        """The same, by paths that mean the same in any folder."""
+        return dataclasses.replace(
+            self,
+            common=None if self.common is None else self.common.absolute(),
+            programs={program: path.absolute() for program, path in self.programs.items()},
+        )
+
     def __bool__(self) -> bool:
         return bool(self.paths) and self.ablation != PMU
 

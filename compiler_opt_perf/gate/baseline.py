@@ -62,6 +62,8 @@ class Setup(msgspec.Struct, frozen=True):
       profiles: by program; "" is for all programs that have none of their own.
       effort: what was measured of the compiler's work: "perf" and "qemu" are instructions, "time"
         is seconds of processor time, "none" is nothing.
+      traces: recorded runs by program, which are replayed with what the modules compile to.
+      cpu: CPU file for the cycles of these runs; None where only instructions are counted.
       repetitions: compilations of each module.
       timeout_s, memory_mib: limits of one compilation.
     """
@@ -76,6 +78,8 @@ class Setup(msgspec.Struct, frozen=True):
     repetitions: Annotated[int, msgspec.Meta(ge=2, le=1000)]
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)]
     memory_mib: Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+    traces: dict[str, Artifact] = {}
+    cpu: Artifact | None = None
 
     def __post_init__(self) -> None:
         if self.problem not in PROBLEMS:
@@ -117,6 +121,9 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
       fallbacks: warnings by which the compiler says that it uses the default policy.
       stale: functions that have changed since they were profiled.
       warnings: the compiler's, about models and profiles.
+      instructions, cycles: of the program's recorded run, replayed with this module's code; None
+        where there is no run, or it could not be replayed.
+      unreplayed: why it could not be.
       detail: a `Detail`, as `pack` has it: decisions have long names.
     """
 
@@ -135,6 +142,9 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     fallbacks: Count = 0
     stale: Count = 0
     warnings: tuple[str, ...] = ()
+    instructions: Measure | None = None
+    cycles: Measure | None = None
+    unreplayed: str = ""
     detail: bytes = b""
 
     @property
@@ -155,11 +165,38 @@ class Detail(msgspec.Struct, frozen=True):
       functions: bytes of each function.
       scores: RegAllocScore of each function with an eviction decision.
       decisions: by key (docs/features.md).
+      instructions, cycles: of the recorded run, in each function.
     """
 
     functions: dict[str, Count] = {}
     scores: dict[str, Measure] = {}
     decisions: dict[str, Count] = {}
+    instructions: dict[str, Measure] = {}
+    cycles: dict[str, Measure] = {}
+
+
+class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of the modules of one program together, where all of them compile.
+
+    Attributes:
+      name: of the program.
+      linked: bytes of machine code of its modules, linked.
+      message: the linker's, if they cannot be.
+    """
+
+    name: str
+    linked: Count = 0
+    message: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it has figures."""
+        return not self.message
+
+    @property
+    def program(self) -> str:
+        """Its name."""
+        return self.name
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -167,12 +204,14 @@ class Baseline(msgspec.Struct, frozen=True):
 
     Attributes:
       modules: by name.
+      programs: by name, those whose modules all compile.
       against: SHA-256 of the baseline's file, of what was measured by a check.
     """
 
     environment: Environment
     setup: Setup
     modules: Annotated[tuple[ModuleRun, ...], msgspec.Meta(min_length=1)]
+    programs: tuple[ProgramRun, ...] = ()
     against: str = ""
 
 

@@ -16,15 +16,15 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.gate.baseline import Detail, ModuleRun, detail_of, pack
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.limits import MetricLimits
-from compiler_opt_perf.gate.measure import Candidate, detail_after, fingerprint
+from compiler_opt_perf.gate.measure import REPLAYED, Candidate, detail_after, fingerprint, totals
 from compiler_opt_perf.gate.metrics import METRICS, Metric
 
 #: What a decision of a policy can make worse, and is the same each time.
-BISECTED = ("text", "score")
+BISECTED = ("text", "score", "instructions", "cycles")
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,17 @@ class _Compilations:
                 memory_mib=candidate.memory_mib,
                 env=candidate.environment,
             )
-            detail = detail_after(candidate.problem, image, log)
+            costs = {}
+            if self._metric.name in REPLAYED:
+                costs = candidate.replayed(self._module, image)
+            detail = detail_after(candidate.problem, image, log, costs)
             run = ModuleRun(
                 name=self._module.name,
                 digest=self._digest,
                 status="ok",
                 text=text_bytes(image),
                 detail=pack(detail),
+                **totals(costs),
             )
         values = self._metric.values([(self._before, run)])
         if values is None:
@@ -132,7 +136,7 @@ def bisect(
 
     Raises:
       GateError: the module is not worse than allowed, or did not compile in the baseline.
-      CommandError: it does not compile with the candidate.
+      CommandError, CostError: it does not compile, or cannot be replayed, with the candidate.
       LogError, ObjectFileError: the compiler left a damaged file.
     """
     (metric,) = (one for one in METRICS if one.name == metric_name)
@@ -159,13 +163,19 @@ def bisect(
     ]
 
     @functools.cache
-    def value(keys: frozenset[str]) -> float:
+    def is_worse_with(keys: frozenset[str]) -> bool:
         if compilations.done >= most:
             raise _ExhaustedError
-        return compilations.value({**known, **{key: detail.decisions[key] for key in keys}})[0]
+        chosen = {key: detail.decisions[key] for key in keys}
+        try:
+            return compilations.value({**known, **chosen})[0] - start > allowed
+        except CommandError as error:
+            # An eviction may rule another out: the compiler refuses the mix, which tells nothing.
+            logging.info("%s: %d decisions cannot be mixed: %s", module.name, len(keys), error)
+            return False
 
     def is_worse(keys: Sequence[str]) -> bool:
-        return value(frozenset(keys)) - start > allowed
+        return is_worse_with(frozenset(keys))
 
     best = list(differing)
     minimal = True

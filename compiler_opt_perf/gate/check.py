@@ -2,16 +2,16 @@
 """Compares a candidate's measurements with a baseline's, within limits."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from compiler_opt_perf.gate.baseline import Baseline, changed_inputs
+from compiler_opt_perf.gate.baseline import Baseline, Setup, changed_inputs
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.limits import LEVELS, Level, Limits, MetricLimits
-from compiler_opt_perf.gate.metrics import METRICS, Metric, Pair
+from compiler_opt_perf.gate.metrics import METRICS, Metric, Pair, ProgramPair
 from compiler_opt_perf.gate.why import Why, why
 
 #: "shown": there is no limit.
@@ -70,7 +70,7 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
     """Compares two measurements of the same modules.
 
     Raises:
-      GateError: they are of other modules or of another problem, or a file is damaged.
+      GateError: they are of other modules, recorded runs or another problem, or a file is damaged.
     """
     if baseline.setup.problem != candidate.setup.problem:
         raise GateError(
@@ -80,42 +80,61 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
     names = [[(run.name, run.digest) for run in side.modules] for side in (baseline, candidate)]
     if names[0] != names[1]:
         raise GateError("the candidate was measured on other modules than the baseline")
+    if _runs(baseline.setup) != _runs(candidate.setup):
+        raise GateError(
+            "the candidate was measured by other recorded runs, or for another CPU, than the "
+            "baseline: record a baseline by these"
+        )
     pairs = list(zip(baseline.modules, candidate.modules, strict=True))
-    findings = [
-        finding
-        for level in LEVELS
-        for metric in METRICS
-        if metric.applies(baseline.setup, candidate.setup)
-        for name, members in _groups(level, pairs)
-        for finding in _judged(metric, level, name, members, limits)
-    ]
-    shown = [
-        _with_unit(one, candidate, baseline, pairs)
-        for one in findings
-        if one.level != "module" or one.verdict in ("worse", "better")
-    ]
+    linked = {run.name: run for run in candidate.programs}
+    programs = [(run, linked[run.name]) for run in baseline.programs if run.name in linked]
+    findings = []
+    for level in LEVELS:
+        modules_of, programs_of = _groups(level, pairs), _groups(level, programs)
+        for metric in METRICS:
+            if not metric.applies(baseline.setup, candidate.setup):
+                continue
+            for name, members in (programs_of if metric.of_programs else modules_of).items():
+                found = _judged(metric, level, name, members, limits)
+                if found is None or (level == "module" and found.verdict in ("same", "shown")):
+                    continue
+                unit, reason = found.unit or _UNITS[candidate.setup.effort], None
+                if found.verdict == "worse":
+                    reason = why(metric.name, modules_of[name], baseline, candidate)
+                findings.append(dataclasses.replace(found, unit=unit, why=reason))
     changed = changed_inputs(baseline.setup, candidate.setup)
-    return Result(baseline.setup.problem, len(pairs), changed, tuple(shown))
+    return Result(baseline.setup.problem, len(pairs), changed, tuple(findings))
 
 
-def _groups(level: Level, pairs: Sequence[Pair]) -> list[tuple[str, list[Pair]]]:
-    """What a level has values of, with the modules of each, by name."""
-    if level == "total":
-        return [("total", list(pairs))]
-    groups: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(pair[0].program if level == "program" else pair[0].name, []).append(pair)
-    return sorted(groups.items())
+def _runs(setup: Setup) -> tuple[dict[str, str], str]:
+    """What recorded runs are replayed, by content."""
+    traces = {program: trace.digest for program, trace in setup.traces.items()}
+    return traces, "" if setup.cpu is None else setup.cpu.digest
+
+
+_AnyPair = TypeVar("_AnyPair", Pair, ProgramPair)
+
+
+def _groups(level: Level, pairs: Sequence[_AnyPair]) -> dict[str, list[_AnyPair]]:
+    """What a level has values of, with the modules or programs of each, by name."""
+    groups: dict[str, list[_AnyPair]] = {}
+    for pair in sorted(pairs, key=lambda pair: (pair[0].program, pair[0].name)):
+        names = {"total": "total", "program": pair[0].program, "module": pair[0].name}
+        groups.setdefault(names[level], []).append(pair)
+    return groups
 
 
 def _judged(
-    metric: Metric, level: Level, name: str, pairs: Sequence[Pair], limits: Limits
-) -> Iterator[Finding]:
+    metric: Metric, level: Level, name: str, pairs: Sequence[Any], limits: Limits
+) -> Finding | None:
+    """The values compared; None where there are none."""
+    if metric.of_programs and level == "module":
+        return None
     if metric.needs_figures:
         pairs = [pair for pair in pairs if pair[0].is_ok and pair[1].is_ok]
     values = metric.values(pairs) if pairs else None
     if values is None:
-        return
+        return None
     before, after = values
     limit = limits.get(metric.name, MetricLimits())
     allowed = limit.allowed(level, before, metric.spread(pairs))
@@ -126,19 +145,7 @@ def _judged(
         verdict = "worse"
     elif metric.worse and -metric.worsening(before, after) > allowed:
         verdict = "better"
-    yield Finding(metric.name, metric.unit, level, name, before, after, allowed, verdict)
-
-
-def _with_unit(
-    finding: Finding, candidate: Baseline, baseline: Baseline, pairs: Sequence[Pair]
-) -> Finding:
-    """The finding with its unit and, if it is worse, with why that is so."""
-    unit = finding.unit or _UNITS[candidate.setup.effort]
-    reason = None
-    if finding.verdict == "worse":
-        of = dict(_groups(finding.level, pairs))[finding.name]
-        reason = why(finding.metric, of, baseline, candidate)
-    return dataclasses.replace(finding, unit=unit, why=reason)
+    return Finding(metric.name, metric.unit, level, name, before, after, allowed, verdict)
 
 
 def to_json(result: Result) -> dict[str, Any]:

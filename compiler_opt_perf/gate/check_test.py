@@ -6,7 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from compiler_opt_perf.gate.baseline import Artifact, Baseline, Detail, Environment, pack
+from compiler_opt_perf.gate.baseline import (
+    Artifact,
+    Baseline,
+    Detail,
+    Environment,
+    ProgramRun,
+    pack,
+)
 from compiler_opt_perf.gate.check import Finding, Result, check
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.limits import DEFAULT, read_limits
@@ -39,6 +46,10 @@ def _detail(**changes: Any) -> bytes:
         ("effort", {"effort": (1.1e6, 1.1e6)}, 2.001e6, 2.1005e6, "worse"),
         # Noisy measurements tell less.
         ("effort", {"effort": (1.02e6, 1.18e6)}, 2.001e6, 2.1005e6, "same"),
+        ("instructions", {"instructions": 5.02e6}, 1e7, 1.002e7, "worse"),
+        ("instructions", {"instructions": 5.004e6}, 1e7, 1.0004e7, "same"),
+        ("cycles", {"cycles": 2.7e6}, 5e6, 5.2e6, "worse"),
+        ("unreplayed", {"unreplayed": "too many unmapped blocks"}, 0, 1, "worse"),
         ("with-pmu", {"with_pmu": 1}, 1.0, 0.75, "worse"),
         ("differing", {"differing": 0}, 0.5, 0.25, "worse"),
         ("differing", {"differing": 2}, 0.5, 0.75, "worse"),
@@ -60,6 +71,31 @@ def test_each_metric_has_its_limit(
     assert found.after == pytest.approx(after)
     others = {one.metric for one in findings.values() if one.verdict == "worse"}
     assert others == ({metric} if verdict == "worse" else set())
+
+
+def _with_programs(*programs: ProgramRun) -> Baseline:
+    return msgspec.structs.replace(sample(), programs=programs)
+
+
+def test_linked_text_is_compared_of_programs_that_both_have() -> None:
+    before = _with_programs(ProgramRun(name="p", linked=1000), ProgramRun(name="q", linked=10))
+    after = _with_programs(ProgramRun(name="p", linked=1065))
+    findings = {(one.metric, one.name): one for one in check(before, after, LIMITS).findings}
+    total, program = findings["linked", "total"], findings["linked", "p"]
+    assert (total.before, total.after, total.verdict) == (1000, 1065, "worse")
+    assert (program.allowed, program.verdict) == (64, "worse")
+    assert not any(metric == "linked" and "/" in name for metric, name in findings)
+    after = _with_programs(ProgramRun(name="p", message="ld.lld: exit status 1"))
+    result = check(before, after, LIMITS)
+    (unlinked,) = (one for one in result.worse if one.metric == "unlinked")
+    assert unlinked.why is not None and unlinked.why.causes[1:] == ("p: ld.lld: exit status 1",)
+    assert not any(one.metric == "linked" for one in result.findings)
+
+
+def test_other_recorded_runs_are_refused() -> None:
+    other = _changed(sample(), traces={"p": Artifact("p.bbwindows", "other")})
+    with pytest.raises(GateError, match="by other recorded runs, or for another CPU, than the ba"):
+        check(sample(), other, LIMITS)
 
 
 def test_what_failed_before_is_no_worse_and_has_no_figures() -> None:

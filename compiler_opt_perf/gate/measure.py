@@ -7,22 +7,26 @@ The functions here run in pool workers: nothing that this module imports loads T
 import dataclasses
 import hashlib
 import re
+import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, Cost, CostError
+from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.memory import with_peak_memory
 from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_bytes
 from compiler_opt_perf.cost.timing import Meter
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import read_input, require_space, sha256
+from compiler_opt_perf.execution.files import atomic_write, read_input, require_space, sha256
 from compiler_opt_perf.execution.json_text import Measure
-from compiler_opt_perf.gate.baseline import Detail, ModuleRun, Status, pack
+from compiler_opt_perf.gate.baseline import Detail, ModuleRun, ProgramRun, Status, pack
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.report.modes import Modes, ModesError
 from compiler_opt_perf.report.remarks import (
@@ -32,14 +36,18 @@ from compiler_opt_perf.report.remarks import (
     remark_options,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.training.log import LogError, read_log
 
+_OBJECT = "module.o"
 # Keeps the compiler from telling what it does not do.
 _NO_WARNINGS = "-w"
 _PROFILE_PASS = "pmu-profile"
 _STALE = re.compile(rb"^Pass: +pmu-profile\nName: +Stale$", re.MULTILINE)
 _WARNING = re.compile(r"warning: (.*)")
 _FALLBACK = "using the default policy"
+#: Evaluators of recorded runs, by metric; the second needs a CPU file.
+REPLAYED = {"instructions": "count", "cycles": "mca-pmu"}
 # Of warnings and messages that are kept.
 _MOST_LINES = 10
 _LONGEST_LINE = 600
@@ -57,6 +65,9 @@ class Candidate:
       repetitions: compilations of each module, at least 2, so that a difference shows.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
+      traces: recorded runs by program. The modules of these programs are compiled with the flags
+        that keep the recorded blocks.
+      cpu: CPU file, for the cycles of these runs.
     """
 
     problem: Problem
@@ -67,6 +78,8 @@ class Candidate:
     repetitions: int
     timeout_s: float
     memory_mib: int
+    traces: Mapping[str, Path] = field(default_factory=dict)
+    cpu: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -85,15 +98,41 @@ class Candidate:
             model=self.model, log=log, profile=self.profiles.of(module.program)
         )
         options += ["-mlgo-decision-keys", *more]
-        return warning(module).compile_command(self.toolchain.clang, output, for_clang(options))
+        flags = REPLAY_FLAGS if module.program in self.traces else ()
+        return warning(module).compile_command(
+            self.toolchain.clang, output, [*for_clang(options), *flags]
+        )
+
+    def replayed(self, module: Module, image: Path) -> dict[str, Cost]:
+        """What the program's recorded run costs in a module's code, by metric.
+
+        Empty for programs without a run. Raises CostError, CommandError, TraceError, PmuError.
+        """
+        trace = self.traces.get(module.program)
+        if trace is None:
+            return {}
+        context = Context(
+            tool=self.toolchain.trace_cost,
+            trace=trace,
+            cpu=self.cpu,
+            profile=self.profiles.of(module.program),
+            threads=1,
+        )
+        metrics = list(REPLAYED)[: 1 if self.cpu is None else None]
+        return {name: EVALUATORS[REPLAYED[name]].cost([image], context) for name in metrics}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A module to measure; may be sent to another process."""
+    """A module to measure; may be sent to another process.
+
+    Attributes:
+      object: where its object file is kept, to be linked.
+    """
 
     module: Module
     candidate: Candidate
+    object: Path
 
 
 @dataclass(frozen=True)
@@ -142,7 +181,10 @@ def measure_module(job: Job) -> ModuleRun:
     with tempfile.TemporaryDirectory(prefix="gate-") as name:
         folder = Path(name)
         try:
-            return _measured(module, job.candidate, folder)
+            run = _measured(module, job.candidate, folder)
+            with atomic_write(job.object) as kept:
+                shutil.copy(folder / _OBJECT, kept)
+            return run
         except CommandError as error:
             require_space(folder)
             status, message = _status(error), _told(error)
@@ -156,7 +198,7 @@ def measure_module(job: Job) -> ModuleRun:
 
 def _measured(module: Module, candidate: Candidate, folder: Path) -> ModuleRun:
     problem = candidate.problem
-    image, log, remarks = folder / "module.o", folder / "module.log", folder / "module.yaml"
+    image, log, remarks = folder / _OBJECT, folder / "module.log", folder / "module.yaml"
     command = candidate.development_command(module, image, log)
     command += remark_options(problem, remarks, _PROFILE_PASS)
     objects: dict[str, None] = {}
@@ -170,6 +212,12 @@ def _measured(module: Module, candidate: Candidate, folder: Path) -> ModuleRun:
         )
         memory.append(int((folder / "peak").read_text()))
         objects[sha256(image)] = None
+    costs: dict[str, Cost] = {}
+    unreplayed = ""
+    try:
+        costs = candidate.replayed(module, image)
+    except (CostError, CommandError, TraceError) as error:
+        unreplayed = _cut(str(error))
     decisions = read_decisions(remarks, problem)
     pmu = count_pmu(decisions)
     warnings = [found[1] for found in map(_WARNING.search, completed.stderr.splitlines()) if found]
@@ -187,19 +235,39 @@ def _measured(module: Module, candidate: Candidate, folder: Path) -> ModuleRun:
         fallbacks=sum(_FALLBACK in line for line in warnings),
         stale=len(_STALE.findall(read_input(remarks))),
         warnings=tuple(_cut(line) for line in dict.fromkeys(warnings))[:_MOST_LINES],
-        detail=pack(detail_after(problem, image, log)),
+        unreplayed=unreplayed,
+        detail=pack(detail_after(problem, image, log, costs)),
+        **totals(costs),
     )
 
 
-def detail_after(problem: Problem, image: Path, log: Path) -> Detail:
-    """What a compilation led to, by its object file and log. Raises LogError, ObjectFileError."""
+def totals(costs: Mapping[str, Cost]) -> dict[str, Any]:
+    """As `ModuleRun` has them, by metric."""
+    return {name: cost.total for name, cost in costs.items()}
+
+
+def detail_after(problem: Problem, image: Path, log: Path, costs: Mapping[str, Cost]) -> Detail:
+    """What a compilation led to, by its object file and log. Raises LogError, ObjectFileError.
+
+    Args:
+      costs: of the recorded run, by metric.
+    """
     logged = read_log(log)
     taken = logged.observations[problem.decision].reshape(-1).tolist() if logged.keys else []
     return Detail(
-        dict(function_sizes(image)),
-        logged.last_rewards() if problem.score_in_log else {},
-        dict(zip(logged.keys, taken, strict=True)),
+        functions=dict(function_sizes(image)),
+        scores=logged.last_rewards() if problem.score_in_log else {},
+        decisions=dict(zip(logged.keys, taken, strict=True)),
+        **{name: dict(cost.parts) for name, cost in costs.items()},
     )
+
+
+def link_program(name: str, objects: Sequence[Path], linker: Path) -> ProgramRun:
+    """Links a program. What the linker fails on is a result, too."""
+    try:
+        return ProgramRun(name=name, linked=linked_text_bytes(objects, linker))
+    except (CommandError, ObjectFileError) as error:
+        return ProgramRun(name=name, message=_cut(str(error)))
 
 
 def _modes(module: Module, candidate: Candidate, folder: Path) -> str:

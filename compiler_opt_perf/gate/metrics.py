@@ -5,13 +5,16 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from compiler_opt_perf.cost.regalloc_score import log_ratio
-from compiler_opt_perf.gate.baseline import ModuleRun, Setup, detail_of
+from compiler_opt_perf.gate.baseline import ModuleRun, ProgramRun, Setup, detail_of
 from compiler_opt_perf.policies.problem import PROBLEMS
 
 #: A module in the baseline and with the candidate.
 Pair = tuple[ModuleRun, ModuleRun]
+#: A program, likewise.
+ProgramPair = tuple[ProgramRun, ProgramRun]
 #: What it was with the baseline, and is with the candidate; None where that has no meaning.
 Values = tuple[float, float] | None
 #: The unit of shares, from 0 to 1.
@@ -26,8 +29,9 @@ class Metric:
       name: as in the file of limits.
       unit: of its values; that of `effort` is in the setup.
       worse: 1 when more is worse, -1 when less is, 0 when any change is.
-      values: of some modules.
+      values: of some modules, or programs.
       needs_figures: only modules count that compile in the baseline and with the candidate.
+      of_programs: it is of whole programs, not of modules.
       spread: how far the repeated measurements of the same are apart, on both sides.
       applies: whether the setups of both sides have it.
     """
@@ -35,8 +39,9 @@ class Metric:
     name: str
     unit: str
     worse: int
-    values: Callable[[Sequence[Pair]], Values]
+    values: Callable[[Sequence[Any]], Values]
     needs_figures: bool = True
+    of_programs: bool = False
     spread: Callable[[Sequence[Pair]], float] = lambda pairs: 0.0
     applies: Callable[[Setup, Setup], bool] = lambda before, after: True
 
@@ -46,13 +51,19 @@ class Metric:
         return self.worse * change if self.worse else abs(change)
 
 
-def _count(of: Callable[[ModuleRun], bool]) -> Callable[[Sequence[Pair]], Values]:
+def _count(of: Callable[[Any], bool]) -> Callable[[Sequence[Any]], Values]:
     return _sum(lambda run: float(of(run)))
 
 
-def _sum(of: Callable[[ModuleRun], float]) -> Callable[[Sequence[Pair]], Values]:
-    def values(pairs: Sequence[Pair]) -> Values:
-        return math.fsum(of(run) for run, _ in pairs), math.fsum(of(run) for _, run in pairs)
+def _sum(of: Callable[[Any], float | None]) -> Callable[[Sequence[Any]], Values]:
+    """Over what has a value on both sides; None where nothing has."""
+
+    def values(pairs: Sequence[Any]) -> Values:
+        sides = [(of(one), of(other)) for one, other in pairs]
+        known = [(one, other) for one, other in sides if one is not None and other is not None]
+        if not known:
+            return None
+        return math.fsum(one for one, _ in known), math.fsum(other for _, other in known)
 
     return values
 
@@ -142,6 +153,29 @@ METRICS: tuple[Metric, ...] = (
         applies=lambda before, after: bool(before.profiles),
     ),
     Metric("text", "bytes", 1, _sum(lambda run: run.text)),
+    Metric("linked", "bytes", 1, _sum(lambda run: run.linked), of_programs=True),
+    Metric("unlinked", "programs", 1, _count(lambda run: not run.is_ok), False, of_programs=True),
+    Metric(
+        "instructions",
+        "instructions",
+        1,
+        _sum(lambda run: run.instructions),
+        applies=lambda before, after: bool(before.traces),
+    ),
+    Metric(
+        "cycles",
+        "cycles",
+        1,
+        _sum(lambda run: run.cycles),
+        applies=lambda before, after: bool(before.traces) and before.cpu is not None,
+    ),
+    Metric(
+        "unreplayed",
+        "modules",
+        1,
+        _count(lambda run: bool(run.unreplayed)),
+        applies=lambda before, after: bool(before.traces),
+    ),
     Metric("score", "ratio", 1, _scores, applies=_has_scores),
     Metric(
         "effort",

@@ -2,33 +2,21 @@
 """Measures all modules of corpora, and goes on where an interrupted run stopped."""
 
 import contextlib
-import datetime
-import hashlib
-import os
-import platform
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from absl import logging
 
-from compiler_opt_perf import __version__
 from compiler_opt_perf.corpus.corpus import Corpus, Module
-from compiler_opt_perf.cost.timing import Meter, find_meter
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.cost.timing import find_meter
 from compiler_opt_perf.execution.memo import note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.gate.baseline import (
-    Artifact,
-    Baseline,
-    Environment,
-    ModuleRun,
-    Setup,
-)
+from compiler_opt_perf.gate.baseline import Baseline, ModuleRun, ProgramRun, Setup
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.measure import (
     Candidate,
@@ -36,22 +24,19 @@ from compiler_opt_perf.gate.measure import (
     EffortJob,
     Job,
     fingerprint,
+    link_program,
     measure_effort,
     measure_module,
 )
-from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.gate.setup import EffortKind, environment, setup_of
 from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.policies.problem import PROBLEMS, Problem
-from compiler_opt_perf.report.modes import ModesError, require_compiled_in
-from compiler_opt_perf.toolchain.installation import Toolchain
-
-#: What is measured of the compiler's work, by the name of the flag's value.
-EffortKind = Literal["auto", "instructions", "processor-time", "none"]
 
 # Measured compilations of a module. A count hardly varies, QEMU's not worth mentioning.
 _TIMES = {"perf": 3, "qemu": 2, "time": 7}
 
-_Result = TypeVar("_Result")
+_Result = TypeVar("_Result", ModuleRun, Effort)
+_Job = TypeVar("_Job", Job, EffortJob)
 
 
 @dataclass(frozen=True)
@@ -125,63 +110,67 @@ def record(
       FileWriteError: there is no room for notes.
     """
     known = {module.program for module in modules}
-    for program in candidate.profiles.programs:
-        if program not in known:
-            raise GateError(
-                f"--profile={program}=...: the corpora have no modules of {program}; "
-                f"their programs are {', '.join(sorted(known))}"
-            )
+    for flag, programs in (("profile", candidate.profiles.programs), ("trace", candidate.traces)):
+        for program in programs:
+            if program not in known:
+                raise GateError(
+                    f"--{flag}={program}=...: the corpora have no modules of {program}; "
+                    f"their programs are {', '.join(sorted(known))}"
+                )
     with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         meter = None if effort == "none" else find_meter(effort, Path(scratch))
-        setup = _setup(candidate, corpora, meter)
+        setup = setup_of(candidate, corpora, meter)
         notes = _Notes(work.folder, setup)
-        runs = _measure(candidate, modules, work, notes)
+        jobs = [Job(module, candidate, notes.object_of(module)) for module in modules]
+        label = f"measuring {len(jobs)} modules"
+        runs = _each(measure_module, jobs, ModuleRun, notes, work.workers, label)
         if meter is not None:
-            runs = _with_effort(candidate, modules, work, notes, meter, runs)
+            well = [module for module in modules if runs[module.name].is_ok]
+            measured = [EffortJob(one, candidate, meter, _TIMES[meter.how]) for one in well]
+            label = f"the compiler's effort on {len(well)} modules"
+            # One at a time, so that compilations do not slow each other down.
+            workers = work.workers if meter.counts else 1
+            efforts = _each(measure_effort, measured, Effort, notes, workers, label)
+            runs |= {name: _joined(runs[name], own) for name, own in efforts.items()}
+        linked = _linked([job for job in jobs if runs[job.module.name].is_ok], modules)
     notes.remove()
-    return Baseline(_environment(), setup, tuple(runs))
+    ordered = tuple(runs[module.name] for module in modules)
+    return Baseline(environment(), setup, ordered, tuple(linked))
 
 
-def _measure(
-    candidate: Candidate, modules: Sequence[Module], work: Work, notes: "_Notes"
-) -> list[ModuleRun]:
-    found = notes.find(modules, ModuleRun)
-    jobs = [Job(module, candidate) for module in modules if module.name not in found]
-    with Pool(work.workers) as pool:
-        outcomes = pool.map(
-            measure_module,
-            jobs,
-            label=f"measuring {len(modules)} modules",
-            keep=lambda job, run: notes.write(job.module, run),
-        )
-    found |= {job.module.name: one.get() for job, one in zip(jobs, outcomes, strict=True)}
-    return [found[module.name] for module in modules]
-
-
-def _with_effort(
-    candidate: Candidate,
-    modules: Sequence[Module],
-    work: Work,
+def _each(
+    measure: Callable[[_Job], _Result],
+    jobs: Sequence[_Job],
+    kind: type[_Result],
     notes: "_Notes",
-    meter: Meter,
-    runs: Sequence[ModuleRun],
-) -> list[ModuleRun]:
-    """The runs, those that are well with the compiler's effort."""
-    well = {run.name for run in runs if run.is_ok}
-    compiled = [module for module in modules if module.name in well]
-    found = notes.find(compiled, Effort)
-    times = _TIMES[meter.how]
-    jobs = [EffortJob(one, candidate, meter, times) for one in compiled if one.name not in found]
-    # One at a time, so that compilations do not slow each other down.
-    with Pool(work.workers if meter.counts else 1) as pool:
+    workers: int | None,
+    label: str,
+) -> dict[str, _Result]:
+    """The results by module: those that are noted, and those of the other jobs, which it notes."""
+    found = notes.find([job.module for job in jobs], kind)
+    left = [job for job in jobs if job.module.name not in found]
+    with Pool(workers) as pool:
         outcomes = pool.map(
-            measure_effort,
-            jobs,
-            label=f"the compiler's effort on {len(compiled)} modules",
-            keep=lambda job, effort: notes.write(job.module, effort),
+            measure, left, label=label, keep=lambda job, result: notes.write(job.module, result)
         )
-    found |= {job.module.name: one.get() for job, one in zip(jobs, outcomes, strict=True)}
-    return [_joined(run, found[run.name]) if run.is_ok else run for run in runs]
+    return found | {job.module.name: one.get() for job, one in zip(left, outcomes, strict=True)}
+
+
+def _linked(jobs: Sequence[Job], modules: Sequence[Module]) -> list[ProgramRun]:
+    """The programs whose modules all compile.
+
+    Args:
+      jobs: of the modules that do.
+    """
+    objects: dict[str, list[Path]] = {}
+    for job in jobs:
+        objects.setdefault(job.module.program, []).append(job.object)
+    count = Counter(module.program for module in modules)
+    return [
+        link_program(program, paths, jobs[0].candidate.toolchain.ld_lld)
+        for program, paths in sorted(objects.items())
+        if len(paths) == count[program]
+    ]
 
 
 def _joined(run: ModuleRun, effort: Effort) -> ModuleRun:
@@ -201,14 +190,22 @@ class _Notes:
         del self._setup["corpora"]
         self._places: dict[tuple[str, str], tuple[Path, Any]] = {}
 
+    def object_of(self, module: Module) -> Path:
+        """Where the object file of a module is kept, beside its note."""
+        return self._place(module, ModuleRun)[0].with_suffix(".o")
+
     def find(self, modules: Sequence[Module], kind: type[_Result]) -> dict[str, _Result]:
         """The results of one kind that are noted, by module."""
         found = {}
         for module in modules:
-            inputs = [kind.__name__, self._setup, fingerprint(module)]
-            place = numbered(self._folder, inputs)
-            self._places[kind.__name__, module.name] = place, inputs
+            place, inputs = self._place(module, kind)
             earlier = recall(place, inputs, kind)
+            if (
+                isinstance(earlier, ModuleRun)
+                and earlier.is_ok
+                and not place.with_suffix(".o").is_file()
+            ):
+                continue
             if earlier is not None:
                 found[module.name] = earlier
         if found:
@@ -216,95 +213,25 @@ class _Notes:
         return found
 
     def write(self, module: Module, result: ModuleRun | Effort) -> None:
-        """Notes a result of a module that was looked for. Raises FileWriteError."""
-        place, inputs = self._places[type(result).__name__, module.name]
+        """Notes a result. Raises FileWriteError."""
+        place, inputs = self._place(module, type(result))
         note(place, inputs, type(result), result)
+
+    def _place(self, module: Module, kind: type[ModuleRun] | type[Effort]) -> tuple[Path, Any]:
+        """Of a note, and what it is noted for."""
+        key = kind.__name__, module.name
+        if key not in self._places:
+            inputs = [kind.__name__, self._setup, fingerprint(module)]
+            self._places[key] = numbered(self._folder, inputs), inputs
+        return self._places[key]
 
     def remove(self) -> None:
         """Removes these notes, and the folder if nobody else has notes there."""
         for place, _ in self._places.values():
             place.unlink(missing_ok=True)
+            place.with_suffix(".o").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
-
-
-def _setup(candidate: Candidate, corpora: Sequence[Path], meter: Meter | None) -> Setup:
-    release = candidate.release
-    profiles = candidate.profiles
-    named = {"": profiles.common} if profiles.common is not None else {}
-    named.update(profiles.programs)
-    return Setup(
-        problem=candidate.problem.name,
-        corpora=tuple(str(folder.absolute()) for folder in corpora),
-        compiler=_compiler(candidate.toolchain),
-        release=None if release is None else _release(release, candidate),
-        policy=_folder(candidate.model),
-        profiles={program: _profile(path) for program, path in sorted(named.items())},
-        effort="none" if meter is None else meter.how,
-        repetitions=candidate.repetitions,
-        timeout_s=candidate.timeout_s,
-        memory_mib=candidate.memory_mib,
-    )
-
-
-def _compiler(toolchain: Toolchain) -> Artifact:
-    version = run_command([toolchain.clang, "--version"]).stdout.splitlines()[:1]
-    return Artifact(str(toolchain.directory), sha256(toolchain.clang), " ".join(version))
-
-
-def _release(toolchain: Toolchain, candidate: Candidate) -> Artifact:
-    """The compiler of release mode, which may hold another policy than the one in question."""
-    artifact = _compiler(toolchain)
-    try:
-        require_compiled_in(toolchain, candidate.problem, candidate.model)
-    except ModesError as error:
-        logging.warning("%s", error)
-        return msgspec.structs.replace(artifact, is_of=str(error))
-    return artifact
-
-
-def _folder(model: Path) -> Artifact:
-    """A policy, by the content of its files."""
-    digest = hashlib.sha256()
-    try:
-        for file in sorted(path for path in model.rglob("*") if path.is_file()):
-            digest.update(f"{file.relative_to(model)}\0{sha256(file)}\0".encode())
-        if not (model / "model.tflite").is_file():
-            raise GateError(f"{model}: has no model.tflite; name the folder of a policy")
-    except OSError as error:
-        raise GateError(f"{model}: {error.strerror}; name the folder of a policy") from error
-    return Artifact(str(model.absolute()), digest.hexdigest())
-
-
-def _profile(path: Path) -> Artifact:
-    program = Manifest.load(path).program
-    is_of = f"{program.path}, build-id {program.build_id or 'unknown'}"
-    return Artifact(str(path.absolute()), sha256(path), is_of)
-
-
-def _environment() -> Environment:
-    return Environment(
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        machine=_processor(),
-        cores=len(os.sched_getaffinity(0)),
-        system=f"{platform.system()} {platform.release()}",
-        package=__version__,
-    )
-
-
-def _processor() -> str:
-    """The name of the processor, as Linux has it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def effort_of(setup: Setup) -> EffortKind:
-    """What measures the compiler's work as the setup had it, if this machine can."""
-    names: dict[str, EffortKind] = {"none": "none", "time": "processor-time"}
-    return names.get(setup.effort, "instructions")
 
 
 def same_modules(baseline: Baseline, modules: Sequence[Module]) -> None:

@@ -7,19 +7,24 @@ import shutil
 from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.execution.content import manifest_files
 from compiler_opt_perf.execution.files import atomic_directory
 from compiler_opt_perf.gate.bisect import Bisection, decision_lines
-from compiler_opt_perf.gate.measure import Candidate, warning
+from compiler_opt_perf.gate.measure import REPLAYED, Candidate, warning
 from compiler_opt_perf.policies.problem import for_clang
 
 _SCRIPT = "reproduce.sh"
+_CPU = "cpu.json"
+# Of what llvm-trace-cost reports of a run, by metric.
+_REPORTED = {"instructions": "['instructions']", "cycles": "['cycles']['total']"}
 _FILES = """
 | file | content |
 |---|---|
 | `reproduce.sh` | compiles both and compares; `CLANG` and `LLVM_LITERT_LIBRARY` name other tools |
 | `module.bc` | the module; with `module.thinlto.bc` if it is of a ThinLTO build |
 | `model`, `profile` | the policy, and the PMU profile if there is one |
+| `*.bbwindows`, `cpu.json` | the recorded run, which `TRACE_COST` replays, if there is one |
 | `baseline.decisions` | all decisions as in the baseline (`-mlgo-decisions`) |
 | `candidate.decisions` | the same, but for those below |
 """
@@ -43,6 +48,10 @@ def write_reproducer(found: Bisection, module: Module, candidate: Candidate, out
         changed = {**found.baseline, **found.causes}
         (folder / "baseline.decisions").write_text(decision_lines(found.baseline))
         (folder / "candidate.decisions").write_text(decision_lines(changed))
+        if found.metric in REPLAYED:
+            shutil.copy(candidate.traces[module.program], folder)
+            if candidate.cpu is not None:
+                shutil.copy(candidate.cpu, folder / _CPU)
         (folder / _SCRIPT).write_text(_script(found, module, candidate, profile))
         (folder / _SCRIPT).chmod(0o755)
         (folder / "README.md").write_text(_readme(found, candidate))
@@ -67,8 +76,10 @@ def _script(found: Bisection, module: Module, candidate: Candidate, profile: Pat
         f': "${{LLVM_LITERT_LIBRARY:={candidate.toolchain.litert_library}}}"',
         "export LLVM_LITERT_LIBRARY",
     ]
+    replayed = found.metric in REPLAYED
     for name in ("baseline", "candidate"):
         more = for_clang([*options, f"-mlgo-decisions={name}.decisions"])
+        more += REPLAY_FLAGS if module.program in candidate.traces else ()
         if found.metric == "score":
             more += ["-opt-record-file", f"{name}.yaml", "-opt-record-format", "yaml"]
             more += ["-opt-record-passes", "^regalloc-score$"]
@@ -76,6 +87,24 @@ def _script(found: Bisection, module: Module, candidate: Candidate, profile: Pat
         lines.append(f'"$CLANG" {shlex.join(words)}')
     if found.metric == "score":
         lines.append("grep -E '^Function:|Score:' baseline.yaml candidate.yaml")
+    elif replayed:
+        evaluator = EVALUATORS[REPLAYED[found.metric]]
+        assert isinstance(evaluator, TraceReplay)
+        context = Context(
+            tool=Path("llvm-trace-cost"),
+            trace=Path(candidate.traces[module.program].name),
+            cpu=None if candidate.cpu is None else Path(_CPU),
+            profile=None if profile is None else Path("profile", profile.name),
+            threads=1,
+        )
+        lines.append(f': "${{TRACE_COST:={candidate.toolchain.trace_cost}}}"')
+        total = shlex.quote(
+            f"import json, sys; print(json.load(sys.stdin){_REPORTED[found.metric]})"
+        )
+        for name in ("baseline", "candidate"):
+            _, *words = map(str, evaluator.command([Path(f"{name}.o")], context))
+            lines.append(f'"$TRACE_COST" {shlex.join(words)} -o {name}.json')
+            lines.append(f'echo "{name}: $(python3 -c {total} < {name}.json) {found.unit}"')
     else:
         counted = "'/^\\.text/ { bytes += $2 } END { print bytes }'"
         lines += [

@@ -166,4 +166,4 @@ def _cut(key: str) -> str:
 
 
 def _size(number: float, finding: Finding) -> str:
-    return f"{number:,.2f}" if finding.metric == "score" else f"{number:,.0f} bytes"
+    return f"{number:,.2f}" if finding.metric == "score" else f"{number:,.0f} {finding.unit}"

@@ -20,7 +20,7 @@ from compiler_opt_perf.gate.baseline import (
     pack,
 )
 from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policies.problem import PROBLEMS, Problem
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 INLINE = PROBLEMS["inline-size"]
@@ -78,15 +78,21 @@ def profile_of(sources: list[Path], toolchain: Toolchain, program: str) -> Path:
     return manifest
 
 
-def corpus_of(sources: list[Path], toolchain: Toolchain, program: str) -> Path:
-    """The corpus of a program's modules."""
-    folder = sources[0].parent
+def corpus_of(
+    sources: list[Path],
+    toolchain: Toolchain,
+    program: str,
+    problem: Problem = INLINE,
+    folder: Path | None = None,
+) -> Path:
+    """The corpus of a program's modules, in `folder`; None: that of the sources."""
+    folder = folder or sources[0].parent
     flags = ["-O2", "-gline-tables-only", "-fdebug-info-for-profiling"]
     commands = [
         {
             "directory": str(folder),
-            "file": one.name,
-            "arguments": ["clang", *flags, "-c", one.name, "-o", f"{one.stem}.o"],
+            "file": str(one),
+            "arguments": ["clang", *flags, "-c", str(one), "-o", f"{one.stem}.o"],
         }
         for one in sources
     ]
@@ -95,8 +101,8 @@ def corpus_of(sources: list[Path], toolchain: Toolchain, program: str) -> Path:
         {program: folder / "compile_commands.json"},
         folder / "corpus",
         clang=toolchain.clang,
-        opt_level=INLINE.optimization_level,
-        stage=INLINE.corpus_stage,
+        opt_level=problem.optimization_level,
+        stage=problem.corpus_stage,
         held_out_share=0.0,
         seed=1,
         workers=2,
@@ -141,6 +147,8 @@ def sample(**changes: Any) -> Baseline:
         decisions=2,
         with_pmu=2,
         differing=1,
+        instructions=5e6,
+        cycles=2.5e6,
         detail=pack(detail),
     )
     replace = msgspec.structs.replace
@@ -157,6 +165,8 @@ def sample(**changes: Any) -> Baseline:
         repetitions=2,
         timeout_s=60.0,
         memory_mib=8192,
+        traces={"p": Artifact("p.bbwindows", "4")},
+        cpu=Artifact("cpu.json", "5"),
     )
     environment = Environment("2026-11-23T12:00:00+00:00", "a CPU", 2, "Linux 6", "1.0")
     return Baseline(environment, setup, modules)

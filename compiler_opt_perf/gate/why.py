@@ -11,8 +11,15 @@ from compiler_opt_perf.gate.metrics import Pair
 _MOST_MODULES = 3
 _MOST_FUNCTIONS = 5
 _MOST_DECISIONS = 5
-# What functions have a part in, and what a policy's decisions lead to.
-_OF_FUNCTIONS = {"text", "score"}
+# What functions have a part in, as `Detail` has it.
+_OF_FUNCTIONS = {
+    "text": "functions",
+    "linked": "functions",
+    "score": "scores",
+    "instructions": "instructions",
+    "cycles": "cycles",
+}
+# What a policy's decisions lead to.
 _OF_DECISIONS = {*_OF_FUNCTIONS, "differing", "decisions"}
 # What a profile tells the policy shows in these.
 _OF_PROFILES = {*_OF_DECISIONS, "with-pmu", "stale"}
@@ -22,7 +29,7 @@ _FAILING = {"failures": "failed", "crashes": "crashed", "timeouts": "timeout"}
 
 @dataclass(frozen=True)
 class FunctionChange:
-    """A function that is worse: its bytes, or its RegAllocScore; 0 where it was not there."""
+    """A function that is worse, in the metric's unit; 0 where it was not there."""
 
     module: str
     function: str
@@ -124,6 +131,15 @@ def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
             for _, after in pairs
             if after.fallbacks and after.warnings
         ]
+    elif metric == "unreplayed":
+        said = [f"{after.name}: {after.unreplayed}" for _, after in pairs if after.unreplayed]
+    elif metric == "unlinked":
+        names = {after.program for _, after in pairs}
+        said = [
+            f"{one.name}: {one.message}"
+            for one in candidate.programs
+            if one.message and one.name in names
+        ]
     more = len(said) - _MOST_MODULES
     return said[:_MOST_MODULES] + ([f"and {more} more"] if more > 0 else [])
 
@@ -157,11 +173,7 @@ def _profile_facts(pairs: Sequence[Pair], baseline: Baseline, candidate: Baselin
 def _functions(metric: str, details: Sequence[tuple[str, Detail, Detail]]) -> list[FunctionChange]:
     changes = []
     for module, before, after in details:
-        one, other = (
-            (before.scores, after.scores)
-            if metric == "score"
-            else (before.functions, after.functions)
-        )
+        one, other = (getattr(side, _OF_FUNCTIONS[metric]) for side in (before, after))
         changes += [
             FunctionChange(module, name, float(one.get(name, 0)), float(other.get(name, 0)))
             for name in sorted(one.keys() | other.keys())

@@ -13,7 +13,10 @@ from compiler_opt_perf.gate.tables import value
 from compiler_opt_perf.pages import page
 
 # What is the same each time, or has a trend that is worth a look.
-_PLOTTED = ("text", "score", "effort", "memory", "with-pmu", "differing")
+_PLOTTED = (
+    *("text", "linked", "instructions", "cycles", "score", "effort", "memory", "with-pmu"),
+    "differing",
+)
 # Name, marker and colour of an event.
 _PASSES = ("passes", "o", "tab:green")
 _WORSE = ("worse", "X", "tab:red")

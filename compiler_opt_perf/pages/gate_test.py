@@ -22,7 +22,7 @@ def test_the_page_has_a_plot_for_each_metric_and_a_row_for_each_event(tmp_path: 
     events[-1] = msgspec.structs.replace(events[-1], kind="accept", reason=reasons)
     write_page(events, tmp_path / "page.html")
     shown = (tmp_path / "page.html").read_text()
-    assert shown.count("<svg") == 6
+    assert shown.count("<svg") == 8
     assert "<h2>regalloc-evict: text</h2>" in shown
     assert "<td>text 2,000 to 2,500</td>" in shown
     assert "&lt;b&gt;bold" in shown and "<b>bold" not in shown
