@@ -30,7 +30,6 @@ EXIT_WORSE = 3
 _REPETITIONS = 3
 _TIMEOUT_S = 300.0
 _MEMORY_MIB = 8192
-_MOST_COMPILATIONS = 400
 
 
 def _define_work(values: flags.FlagValues) -> None:
@@ -160,7 +159,8 @@ def _traces(values: Any) -> dict[str, Path]:
 # cop gate check
 
 
-def _define_candidate(values: flags.FlagValues) -> None:
+def define_candidate(values: flags.FlagValues) -> None:
+    """Flags of what is compared with a baseline."""
     what = "of the candidate; by default that of the baseline"
     for name, of in (
         ("toolchain", "folder of the patched tools"),
@@ -186,7 +186,7 @@ def _define_candidate(values: flags.FlagValues) -> None:
 
 
 def _define_check(values: flags.FlagValues) -> None:
-    _define_candidate(values)
+    define_candidate(values)
     define_path(values, "junit", "write the result to this file, too, JUnit XML", required=False)
     define_path(values, "markdown", "write the result to this file, too, Markdown", required=False)
     define_path(
@@ -219,7 +219,7 @@ def _check(values: Any, arguments: list[str]) -> Table:
     baseline, digest = read_baseline(path), sha256(path)
     limits = read_limits(optional_path(values, "limits") or DEFAULT)
     corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
-    candidate = _candidate(values, baseline.setup)
+    candidate = candidate_of(values, baseline.setup)
     modules = load_corpora(corpora)
     same_modules(baseline, modules)
     work = _work(values, path)
@@ -240,7 +240,7 @@ def _check(values: Any, arguments: list[str]) -> Table:
     )
 
 
-def _candidate(values: Any, setup: "Setup") -> "Candidate":
+def candidate_of(values: Any, setup: "Setup") -> "Candidate":
     """What the flags name, and the baseline's where they name nothing. Raises GateError."""
     from compiler_opt_perf.gate.measure import Candidate
     from compiler_opt_perf.gate.record import problem_of
@@ -278,57 +278,6 @@ def _profiles(values: Any, setup: "Setup") -> "Profiles":
     return Profiles(common, {**before, **given.programs})
 
 
-# cop gate bisect
-
-
-def _define_bisect(values: flags.FlagValues) -> None:
-    define_path(values, "module", "name of the module that is worse")
-    define_path(values, "output", "folder to write, which shows by itself what was found")
-    _define_candidate(values)
-    flags.DEFINE_enum(
-        "metric",
-        "text",
-        ["text", "score", "instructions", "cycles"],
-        "what is worse",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "most",
-        _MOST_COMPILATIONS,
-        "compilations, after which the fewest decisions so far are what was found",
-        lower_bound=2,
-        flag_values=values,
-    )
-
-
-def _bisect(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.gate.baseline import by_name, read_baseline
-    from compiler_opt_perf.gate.bisect import bisect
-    from compiler_opt_perf.gate.limits import DEFAULT, MetricLimits, read_limits
-    from compiler_opt_perf.gate.record import load_corpora
-    from compiler_opt_perf.gate.reproducer import summary, write_reproducer
-
-    if len(arguments) != 1:
-        raise UsageError("expected one baseline, as `cop gate record` writes it")
-    baseline = read_baseline(Path(arguments[0]))
-    limits = read_limits(optional_path(values, "limits") or DEFAULT)
-    candidate = _candidate(values, baseline.setup)
-    corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
-    modules = {module.name: module for module in load_corpora(corpora)}
-    before = by_name(baseline).get(values.module)
-    if before is None or values.module not in modules:
-        raise UsageError(f"--module={values.module}: the baseline and its corpora have no such one")
-    module = modules[values.module]
-    limit = limits.get(values.metric, MetricLimits())
-    found = bisect(before, candidate, module, values.metric, limit, values.most)
-    output = Path(values.output)
-    write_reproducer(found, module, candidate, output)
-    print(f"{module.name}: {found.metric} {found.before:g} -> {found.after:g}. {summary(found)}")
-    for key, decision in found.causes.items():
-        print(f"  {found.baseline[key]} -> {decision} {key}")
-    print(f"{output}: run reproduce.sh")
-
-
 # cop gate limits
 
 
@@ -362,15 +311,6 @@ VERBS: tuple[Verb, ...] = (
         arguments="BASELINE.json",
         statuses={EXIT_WORSE: "the candidate is worse than the limits allow"},
         json_version=1,
-    ),
-    Verb(
-        "gate bisect",
-        "Find the fewest decisions that make a module worse, and write a folder that shows it.",
-        "gate bisect build/baseline.json --model=build/candidate/policy --module=zstd/lib/zstd"
-        " --output=build/worse",
-        _define_bisect,
-        _bisect,
-        arguments="BASELINE.json",
     ),
     Verb(
         "gate limits",

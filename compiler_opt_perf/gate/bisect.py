@@ -7,24 +7,15 @@ are taken as the candidate does, all others as in the baseline (-mlgo-decisions)
 """
 
 import functools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.gate.baseline import Detail, ModuleRun, detail_of, pack
-from compiler_opt_perf.gate.errors import GateError
-from compiler_opt_perf.gate.limits import MetricLimits
-from compiler_opt_perf.gate.measure import REPLAYED, Candidate, detail_after, fingerprint, totals
-from compiler_opt_perf.gate.metrics import METRICS, Metric
-
-#: What a decision of a policy can make worse, and is the same each time.
-BISECTED = ("text", "score", "instructions", "cycles")
+from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.gate.baseline import detail_of
+from compiler_opt_perf.gate.measure import Candidate
+from compiler_opt_perf.gate.question import Question
 
 
 @dataclass(frozen=True)
@@ -32,11 +23,8 @@ class Bisection:
     """Why a module is worse.
 
     Attributes:
-      module: its name.
-      metric: that is worse.
-      unit: of its values.
-      before, after: with the baseline, and with the candidate.
-      allowed: how much worse it may be.
+      question: what is worse.
+      after: its value with the candidate.
       differing: decisions that the two take differently.
       baseline: decisions by key, as the baseline takes them, and the candidate those that the
         baseline does not know.
@@ -47,12 +35,8 @@ class Bisection:
       compilations: that it took.
     """
 
-    module: str
-    metric: str
-    unit: str
-    before: float
+    question: Question
     after: float
-    allowed: float
     differing: int
     baseline: Mapping[str, int]
     causes: Mapping[str, int]
@@ -65,98 +49,22 @@ class _ExhaustedError(Exception):
     """No further compilation is allowed."""
 
 
-class _Compilations:
-    """Compiles the module with given decisions.
-
-    Attributes:
-      done: how many there were.
-    """
-
-    def __init__(self, module: Module, candidate: Candidate, before: ModuleRun, metric: Metric):
-        self.done = 0
-        self._module, self._candidate = module, candidate
-        self._before, self._metric = before, metric
-        self._digest = fingerprint(module)
-
-    def value(self, decisions: Mapping[str, int]) -> tuple[float, Detail]:
-        """The metric, and what else there is to know of it. Raises CommandError."""
-        self.done += 1
-        candidate = self._candidate
-        with tempfile.TemporaryDirectory(prefix="gate-") as name:
-            folder = Path(name)
-            image, log, given = folder / "module.o", folder / "module.log", folder / "decisions"
-            given.write_text(decision_lines(decisions))
-            command = candidate.development_command(
-                self._module, image, log, [f"-mlgo-decisions={given}"] if decisions else []
-            )
-            run_command(
-                command,
-                timeout_s=candidate.timeout_s,
-                memory_mib=candidate.memory_mib,
-                env=candidate.environment,
-            )
-            costs = {}
-            if self._metric.name in REPLAYED:
-                costs = candidate.replayed(self._module, image)
-            detail = detail_after(candidate.problem, image, log, costs)
-            run = ModuleRun(
-                name=self._module.name,
-                digest=self._digest,
-                status="ok",
-                text=text_bytes(image),
-                detail=pack(detail),
-                **totals(costs),
-            )
-        values = self._metric.values([(self._before, run)])
-        if values is None:
-            raise GateError(f"{self._module.name}: has no {self._metric.name} to compare")
-        return values[1], detail
-
-
-def decision_lines(decisions: Mapping[str, int]) -> str:
-    """A file of -mlgo-decisions."""
-    return "".join(f"{key} {value}\n" for key, value in decisions.items())
-
-
-def bisect(
-    before: ModuleRun,
-    candidate: Candidate,
-    module: Module,
-    metric_name: str,
-    limits: MetricLimits,
-    most: int,
-) -> Bisection:
+def bisect(question: Question, candidate: Candidate, most: int) -> Bisection:
     """Finds the decisions that make one module worse.
 
     Args:
-      before: the module in the baseline.
-      metric_name: one of BISECTED.
-      limits: of the metric; that of modules counts.
+      question: of one of OF_DECISIONS.
       most: compilations, after which the fewest so far are returned.
 
     Raises:
-      GateError: the module is not worse than allowed, or did not compile in the baseline.
+      GateError: the module is not worse than allowed.
       CommandError, CostError: it does not compile, or cannot be replayed, with the candidate.
       LogError, ObjectFileError: the compiler left a damaged file.
     """
-    (metric,) = (one for one in METRICS if one.name == metric_name)
-    if not before.is_ok:
-        raise GateError(f"{before.name}: did not compile in the baseline: {before.message}")
-    if before.digest != fingerprint(module):
-        raise GateError(f"{module.name}: is another module than in the baseline; record one anew")
-    compilations = _Compilations(module, candidate, before, metric)
-    values = metric.values([(before, before)])
-    after, detail = compilations.value({})
-    if values is None:
-        raise GateError(f"{module.name}: has no {metric_name} in the baseline")
-    start = values[0]
-    allowed = limits.allowed("module", start, 0.0) or 0.0
-    if after - start <= allowed:
-        raise GateError(
-            f"{module.name}: {metric_name} is {after:g}, {start:g} in the baseline: no worse than "
-            f"the {allowed:g} that the limits allow a module; name one that is, or other limits"
-        )
-    mine = detail_of(before).decisions
+    module = question.module
+    after, detail = question.ask(candidate)
+    question.require_worse(after)
+    mine = detail_of(question.before).decisions
     known = {**detail.decisions, **mine}
     differing = [
         key for key, decision in detail.decisions.items() if mine.get(key, decision) != decision
@@ -164,11 +72,11 @@ def bisect(
 
     @functools.cache
     def is_worse_with(keys: frozenset[str]) -> bool:
-        if compilations.done >= most:
+        if question.asked >= most:
             raise _ExhaustedError
         chosen = {key: detail.decisions[key] for key in keys}
         try:
-            return compilations.value({**known, **chosen})[0] - start > allowed
+            return question.is_worse(question.ask(candidate, {**known, **chosen})[0])
         except CommandError as error:
             # An eviction may rule another out: the compiler refuses the mix, which tells nothing.
             logging.info("%s: %d decisions cannot be mixed: %s", module.name, len(keys), error)
@@ -192,20 +100,8 @@ def bisect(
     except _ExhaustedError:
         minimal = False
     causes = {key: detail.decisions[key] for key in best}
-    return Bisection(
-        module.name,
-        metric_name,
-        metric.unit,
-        start,
-        after,
-        allowed,
-        len(differing),
-        known,
-        causes,
-        compilations.value({**known, **causes})[0],
-        minimal,
-        compilations.done,
-    )
+    value, _ = question.ask(candidate, {**known, **causes})
+    return Bisection(question, after, len(differing), known, causes, value, minimal, question.asked)
 
 
 def minimize(

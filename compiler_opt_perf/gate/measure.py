@@ -9,7 +9,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,15 @@ class Candidate:
             self.toolchain.clang, output, [*for_clang(options), *flags]
         )
 
-    def replayed(self, module: Module, image: Path) -> dict[str, Cost]:
+    def replayed(
+        self, module: Module, image: Path, metrics: Iterable[str] = tuple(REPLAYED)
+    ) -> dict[str, Cost]:
         """What the program's recorded run costs in a module's code, by metric.
 
         Empty for programs without a run. Raises CostError, CommandError, TraceError, PmuError.
+
+        Args:
+          metrics: some of REPLAYED.
         """
         trace = self.traces.get(module.program)
         if trace is None:
@@ -118,8 +123,12 @@ class Candidate:
             profile=self.profiles.of(module.program),
             threads=1,
         )
-        metrics = list(REPLAYED)[: 1 if self.cpu is None else None]
-        return {name: EVALUATORS[REPLAYED[name]].cost([image], context) for name in metrics}
+        evaluators = {name: EVALUATORS[REPLAYED[name]] for name in metrics}
+        return {
+            name: evaluator.cost([image], context)
+            for name, evaluator in evaluators.items()
+            if self.cpu is not None or name != "cycles"
+        }
 
 
 @dataclass(frozen=True)

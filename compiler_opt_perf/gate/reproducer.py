@@ -4,135 +4,211 @@
 import dataclasses
 import shlex
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.execution.content import manifest_files
 from compiler_opt_perf.execution.files import atomic_directory
-from compiler_opt_perf.gate.bisect import Bisection, decision_lines
+from compiler_opt_perf.gate.bisect import Bisection
+from compiler_opt_perf.gate.inputs import Trial
 from compiler_opt_perf.gate.measure import REPLAYED, Candidate, warning
+from compiler_opt_perf.gate.question import FAILURES, Question, decision_lines
 from compiler_opt_perf.policies.problem import for_clang
 
 _SCRIPT = "reproduce.sh"
 _CPU = "cpu.json"
-# Of what llvm-trace-cost reports of a run, by metric.
-_REPORTED = {"instructions": "['instructions']", "cycles": "['cycles']['total']"}
 _FILES = """
 | file | content |
 |---|---|
-| `reproduce.sh` | compiles both and compares; `CLANG` and `LLVM_LITERT_LIBRARY` name other tools |
+| `reproduce.sh` | compiles both and compares; {variables} name other tools |
 | `module.bc` | the module; with `module.thinlto.bc` if it is of a ThinLTO build |
-| `model`, `profile` | the policy, and the PMU profile if there is one |
-| `*.bbwindows`, `cpu.json` | the recorded run, which `TRACE_COST` replays, if there is one |
-| `baseline.decisions` | all decisions as in the baseline (`-mlgo-decisions`) |
-| `candidate.decisions` | the same, but for those below |
+| `baseline`, `candidate` | of each side: `model`, the policy; `profile`, if there is one; \
+`decisions`, if they are given (`-mlgo-decisions`) |
+| `run`, `cpu.json` | the recorded run that `TRACE_COST` replays, if there is one |
 """
+# Of what llvm-trace-cost reports of a run, by metric.
+_REPORTED = {"instructions": "['instructions']", "cycles": "['cycles']['total']"}
 
 
-def write_reproducer(found: Bisection, module: Module, candidate: Candidate, output: Path) -> None:
-    """Writes the folder: the module, the policy, decisions, a script and a README.
+@dataclass(frozen=True)
+class Side:
+    """One of the two compilations that are compared.
+
+    Attributes:
+      name: of its folder.
+      candidate: what it is compiled with.
+      decisions: that are given, by key.
+    """
+
+    name: str
+    candidate: Candidate
+    decisions: Mapping[str, int] = field(default_factory=dict)
+
+
+def write_decisions(found: Bisection, candidate: Candidate, output: Path) -> None:
+    """Writes a folder with the decisions that make a module worse.
 
     Raises:
       FileWriteError: it cannot be written, or holds other files.
     """
+    sides = [
+        Side("baseline", candidate, found.baseline),
+        Side("candidate", candidate, {**found.baseline, **found.causes}),
+    ]
+    question = found.question
+    lines = [
+        f"The two take {found.differing} decisions ({candidate.problem.name}) differently.",
+        "",
+        summary(found),
+        "",
+        "The decisions, by key, with the baseline's and the candidate's:",
+        "",
+        "```text",
+        *(f"{found.baseline[key]} -> {value} {key}" for key, value in found.causes.items()),
+        "```",
+    ]
+    _write(question, found.after, sides, lines, output)
+
+
+def write_inputs(question: Question, before: Trial, after: Trial, output: Path) -> None:
+    """Writes a folder with the input, or the compiler, that makes a module worse.
+
+    Raises:
+      FileWriteError: it cannot be written, or holds other files.
+    """
+    sides = [Side("baseline", before.candidate), Side("candidate", after.candidate)]
+    lines = [f"Worse by this alone: {after.what}. `baseline` is: {before.what}."]
+    _write(question, after.value, sides, lines, output)
+
+
+def _write(
+    question: Question, after: float, sides: Sequence[Side], lines: Sequence[str], output: Path
+) -> None:
+    module, metric = question.module, question.metric
     with atomic_directory(output, ours=lambda path: (path / _SCRIPT).is_file()) as folder:
         for path, name in zip(module.inputs, ("module.bc", "module.thinlto.bc"), strict=False):
             shutil.copy(path, folder / name)
-        shutil.copytree(candidate.model, folder / "model")
-        profile = candidate.profiles.of(module.program)
-        if profile is not None:
-            (folder / "profile").mkdir()
-            for path in manifest_files(profile):
-                shutil.copy(path, folder / "profile" / path.name)
-        changed = {**found.baseline, **found.causes}
-        (folder / "baseline.decisions").write_text(decision_lines(found.baseline))
-        (folder / "candidate.decisions").write_text(decision_lines(changed))
-        if found.metric in REPLAYED:
-            shutil.copy(candidate.traces[module.program], folder)
+        for side in sides:
+            shutil.copytree(side.candidate.model, folder / side.name / "model")
+            profile = side.candidate.profiles.of(module.program)
+            if profile is not None:
+                (folder / side.name / "profile").mkdir()
+                for path in manifest_files(profile):
+                    shutil.copy(path, folder / side.name / "profile" / path.name)
+            if side.decisions:
+                (folder / side.name / "decisions").write_text(decision_lines(side.decisions))
+        candidate = sides[1].candidate
+        if metric.name in REPLAYED:
+            shutil.copy(candidate.traces[module.program], folder / _run(candidate, module))
             if candidate.cpu is not None:
                 shutil.copy(candidate.cpu, folder / _CPU)
-        (folder / _SCRIPT).write_text(_script(found, module, candidate, profile))
+        (folder / _SCRIPT).write_text(_script(question, sides))
         (folder / _SCRIPT).chmod(0o755)
-        (folder / "README.md").write_text(_readme(found, candidate))
+        unit = f" {metric.unit}" if metric.unit == "bytes" else ""
+        variables = ", ".join(f"`{name}`" for name in _tools(question, sides))
+        head = [
+            f"# {module.name}: {metric.name}",
+            "",
+            f"{question.start:g}{unit} in the baseline, {after:g} with the candidate; a module may "
+            f"be worse by {question.allowed:g}.",
+            *lines,
+            _FILES.format(variables=variables),
+        ]
+        (folder / "README.md").write_text("\n".join(head))
 
 
-def _script(found: Bisection, module: Module, candidate: Candidate, profile: Path | None) -> str:
+def _run(candidate: Candidate, module: Module) -> str:
+    """The name of the recorded run, by which the tool knows its kind."""
+    return f"run{candidate.traces[module.program].suffix}"
+
+
+def _tools(question: Question, sides: Sequence[Side]) -> dict[str, Path]:
+    """The variables that name the tools, with what they are by default."""
+    candidate = sides[1].candidate
+    tools = {f"CLANG_{side.name.upper()}": side.candidate.toolchain.clang for side in sides}
+    if question.metric.name in REPLAYED:
+        tools["TRACE_COST"] = candidate.toolchain.trace_cost
+    return {**tools, "LLVM_LITERT_LIBRARY": candidate.toolchain.litert_library}
+
+
+def _script(question: Question, sides: Sequence[Side]) -> str:
+    lines = [
+        "#!/bin/sh",
+        f"# Compiles {shlex.quote(question.module.name)} as in the baseline, and with what makes it"
+        " worse.",
+        "set -eu",
+        'cd "$(dirname "$0")"',
+        *(f': "${{{name}:={path}}}"' for name, path in _tools(question, sides).items()),
+        "export LLVM_LITERT_LIBRARY",
+    ]
+    compiles = {side.name: _compile(question, side) for side in sides}
+    for name, command in compiles.items():
+        if question.metric.name == FAILURES:
+            lines.append(f"if {command}; then echo '{name}: compiles'; else")
+            lines.append(f'  echo "{name}: fails with exit status $?"; fi')
+        else:
+            lines.append(command)
+    if question.metric.name == "score":
+        lines.append("grep -E '^Function:|Score:' baseline.yaml candidate.yaml")
+    elif question.metric.name in REPLAYED:
+        for side in sides:
+            lines += _replay(question, side)
+    elif question.metric.name != FAILURES:
+        counted = "'/^\\.text/ { bytes += $2 } END { print bytes }'"
+        lines += [
+            f'echo "{name}: $(size -A {name}.o | awk {counted}) bytes of text"' for name in compiles
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _profile(question: Question, side: Side) -> Path | None:
+    profile = side.candidate.profiles.of(question.module.program)
+    return None if profile is None else Path(side.name, "profile", profile.name)
+
+
+def _compile(question: Question, side: Side) -> str:
+    """The command that compiles a side."""
+    module, candidate = question.module, side.candidate
     own = dataclasses.replace(
         warning(module),
         bitcode=Path("module.bc"),
         thinlto_index=None if module.thinlto_index is None else Path("module.thinlto.bc"),
     )
     options = candidate.problem.development_options(
-        model=Path("model"), profile=None if profile is None else Path("profile", profile.name)
+        model=Path(side.name, "model"), profile=_profile(question, side)
     )
-    lines = [
-        "#!/bin/sh",
-        f"# Compiles {shlex.quote(module.name)} with the baseline's decisions, and with some of the"
-        " candidate's.",
-        "set -eu",
-        'cd "$(dirname "$0")"',
-        f': "${{CLANG:={candidate.toolchain.clang}}}"',
-        f': "${{LLVM_LITERT_LIBRARY:={candidate.toolchain.litert_library}}}"',
-        "export LLVM_LITERT_LIBRARY",
-    ]
-    replayed = found.metric in REPLAYED
-    for name in ("baseline", "candidate"):
-        more = for_clang([*options, f"-mlgo-decisions={name}.decisions"])
-        more += REPLAY_FLAGS if module.program in candidate.traces else ()
-        if found.metric == "score":
-            more += ["-opt-record-file", f"{name}.yaml", "-opt-record-format", "yaml"]
-            more += ["-opt-record-passes", "^regalloc-score$"]
-        _, *words = own.compile_command(candidate.toolchain.clang, Path(f"{name}.o"), more)
-        lines.append(f'"$CLANG" {shlex.join(words)}')
-    if found.metric == "score":
-        lines.append("grep -E '^Function:|Score:' baseline.yaml candidate.yaml")
-    elif replayed:
-        evaluator = EVALUATORS[REPLAYED[found.metric]]
-        assert isinstance(evaluator, TraceReplay)
-        context = Context(
-            tool=Path("llvm-trace-cost"),
-            trace=Path(candidate.traces[module.program].name),
-            cpu=None if candidate.cpu is None else Path(_CPU),
-            profile=None if profile is None else Path("profile", profile.name),
-            threads=1,
-        )
-        lines.append(f': "${{TRACE_COST:={candidate.toolchain.trace_cost}}}"')
-        total = shlex.quote(
-            f"import json, sys; print(json.load(sys.stdin){_REPORTED[found.metric]})"
-        )
-        for name in ("baseline", "candidate"):
-            _, *words = map(str, evaluator.command([Path(f"{name}.o")], context))
-            lines.append(f'"$TRACE_COST" {shlex.join(words)} -o {name}.json')
-            lines.append(f'echo "{name}: $(python3 -c {total} < {name}.json) {found.unit}"')
-    else:
-        counted = "'/^\\.text/ { bytes += $2 } END { print bytes }'"
-        lines += [
-            f'echo "{name}: $(size -A {name}.o | awk {counted}) bytes of text"'
-            for name in ("baseline", "candidate")
-        ]
-    return "\n".join(lines) + "\n"
+    if side.decisions:
+        options.append(f"-mlgo-decisions={side.name}/decisions")
+    more = for_clang(options)
+    more += REPLAY_FLAGS if module.program in candidate.traces else ()
+    if question.metric.name == "score":
+        more += ["-opt-record-file", f"{side.name}.yaml", "-opt-record-format", "yaml"]
+        more += ["-opt-record-passes", "^regalloc-score$"]
+    _, *words = own.compile_command(candidate.toolchain.clang, Path(f"{side.name}.o"), more)
+    return f'"$CLANG_{side.name.upper()}" {shlex.join(words)}'
 
 
-def _readme(found: Bisection, candidate: Candidate) -> str:
-    unit = f" {found.unit}" if found.unit == "bytes" else ""
-    lines = [
-        f"# {found.module}: {found.metric}",
-        "",
-        f"{found.before:g}{unit} in the baseline, {found.after:g} with the candidate; a module may "
-        f"be worse by {found.allowed:g}. The two take {found.differing} decisions "
-        f"({candidate.problem.name}) differently.",
-        "",
-        summary(found),
-        _FILES,
-        "The decisions, by key, with the baseline's and the candidate's:",
-        "",
-        "```text",
-        *(f"{found.baseline[key]} -> {value} {key}" for key, value in found.causes.items()),
-        "```",
-        "",
+def _replay(question: Question, side: Side) -> list[str]:
+    """The commands that replay the recorded run with a side's code, and print what it costs."""
+    evaluator = EVALUATORS[REPLAYED[question.metric.name]]
+    assert isinstance(evaluator, TraceReplay)
+    context = Context(
+        tool=Path("llvm-trace-cost"),
+        trace=Path(_run(side.candidate, question.module)),
+        cpu=None if side.candidate.cpu is None else Path(_CPU),
+        profile=_profile(question, side),
+        threads=1,
+    )
+    _, *words = map(str, evaluator.command([Path(f"{side.name}.o")], context))
+    program = f"import json, sys; print(json.load(sys.stdin){_REPORTED[question.metric.name]})"
+    value = f"$(python3 -c {shlex.quote(program)} < {side.name}.json)"
+    return [
+        f'"$TRACE_COST" {shlex.join(words)} -o {side.name}.json',
+        f'echo "{side.name}: {value} {question.metric.unit}"',
     ]
-    return "\n".join(lines)
 
 
 def summary(found: Bisection) -> str:
