@@ -4,7 +4,7 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo train-inline check bench-collect bench-compile bench-cost bench-hits bench-inference \
+.PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-compile bench-cost bench-hits bench-inference \
   bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-labels bench-algorithms bench-rank \
   bench-series bench-throughput bench-upstream fuzz lint clean
 
@@ -26,6 +26,10 @@ train-inline: build ## train the policy in models/inline-size again, as its reci
 
 check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, upstream's lit tests
 	@tools/check
+
+bazel: bootstrap ## build and test the workspace with Debian's Bazel, which it installs
+	@$(COP) toolchain build --set=mock
+	@tools/check-bazel
 
 fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=number ONLY=part of a reader's name
 	@$(COP) toolchain build --set=mock

@@ -3,7 +3,8 @@
 
 Every tool is found by its plain name: opt, llc and clang in the folder `--param tools=DIR`, by
 default build/toolchain/mock/bin; FileCheck and the rest are the distribution's. The folder may be
-that of a full build, `<build folder>/bin`; tests that need clang are left out if it has none.
+that of a full build, `<build folder>/bin`; tests that need clang are left out if it has none. What
+tests write goes beside it, or to `--param work=DIR`.
 """
 
 import sys
@@ -35,7 +36,7 @@ config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
 config.suffixes = [".ll", ".mir", ".c", ".cpp", ".test"]  # noqa: F821
 config.excludes = ["Inputs"]  # noqa: F821
 config.test_source_root = str(Path(__file__).parent)  # noqa: F821
-config.test_exec_root = str(tools.parent / "lit_tests")  # noqa: F821
+config.test_exec_root = lit_config.params.get("work", str(tools.parent / "lit_tests"))  # noqa: F821
 config.available_features.add("x86_64-linux")  # noqa: F821
 if (tools / "clang").is_file():
     config.available_features.add("clang")  # noqa: F821

@@ -2,15 +2,14 @@
 """Extracts a corpus from compile_commands.json, or from what a build left in its folder."""
 
 import os
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from absl import logging
 
+from compiler_opt_perf.corpus.build_commands import read_commands
 from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
 from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, codegen_arguments
 from compiler_opt_perf.corpus.corpus import (
@@ -24,7 +23,7 @@ from compiler_opt_perf.corpus.corpus import (
 )
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, read_input
-from compiler_opt_perf.execution.json_text import CText, FieldError, JsonError, decode
+from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 
@@ -144,40 +143,9 @@ def _write_bitcode(
     run_command([job.clang, *cc1], cwd=cwd, timeout_s=TIMEOUT_S)
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """An element of compile_commands.json."""
-
-    directory: CText
-    file: CText
-    arguments: tuple[CText, ...] = ()
-    command: CText = ""
-
-    def __post_init__(self) -> None:
-        if not (self.arguments or self.command):
-            raise FieldError("arguments", "is missing, as is command")
-
-
 def _read_commands(program: str, path: Path) -> list[_Compilation]:
-    remedy = "write it with CMake's -DCMAKE_EXPORT_COMPILE_COMMANDS=ON or with `bear -- make`"
-    try:
-        entries = decode(read_input(path), tuple[_Entry, ...], path)
-    except OSError as error:
-        raise CorpusError(f"{path}: {error.strerror}; {remedy}") from error
-    except JsonError as error:
-        raise CorpusError(f"{error}; {remedy}") from error
-    found: list[tuple[Path, Path, tuple[str, ...]]] = []
-    for number, entry in enumerate(entries):
-        directory = path.parent.absolute() / entry.directory
-        source = Path(os.path.normpath(directory / entry.file))
-        try:
-            words = entry.arguments or tuple(shlex.split(entry.command))
-        except ValueError as error:
-            raise CorpusError(f"{path}: $[{number}].command: {error}; {remedy}") from error
-        if source.suffix in (".s", ".S", ".asm"):
-            continue
-        found.append((source, directory, words))
-    if not found:
-        raise CorpusError(f"{path}: holds no compilation; {remedy}")
+    """The compilations of a program, by name. Raises CorpusError."""
+    found = read_commands(path)
     root = Path(os.path.commonpath([source.parent for source, _, _ in found]))
     units: dict[str, _Compilation] = {}
     again = []
@@ -237,8 +205,8 @@ def extract_corpus(
     """Writes `output/train` and `output/held_out`, two corpora in mlgo-utils layout.
 
     Args:
-      builds: for each program's name a compile_commands.json, or a folder with what its build left
-        (see corpus.build_output).
+      builds: for each program's name a compile_commands.json, what `bazel aquery` says (see
+        corpus.build_commands), or a folder with what its build left (see corpus.build_output).
       clang: the compiler whose driver and front end make the IR; its version must be the one of the
         compiler that reads it.
       opt_level: e.g. "-Oz"; replaces the level in the commands and is that of ThinLTO links.
