@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from compiler_opt_perf.execution.files import read_input
+
 T = TypeVar("T")
 
 #: A count.
@@ -114,6 +116,23 @@ def decode(
     if form is not None:
         _require_form(value, form, path)
     return convert(value, kind, path)
+
+
+def read_form(
+    path: Path, kind: type[T], form: tuple[str, int], failure: type[Exception], remedy: str
+) -> T:
+    """What a file of a format holds.
+
+    Args:
+      failure: what is raised where it cannot be read, or is another file.
+      remedy: how to come by one, the end of the message.
+    """
+    try:
+        return decode(read_input(path), kind, path, form)
+    except OSError as error:
+        raise failure(f"{path}: {error.strerror}; {remedy}") from error
+    except JsonError as error:
+        raise failure(f"{error}; {remedy}") from error
 
 
 def convert(value: Any, kind: type[T], path: Path | str) -> T:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from compiler_opt_perf.execution.files import read_input, write_json
+from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.json_text import (
     Count,
     CText,
@@ -22,6 +22,7 @@ from compiler_opt_perf.execution.json_text import (
     JsonError,
     Measure,
     decode,
+    read_form,
 )
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -247,12 +248,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
 
 def read_baseline(path: Path) -> Baseline:
     """Reads what `write_baseline` wrote. Raises GateError that names file and field."""
-    try:
-        baseline = decode(read_input(path), Baseline, path, (FORMAT, VERSION))
-    except OSError as error:
-        raise GateError(f"{path}: {error.strerror}; {_REMEDY}") from error
-    except JsonError as error:
-        raise GateError(f"{error}; {_REMEDY}") from error
+    baseline = read_form(path, Baseline, (FORMAT, VERSION), GateError, _REMEDY)
     repeated = [name for name, n in Counter(m.name for m in baseline.modules).items() if n > 1]
     if repeated:
         raise GateError(f"{path}: module {repeated[0]} is listed twice; {_REMEDY}")

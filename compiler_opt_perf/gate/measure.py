@@ -226,6 +226,7 @@ def _measured(module: Module, candidate: Candidate, folder: Path) -> ModuleRun:
     try:
         costs = candidate.replayed(module, image)
     except (CostError, CommandError, TraceError) as error:
+        require_space(folder)
         unreplayed = _cut(str(error))
     decisions = read_decisions(remarks, problem)
     pmu = count_pmu(decisions)

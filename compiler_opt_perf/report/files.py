@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import Count, JsonError, decode
+from compiler_opt_perf.execution.json_text import Count, JsonError, decode, read_form
 from compiler_opt_perf.report.comparison import Comparison
 from compiler_opt_perf.report.summary import FORMAT, VERSION
 
@@ -36,12 +36,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
 
 def read_comparison(path: Path) -> Comparison:
     """Reads what `summary.to_json` wrote. Raises ReportError that names file and field."""
-    try:
-        comparison = decode(read_input(path), Comparison, path, (FORMAT, VERSION))
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}; {_COMPARE}") from error
-    except JsonError as error:
-        raise ReportError(f"{error}; {_COMPARE}") from error
+    comparison = read_form(path, Comparison, (FORMAT, VERSION), ReportError, _COMPARE)
     for number, module in enumerate(comparison.modules):
         pairs = {len(module.compile_default), len(module.compile_policy)}
         times = (*module.compile_default, *module.compile_policy)

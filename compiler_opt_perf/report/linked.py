@@ -13,7 +13,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.execution.files import read_input, sha256
-from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.execution.json_text import JsonError, decode, read_form
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.report.files import ReportError
@@ -152,12 +152,7 @@ def is_linked(path: Path) -> bool:
 
 def read_linked(path: Path) -> LinkedPrograms:
     """Reads what `to_json` wrote. Raises ReportError."""
-    try:
-        linked = decode(read_input(path), LinkedPrograms, path, (FORMAT, VERSION))
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}; {_REMEDY}") from error
-    except JsonError as error:
-        raise ReportError(f"{error}; {_REMEDY}") from error
+    linked = read_form(path, LinkedPrograms, (FORMAT, VERSION), ReportError, _REMEDY)
     unknown = [one.purpose for one in linked.programs if one.purpose not in _SEEN]
     if unknown:
         raise ReportError(f"{path}: unknown purpose {unknown[0]!r}; {_REMEDY}")
