@@ -28,6 +28,7 @@ EDGE_KINDS = 10
 #: How the longest chain of dependences enters an instruction.
 ROLES = 3
 REGISTER, ADDRESS, FORWARDED = range(ROLES)
+_CARRIED = {CARRIED_INPUT, CARRIED_ADDRESS, CARRIED_MEMORY}
 _LINE = 64
 # Beside the latency of the instruction, roughly, by role.
 _LOAD_LATENCIES = (0.0, 4.0, 6.0)
@@ -153,9 +154,9 @@ class BlockGraph:
 
     def chain(self) -> list[tuple[int, int, float]]:
         """The longest chain that an execution hands to the next: instruction, role, weight."""
-        before = self._dependences()
-        if not any(distance for one in before for _, distance, _ in one):
+        if _CARRIED.isdisjoint(kind for _, _, kind in self.edges):
             return []
+        before = self._dependences()
         count = len(before)
         ready = [[0.0] * count]
         came: list[list[tuple[int, int, int] | None]] = [[None] * count]

@@ -46,7 +46,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     network: Lstm | Granite
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random choice")] = 1
-    epochs: Annotated[int, Meta(ge=1, le=10**5, description="passes over the blocks")] = 30
+    epochs: Annotated[int, Meta(ge=1, le=10**5, description="passes over the blocks")] = 20
     batch_size: Annotated[int, Meta(ge=1, le=10**5, description="blocks in a step")] = 100
     learning_rate: Annotated[
         float, Meta(gt=0, le=1, description="Adam's, decaying to a fiftieth (cosine)")

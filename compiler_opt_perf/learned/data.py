@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import iced_x86
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
@@ -15,6 +17,7 @@ from compiler_opt_perf.cost.block_file import MeasuredBlocks, Row, read_blocks
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.learned.config import Config, LearnedError
+from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats
 
 TRAINING, VALIDATION, TEST = "training", "validation", "test"
 #: A block that several purposes have is for the last of them.
@@ -75,6 +78,7 @@ class Samples:
       files: int32 [blocks], which file they are from.
       programs: names.
       pages: int32 [blocks], that the block touched.
+      pmu: what is known of the instructions of each, as in GraphBuilder.graphs.
       purposes: numbers in PURPOSES, int8 [blocks].
     """
 
@@ -84,6 +88,7 @@ class Samples:
     files: npt.NDArray[np.int32]
     programs: Sequence[str]
     pages: npt.NDArray[np.int32]
+    pmu: Sequence[Floats | None]
     purposes: npt.NDArray[np.int8]
 
     def of(self, purpose: str) -> npt.NDArray[np.int64]:
@@ -95,7 +100,11 @@ def samples(files: Sequence[DataFile], config: Config) -> Samples:
     """The blocks of files, by purpose.
 
     A block that another one equals but for the distance from the instruction pointer, on the same
-    CPU, is left out; where they have several purposes, all are for the strictest.
+    CPU and with the same known of its instructions, is left out; where they have several purposes,
+    all are for the strictest.
+
+    Raises:
+      LearnedError: what is known of instructions has another name, or another number of values.
     """
     names = cpus_of(files)
     rows = [(number, row) for number, one in enumerate(files) for row in one.rows]
@@ -104,21 +113,39 @@ def samples(files: Sequence[DataFile], config: Config) -> Samples:
     for (_, row), key in zip(rows, keys, strict=True):
         purpose = PURPOSES.index(purpose_of(row.program, key, config))
         purposes[key] = max(purposes.get(key, 0), purpose)
-    first: dict[tuple[int, bytes], tuple[int, Row]] = {}
+    first: dict[tuple[int, bytes, bytes], tuple[int, Row]] = {}
     for (number, row), key in zip(rows, keys, strict=True):
-        first.setdefault((names.index(files[number].cpu), key), (number, row))
+        known = msgspec.json.encode(row.pmu, order="sorted")
+        first.setdefault((names.index(files[number].cpu), key, known), (number, row))
     if len(first) < len(rows):
         logging.info("%d blocks are there twice; the first is taken", len(rows) - len(first))
     kept = [row for _, row in first.values()]
     return Samples(
         codes=[bytes.fromhex(row.code) for row in kept],
         cycles=np.array([row.cycles for row in kept], np.float32),
-        cpus=np.array([cpu for cpu, _ in first], np.int32),
+        cpus=np.array([cpu for cpu, *_ in first], np.int32),
         files=np.array([number for number, _ in first.values()], np.int32),
         programs=[row.program for row in kept],
         pages=np.array([row.pages for row in kept], np.int32),
-        purposes=np.array([purposes[key] for _, key in first], np.int8),
+        pmu=[_known(files[number], row) for number, row in first.values()],
+        purposes=np.array([purposes[key] for _, key, _ in first], np.int8),
     )
+
+
+def _known(file: DataFile, row: Row) -> Floats | None:
+    """What is known of the instructions of a block."""
+    if not row.pmu:
+        return None
+    count = sum(1 for _ in iced_x86.Decoder(64, bytes.fromhex(row.code)))
+    found = np.full((count, len(PMU_INPUTS)), np.nan, np.float32)
+    for name, values in row.pmu.items():
+        if name not in PMU_INPUTS or len(values) != count:
+            raise LearnedError(
+                f"{file.path}: block {row.code[:40]}: pmu: expected some of "
+                f"{', '.join(PMU_INPUTS)}, {count} values each, found {name!r}, {len(values)}"
+            )
+        found[:, PMU_INPUTS.index(name)] = [np.nan if one is None else one for one in values]
+    return found
 
 
 def purpose_of(program: str, key: bytes, config: Config) -> str:

@@ -61,6 +61,14 @@ def test_data_that_cannot_be_learnt_from(tmp_path: Path) -> None:
         read_data([whole])
 
 
+def test_what_is_known_must_fit_the_block(tmp_path: Path) -> None:
+    for pmu in ({"l1_miss": (0.5,)}, {"l9_miss": (0.5, 0.5)}):
+        one = Row(code="4801c84801c8", cycles=2.0, agreeing=2, rounds=2, program="a", pmu=pmu)
+        files = read_data([write(tmp_path / "a.blocks", [one])])
+        with pytest.raises(LearnedError, match="block 4801c84801c8: pmu: expected .*, 2 values"):
+            samples(files, CONFIG)
+
+
 def test_presets_and_settings(tmp_path: Path) -> None:
     assert {"granite", "granite-pmu", "lstm"} == set(presets())
     for name in presets():

@@ -127,7 +127,7 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
             f"{', '.join(model.config.test_programs) or 'that are drawn'}; --blocks=all takes all"
         )
     codes = [every.codes[block] for block in chosen]
-    predicted, problems = model.predict(codes, files[0].cpu)
+    predicted, problems = model.predict(codes, files[0].cpu, [every.pmu[block] for block in chosen])
     measured, pages = every.cycles[chosen].astype(np.float64), every.pages[chosen]
     found = {}
     for number, one in enumerate(files):

@@ -201,7 +201,7 @@ class _Training:
             logging.info("%d blocks with opcodes that no training block has", self.unknown)
         self._samples = every
         self._known = np.array([not problem for problem in problems])
-        self._graphs: Graphs = builder.graphs(every.codes)
+        self._graphs: Graphs = builder.graphs(every.codes, every.pmu)
         self._tf = start_tensorflow()
         self._step = self._step_function()
 

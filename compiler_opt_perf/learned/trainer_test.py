@@ -18,7 +18,7 @@ from compiler_opt_perf.execution.curve import EVENTS
 from compiler_opt_perf.learned import trainer
 from compiler_opt_perf.learned.config import Config, Granite, LearnedError, Lstm
 from compiler_opt_perf.learned.data import DataFile, read_data
-from compiler_opt_perf.learned.graphs import GraphBuilder, Vocabulary
+from compiler_opt_perf.learned.graphs import PMU_INPUTS, GraphBuilder, Vocabulary
 from compiler_opt_perf.learned.judge import evaluate
 from compiler_opt_perf.learned.model import (
     SIGNATURE,
@@ -37,7 +37,7 @@ LATENCIES = {"4801c8": 1.0, "480fafc1": 3.0, "4831c8": 1.0, "48c1c003": 1.0}
 PROGRAMS = ("a", "b", "c", "d")
 CONFIG = Config(
     Granite(width=8, rounds=1, resources=2),
-    epochs=12,
+    epochs=40,
     batch_size=32,
     learning_rate=0.03,
     warm_up=5,
@@ -46,6 +46,26 @@ CONFIG = Config(
     test_programs=("a",),
     validation_programs=("b",),
 )
+
+
+# mov rax, [rax], which takes longer the more often it misses.
+LOAD, HIT, MISS = "488b00", 4.0, 12.0
+
+
+def loads() -> list[Row]:
+    """Of known shares of misses, on copies of different length."""
+    return [
+        Row(
+            code=LOAD * copies,
+            cycles=copies * (HIT + share / 8 * MISS),
+            agreeing=2,
+            rounds=2,
+            program=PROGRAMS[(copies + share) % len(PROGRAMS)] if copies > 1 else "c",
+            pmu={"l1_miss": (share / 8,) * copies},
+        )
+        for copies in range(1, 9)
+        for share in range(9)
+    ]
 
 
 def blocks() -> list[Row]:
@@ -66,7 +86,9 @@ def blocks() -> list[Row]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> list[DataFile]:
     path = tmp_path_factory.mktemp("data") / "chains.blocks"
     cpu = Cpu("a CPU", "znver3", 25, 1, 1)
-    write_blocks(path, MeasuredBlocks(cpu, 0.17, [*blocks(), Row(code="0f05", dropped="trap")]))
+    write_blocks(
+        path, MeasuredBlocks(cpu, 0.17, [*blocks(), *loads(), Row(code="0f05", dropped="trap")])
+    )
     return read_data([path])
 
 
@@ -93,9 +115,17 @@ def test_latencies_are_learnt(trained: Path, data: list[DataFile]) -> None:
     assert judged.mean_error == pytest.approx(everything["mean_error"], abs=1e-4)
     assert judged.tau is not None and judged.tau > 0.8
     curve = [json.loads(line) for line in (trained / "curve.jsonl").read_text().splitlines()]
-    assert [point["generation"] for point in curve] == list(range(1, 13))
+    assert [point["generation"] for point in curve] == list(range(1, 41))
     assert curve[-1]["loss"] < curve[0]["loss"] / 2
     assert (trained / EVENTS).stat().st_size > 0
+
+
+def test_what_is_known_of_a_run_counts(trained: Path) -> None:
+    model = load(trained / MODEL)
+    known = [np.full((2, len(PMU_INPUTS)), np.nan, np.float32) for _ in range(2)]
+    known[0][:, 0], known[1][:, 0] = 0.0, 1.0
+    (hits, misses), _ = model.predict([bytes.fromhex(LOAD * 2)] * 2, "znver3", known)
+    assert [hits, misses] == pytest.approx([2 * HIT, 2 * (HIT + MISS)], rel=0.3)
 
 
 class _KilledError(Exception):
@@ -113,14 +143,14 @@ def test_an_interrupted_training_publishes_the_same_bytes(
         save(self, state)
         saved.append(state.step)
         # In the midst of an epoch.
-        if len(saved) == 7:
+        if len(saved) == 10:
             raise _KilledError
 
     monkeypatch.setattr(trainer._Training, "_save", save_and_end)
     with pytest.raises(_KilledError):
         train(data, CONFIG, output, checkpoint_s=0)
     steps = -(-len(data[0].rows) // 2 // CONFIG.batch_size)
-    assert saved == list(range(1, 8)) and saved[-1] % steps
+    assert saved == list(range(1, 11)) and saved[-1] % steps
     train(data, CONFIG, output)
     assert content(output / MODEL) == content(trained / MODEL)
 
