@@ -62,7 +62,12 @@ def test_data_that_cannot_be_learnt_from(tmp_path: Path) -> None:
 
 
 def test_what_is_known_must_fit_the_block(tmp_path: Path) -> None:
-    for pmu in ({"l1_miss": (0.5,)}, {"l9_miss": (0.5, 0.5)}):
+    known: tuple[tuple[str, tuple[float | None, ...]], ...] = (
+        ("l1_miss", (0.5,)),
+        ("l9_miss", (0.5, None)),
+    )
+    for name, values in known:
+        pmu = {name: values}
         one = Row(code="4801c84801c8", cycles=2.0, agreeing=2, rounds=2, program="a", pmu=pmu)
         files = read_data([write(tmp_path / "a.blocks", [one])])
         with pytest.raises(LearnedError, match="block 4801c84801c8: pmu: expected .*, 2 values"):

@@ -158,7 +158,9 @@ def _write_networks(folder: Path, model: CostModel) -> None:
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), [SIGNATURE])
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
         (folder / TFLITE_FILE).write_bytes(converter.convert())
+    # What TensorFlow writes besides: random numbers, and an empty folder.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
+    (folder / "assets").rmdir()
 
 
 def load(directory: Path) -> CostModel:
