@@ -122,9 +122,10 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
     every = samples(files, model.config)
     chosen = np.arange(len(every.codes)) if purpose is None else every.of(purpose)
     if not len(chosen):
+        programs = ", ".join(model.config.test_programs) or "none"
         raise LearnedError(
-            f"no blocks for {purpose}: it is of the programs "
-            f"{', '.join(model.config.test_programs) or 'that are drawn'}; --blocks=all takes all"
+            f"no blocks for {purpose}: the model left out those of {programs}; --blocks=all takes "
+            "all"
         )
     codes = [every.codes[block] for block in chosen]
     predicted, problems = model.predict(codes, files[0].cpu, [every.pmu[block] for block in chosen])

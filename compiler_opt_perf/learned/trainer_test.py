@@ -162,12 +162,14 @@ def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
     tf = start_tensorflow()
     graphs = GraphBuilder(model.vocabulary).graphs(codes)
     inputs = inputs_of(graphs.take(np.arange(len(codes))), model.config)
+    cpu = model.require_cpu("znver3")
     saved = tf.saved_model.load(str(folder)).signatures[SIGNATURE]
+    tensors = {name: tf.constant(one) for name, one in inputs.items()}
     lite = Interpreter(str(folder / TFLITE_FILE)).get_signature_runner(SIGNATURE)
     return [
         model.predict(codes, "znver3")[0],
-        saved(**{name: tf.constant(one) for name, one in inputs.items()})[SIGNATURE].numpy()[:, 0],
-        lite(**inputs)[SIGNATURE][:, 0],
+        saved(**tensors)[SIGNATURE].numpy()[:, cpu],
+        lite(**inputs)[SIGNATURE][:, cpu],
     ]
 
 
@@ -175,8 +177,9 @@ def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None
     codes = [bytes.fromhex(row.code) for row in blocks()][::20]
     vocabulary = Vocabulary.of(codes, 1)
     config = Config(Lstm(width=8, resources=2))
-    weights = initial_weights(layout(config, len(vocabulary), 1), 1)
-    lstm = CostModel(config, vocabulary, ("znver3",), weights, {})
+    cpus = ("skylake", "znver3")
+    weights = initial_weights(layout(config, len(vocabulary), len(cpus)), 1)
+    lstm = CostModel(config, vocabulary, cpus, weights, {})
     publish(lstm, tmp_path / "lstm")
     for folder in (trained / MODEL, tmp_path / "lstm"):
         model = load(folder)
@@ -184,6 +187,8 @@ def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None
         assert np.ptp(python) > 0.01
         assert saved == pytest.approx(python, rel=1e-5)
         assert lite == pytest.approx(python, rel=1e-4)
+    other, _ = lstm.predict(codes, "skylake")
+    assert not np.allclose(other, lstm.predict(codes, "znver3")[0])
 
 
 def test_blocks_on_their_own(trained: Path) -> None:
