@@ -20,6 +20,7 @@ FLOORS = {
     "traces": 3,
     "policies": 3,
     "cost": 4,
+    "learned": 5,
     "training": 5,
     "report": 6,
     "gate": 7,

@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.cli.cost_model_verbs import predict_blocks
 from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
@@ -90,6 +91,13 @@ def _define_predict(values: flags.FlagValues) -> None:
     from compiler_opt_perf.cost.evaluator import EVALUATORS
 
     flags.DEFINE_enum("evaluator", "mca-pmu", list(EVALUATORS), "what tells", flag_values=values)
+    define_path(
+        values,
+        "model",
+        "folder of a learned cost model, in the place of an evaluator: cycles of single blocks, as "
+        "hexadecimal digits or files of measured blocks; --cpu names the CPU",
+        required=False,
+    )
     for name, what in (
         ("trace", "block trace or window histogram of the run"),
         (
@@ -117,6 +125,8 @@ def _define_predict(values: flags.FlagValues) -> None:
 
 
 def _predict(values: Any, arguments: list[str]) -> Table:
+    if values.model:
+        return predict_blocks(values, arguments)
     from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
     from compiler_opt_perf.cost.report import Candidate, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain

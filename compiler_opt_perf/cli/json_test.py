@@ -25,6 +25,10 @@ from compiler_opt_perf.gate import record, setup
 from compiler_opt_perf.gate.baseline import write_baseline
 from compiler_opt_perf.gate.history import accept
 from compiler_opt_perf.gate.testing import sample
+from compiler_opt_perf.learned import data as learned_data
+from compiler_opt_perf.learned import judge
+from compiler_opt_perf.learned import model as learned_model
+from compiler_opt_perf.learned.judge import Figures, Judgement
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
@@ -44,6 +48,7 @@ WITHOUT_TABLES = {
     "trace windows": "what was written, in a line",
     "trace overlap": "one number",
     "corpus extract": "what was written, in a line",
+    "cost train": "what was written, in a line; the figures are in model.json",
     "train": "what was written, in a line; the figures are in training.json",
     "imitate": "a table of the figures that training.json has",
     "interact": "decisions, when they are taken",
@@ -72,6 +77,7 @@ LINES = {
     "--output=drawn.bbtrace --blocks=20000 --seed=1",
     "cost calibrate": "cost calibrate --output=cpu.json",
     "cost measure-blocks": "cost measure-blocks --output=program.blocks --most=20 program",
+    "cost eval": "cost eval --model=model --data=program.blocks",
     "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
     "program --entry=work",
     "corpus show": "corpus show corpus",
@@ -196,6 +202,10 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(
         measuring, "measure_blocks", lambda *_, **__: MeasuredBlocks(None, 0.17, rows)
     )
+    judged = Judgement("granite", "znver3", {"program": Figures(4321, 0.05)}, {"no code": 1234})
+    monkeypatch.setattr(learned_model, "load", lambda *_: None)
+    monkeypatch.setattr(learned_data, "read_data", lambda *_: ())
+    monkeypatch.setattr(judge, "evaluate", lambda *_: judged)
     model = REPO_ROOT / "models" / "inline-size"
     words = LINES[verb.name].format(toolchain=toolchain.directory, model=model).split()
     option = len(verb.name.split())

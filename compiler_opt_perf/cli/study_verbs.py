@@ -10,6 +10,7 @@ from absl import flags
 from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
+    define_path,
     define_some,
     define_toolchain,
     optional_path,
@@ -327,6 +328,12 @@ def _define_blocks(values: flags.FlagValues) -> None:
         "most", 8000, "blocks of each file to predict, drawn at random", 1, flag_values=values
     )
     flags.DEFINE_integer("seed", 1, "of that draw", 0, flag_values=values)
+    define_path(
+        values,
+        "model",
+        "folder of a learned cost model: compare it, too, on blocks that it was not trained on",
+        required=False,
+    )
 
 
 def _blocks(values: Any, arguments: list[str]) -> None:
@@ -345,6 +352,7 @@ def _blocks(values: Any, arguments: list[str]) -> None:
         cpu=cpu_file(values.cpu),
         most=values.most,
         seed=values.seed,
+        model=optional_path(values, "model"),
     )
     print(report, end="")
 

@@ -7,6 +7,7 @@ not wait for TensorFlow.
 
 from compiler_opt_perf.cli import (
     corpus_verbs,
+    cost_model_verbs,
     cost_verbs,
     eviction_verbs,
     gate_bisect_verbs,
@@ -28,6 +29,7 @@ VERBS: tuple[Verb, ...] = (
     *profile_verbs.VERBS,
     *trace_verbs.VERBS,
     *cost_verbs.VERBS,
+    *cost_model_verbs.VERBS,
     *corpus_verbs.VERBS,
     *training_verbs.VERBS,
     *report_verbs.VERBS,

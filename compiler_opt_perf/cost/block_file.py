@@ -18,6 +18,7 @@ VERSION = 1
 #: BHive's unit: cycles of so many executions.
 _BHIVE_EXECUTIONS = 100
 
+_Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 _Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 
 
@@ -53,6 +54,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       dropped: why there are no cycles.
       program, function, address: where it was found first, as far as that is known.
       occurrences: how often it was found.
+      pmu: what is known of its instructions when it was measured, one value each, by name
+        (docs/formats.md); None where it is not known.
     """
 
     code: str
@@ -65,6 +68,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     function: str = ""
     address: Count | None = None
     occurrences: Count = 1
+    pmu: dict[str, tuple[_Known | None, ...]] = {}
 
     def __post_init__(self) -> None:
         _require_hex(self.code)

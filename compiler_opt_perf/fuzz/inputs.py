@@ -385,6 +385,11 @@ def gate(folder: Path, toolchain: Toolchain) -> None:
     shutil.copy(DEFAULT, folder / "limits.toml")
 
 
+def cost_model(folder: Path, toolchain: Toolchain) -> None:
+    """The published cost model."""
+    shutil.copytree(REPO_ROOT / "models" / "cost-znver3", folder / "model")
+
+
 def blocks(folder: Path, toolchain: Toolchain) -> None:
     """A program, and measured blocks in both forms."""
     _program(folder)

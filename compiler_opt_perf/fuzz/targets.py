@@ -33,6 +33,7 @@ from compiler_opt_perf.gate.baseline import read_baseline
 from compiler_opt_perf.gate.check import check
 from compiler_opt_perf.gate.limits import read_limits
 from compiler_opt_perf.gate.testing import sample
+from compiler_opt_perf.learned.model import load as load_cost_model
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -484,6 +485,13 @@ TARGETS: tuple[Target, ...] = (
         {"some.csv": "text"},
         call(lambda: read_blocks(Path("some.csv"))),
         80,
+    ),
+    Target(
+        "cost model",
+        inputs.cost_model,
+        {"model/model.json": "json", "model/weights.npz": "bytes"},
+        call(lambda: load_cost_model(Path("model")).predict([], "znver3")),
+        60,
     ),
     Target(
         "blocks to measure",

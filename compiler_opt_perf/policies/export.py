@@ -167,7 +167,7 @@ def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> 
     specs = {f.name: tf.TensorSpec(f.shape, f.dtype, f.name) for f in network.features}
     module.action = tf.function(action)
     signatures = {"action": module.action.get_concrete_function(specs)}
-    with _quiet():
+    with quiet():
         tf.saved_model.save(module, str(directory), signatures=signatures)
 
 
@@ -176,12 +176,12 @@ def convert_to_tflite(saved_model: Path) -> bytes:
     tf = import_tensorflow()
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    with _quiet():
+    with quiet():
         return bytes(converter.convert())
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hides what TensorFlow's exporters print about themselves; exceptions carry real errors."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)

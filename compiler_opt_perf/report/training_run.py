@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
+from compiler_opt_perf.execution.curve import curve_values
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.report.files import ReportError
-from compiler_opt_perf.training.curve import curve_values
 from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.imitation_result import Round, read_round
 from compiler_opt_perf.training.label_files import read_labels

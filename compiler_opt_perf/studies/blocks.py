@@ -26,6 +26,8 @@ from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import CText, decode
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.learned.judge import HEAD, figures, groups, left_out
+from compiler_opt_perf.learned.model import load
 from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.traces.block_table import read_block_table
 from compiler_opt_perf.traces.trace_file import (
@@ -82,6 +84,7 @@ def study(
     cpu: Path,
     most: int,
     seed: int,
+    model: Path | None = None,
 ) -> str:
     """The tables, in Markdown.
 
@@ -92,6 +95,8 @@ def study(
       cpu: CPU file.
       most: blocks of each file that are predicted, drawn at random.
       seed: of that draw.
+      model: folder of a learned cost model, which then predicts, too; only blocks that it was not
+        trained on are drawn.
 
     Raises:
       StudyError: a file has no measured blocks, or was measured on another CPU than `cpu`.
@@ -107,9 +112,18 @@ def study(
     if second:
         parts.append(_repeated(read, second))
     results = {}
+    learned = load(model) if model else None
     for name, blocks in read.items():
-        rows = sampled(blocks.measured(), most, seed)
-        results[name] = (rows, _predictions([row.code for row in rows], mcpu, tool, cpu, name))
+        measured = blocks.measured()
+        if learned:
+            measured = left_out(measured, learned.config)
+        rows = sampled(measured, most, seed)
+        codes = [row.code for row in rows]
+        predictions = _predictions(codes, mcpu, tool, cpu, name)
+        if learned:
+            found, _ = learned.predict([bytes.fromhex(code) for code in codes], mcpu)
+            predictions[learned.config.name] = found
+        results[name] = (rows, predictions)
     parts.append(_judged(results))
     return "\n".join(parts)
 
@@ -164,37 +178,14 @@ def _repeated(read: Mapping[str, MeasuredBlocks], second: Sequence[Row]) -> str:
 
 def _judged(results: Mapping[str, tuple[Sequence[Row], Mapping[str, Floats]]]) -> str:
     """Errors and rank correlation of the predictions."""
-    lines = [
-        "| blocks | predicted by | of so many | MAPE | median error | median of predicted / "
-        "measured | Kendall's tau |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for name, (rows, predictions) in results.items():
         measured = np.array([row.cycles for row in rows], np.float64)
         pages = np.array([row.pages for row in rows])
-        groups = {name: pages >= 0, f"{name}, no memory": pages == 0, f"{name}, memory": pages > 0}
-        for what, group in groups.items():
+        for what, group in groups(name, pages).items():
             for predictor, predicted in predictions.items():
-                known = group & np.isfinite(predicted) & (predicted > 0)
-                cells = [what, predictor, f"{np.count_nonzero(known):,}"]
-                cells += _figures(predicted[known], measured[known])
-                lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _figures(predicted: Floats, measured: Floats) -> list[str]:
-    # The workers of the pool, which import this module, have no use for it.
-    from scipy.stats import kendalltau
-
-    if len(measured) < 2:
-        return ["–"] * 4
-    error = np.abs(predicted / measured - 1)
-    return [
-        f"{np.mean(error):.1%}",
-        f"{np.median(error):.1%}",
-        f"{np.median(predicted / measured):.2f}",
-        f"{kendalltau(predicted, measured).statistic:.3f}",
-    ]
+                lines.append(figures(predicted[group], measured[group]).row(what, predictor))
+    return HEAD + "\n".join(lines) + "\n"
 
 
 def _predictions(

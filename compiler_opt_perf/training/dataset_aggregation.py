@@ -32,6 +32,7 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.execution.curve import write_scalars
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.memo import memo
@@ -44,7 +45,6 @@ from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
 from compiler_opt_perf.training.compilation import Compiler
-from compiler_opt_perf.training.curve import write_scalars
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.training.folder import TrainingFolder

@@ -13,13 +13,13 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.curve import EVENTS
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
-from compiler_opt_perf.training.curve import EVENTS
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.imitation_result import table

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from compiler_opt_perf.execution.curve import curve_text, write_curve
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import ModelError, Policy
 from compiler_opt_perf.policies.network import to_grid
 from compiler_opt_perf.training.checkpoint import Checkpoint
-from compiler_opt_perf.training.curve import curve_text, write_curve
 from compiler_opt_perf.training.evaluation import Evaluator
 from compiler_opt_perf.training.run import Run
 from compiler_opt_perf.training.start import default_decisions

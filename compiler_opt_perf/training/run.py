@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from compiler_opt_perf.execution.curve import write_curve
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.policies.export import CandidateTemplate, Policy
 from compiler_opt_perf.policies.network import Network, Normalisation, scored_features
@@ -16,7 +17,6 @@ from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.config import Config
-from compiler_opt_perf.training.curve import write_curve
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import Evaluator
 from compiler_opt_perf.training.folder import TrainingFolder

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from compiler_opt_perf.execution.curve import EVENTS, curve_text, curve_values, write_curve
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.training.curve import EVENTS, curve_text, curve_values, write_curve
 
 POINTS: list[dict[str, Any]] = [
     {"generation": 0, "validation_of_mean": 0.01, "elapsed_s": 1.5},

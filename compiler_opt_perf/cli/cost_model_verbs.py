@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verbs of learned cost models."""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from compiler_opt_perf.cli.options import define_path
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
+
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+
+
+def _define_data(values: flags.FlagValues) -> None:
+    flags.DEFINE_multi_string(
+        "data",
+        None,
+        "file of measured blocks (cop cost measure-blocks); once for each",
+        required=True,
+        flag_values=values,
+    )
+
+
+# cop cost train
+
+
+def _define_train(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.learned.config import describe
+
+    _define_data(values)
+    flags.DEFINE_string(
+        "model",
+        None,
+        "what is trained: a preset or a TOML file",
+        required=True,
+        flag_values=values,
+    )
+    define_path(values, "output", "folder for checkpoint, curve and the model")
+    flags.DEFINE_integer("seed", None, "of every random choice", flag_values=values)
+    flags.DEFINE_integer("epochs", None, "passes over the blocks", flag_values=values)
+    flags.DEFINE_multi_string(
+        "setting",
+        [],
+        "NAME=VALUE in the place of the preset's, e.g. network.width=16; those that there are:\n"
+        f"{describe()}\n ",
+        flag_values=values,
+    )
+
+
+def _train(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.learned.config import LearnedError, read_config
+    from compiler_opt_perf.learned.data import read_data
+    from compiler_opt_perf.learned.trainer import MODEL, train
+
+    changes = {name: getattr(values, name) for name in ("seed", "epochs")}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    for word in values.setting:
+        name, _, text = word.partition("=")
+        try:
+            changes[name] = parse_json(text)
+        except JsonError as error:
+            raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
+    try:
+        config = read_config(values.model).changed(changes)
+    except LearnedError as error:
+        raise UsageError(str(error)) from None
+    files = read_data([Path(path) for path in values.data])
+    output = Path(values.output)
+    model = train(files, config, output, label=f"training {config.name}")
+    result = model.description["results"]["all"]
+    print(
+        f"{output / MODEL}: mean error {result['mean_error']:.2%}, median "
+        f"{result['median_error']:.2%} on {result['blocks']:,} blocks left out, of "
+        f"{', '.join(model.cpus)}; {model.description['unknown_opcodes']:,} blocks with opcodes "
+        "that no training block has"
+    )
+
+
+# cop cost eval
+
+
+def _define_eval(values: flags.FlagValues) -> None:
+    define_path(values, "model", "folder of a learned cost model")
+    _define_data(values)
+    flags.DEFINE_enum(
+        "blocks",
+        "test",
+        ["test", "validation", "training", "all"],
+        "which of them, by the model's own division; test: those that it was never shown",
+        flag_values=values,
+    )
+
+
+def _eval(values: Any, arguments: list[str]) -> Table:
+    from dataclasses import asdict
+
+    from compiler_opt_perf.learned.data import read_data
+    from compiler_opt_perf.learned.judge import evaluate
+    from compiler_opt_perf.learned.model import load
+
+    model = load(Path(values.model))
+    files = read_data([Path(path) for path in values.data])
+    found = evaluate(model, files, None if values.blocks == "all" else values.blocks)
+    return Table(
+        found.text,
+        lambda: {
+            "model": found.model,
+            "cpu": found.cpu,
+            "blocks": {name: asdict(one) for name, one in found.figures.items()},
+            "refused": dict(found.refused),
+        },
+    )
+
+
+# cop cost predict --model
+
+
+def predict_blocks(values: Any, arguments: list[str]) -> Table:
+    """Cycles of blocks by a learned model."""
+    from compiler_opt_perf.cost.block_file import read_blocks
+    from compiler_opt_perf.cost.cpu_files import HOST, host_cpu
+    from compiler_opt_perf.learned.model import counted, load
+
+    if not arguments:
+        raise UsageError("expected blocks in hexadecimal digits, or files of measured blocks")
+    model = load(Path(values.model))
+    cpu = values.cpu if values.cpu and values.cpu != HOST else host_cpu()
+    model.require_cpu(cpu)
+    codes: list[str] = []
+    for word in arguments:
+        if Path(word).exists():
+            codes += [row.code for row in read_blocks(Path(word)).rows]
+        elif set(word) <= _HEXADECIMAL and len(word) % 2 == 0:
+            codes.append(word.lower())
+        else:
+            raise UsageError(f"{word!r}: no such file, and no block in hexadecimal digits")
+    predicted, problems = model.predict([bytes.fromhex(code) for code in codes], cpu)
+
+    def text() -> str:
+        rows = [
+            f"{'-' if number in problems else format(cycles, '.2f'):>10}  {code}"
+            for number, (code, cycles) in enumerate(zip(codes, predicted, strict=True))
+        ]
+        refused = [f"{count:,} blocks refused: {why}" for why, count in counted(problems).items()]
+        head = f"{model.config.name}: cycles of an execution on {cpu}, of many in a row"
+        return "\n".join([head, *rows, *refused]) + "\n"
+
+    return Table(
+        text,
+        lambda: {
+            "model": model.config.name,
+            "cpu": cpu,
+            "blocks": [
+                {"code": code, "cycles": None if number in problems else round(float(cycles), 4)}
+                for number, (code, cycles) in enumerate(zip(codes, predicted, strict=True))
+            ],
+            "refused": counted(problems),
+        },
+    )
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "cost train",
+        "Train a model of what basic blocks take, on measured ones; goes on where it was "
+        "interrupted.",
+        "cost train --data=lua.blocks --model=granite --output=build/granite",
+        _define_train,
+        _train,
+    ),
+    Verb(
+        "cost eval",
+        "Judge a learned cost model by measured blocks.",
+        "cost eval --model=models/cost-znver3 --data=lua.blocks",
+        _define_eval,
+        _eval,
+        json_version=1,
+    ),
+)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The published cost model, by the verbs that use it: it is whole, and knows what is known."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.cli.main import run
+from compiler_opt_perf.learned.config import read_config
+from compiler_opt_perf.learned.model import load
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+
+MODEL = REPO_ROOT / "models" / "cost-znver3"
+WORDS = ("cost", "predict", f"--model={MODEL}", "--cpu=znver3")
+# Core cycles of an execution on Zen 3: latencies, and what it can begin in a cycle.
+KNOWN = {
+    # add rax, rcx; imul rax, rcx; addsd xmm0, xmm1; mov rax, [rax]
+    "4801c8": 1.0,
+    "480fafc1": 3.0,
+    "f20f58c1": 3.0,
+    "488b00": 4.0,
+    # mov rax, [rdi + 24]; mov rdi, [rax + 264]
+    "488b4718488bb808010000": 8.0,
+    # mov [rbx], rax; mov [rbx + 8], rax: a line; the second one to the next line.
+    "48890348894308": 1.0,
+    "48890348894340": 2.0,
+    # nop
+    "90": 1 / 6,
+}
+
+
+def test_it_is_by_its_preset_and_as_good_as_its_page_says() -> None:
+    model = load(MODEL)
+    assert (model.config, model.cpus) == (read_config("granite"), ("znver3",))
+    page = (REPO_ROOT / "docs" / "models.md").read_text()
+    results = model.description["results"]
+    for name in ("all", "bhive", *model.config.test_programs):
+        of = results[name]
+        shares = f"{of['mean_error']:.1%} | {of['median_error']:.1%}"
+        assert re.search(
+            rf"^\| \**{name}\** \| {of['blocks']:,} \| {shares} \|", page, re.MULTILINE
+        )
+    digests = [one["sha256"] for one in model.description["data"]]
+    assert len(digests) == 2 and all(digest in page for digest in digests)
+
+
+def test_blocks_of_known_cycles(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # An empty block cannot be written; the last two are no instruction, and one of another CPU.
+    words = [*KNOWN, "06", "62f17c4858c2"]
+    assert run([*WORDS, "--json", *words]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found = {one["code"]: one["cycles"] for one in document["blocks"]}
+    assert [found[code] for code in KNOWN] == pytest.approx(list(KNOWN.values()), rel=0.1)
+    assert found["06"] is None
+    assert document["refused"].get("no instruction") == 1
+    assert run([*WORDS, *words]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("granite: cycles of an execution on znver3, of many in a row\n")
+    assert "      1.00  4801c8\n" in text and "         -  06\n" in text
+    assert "1 blocks refused: no instruction\n" in text
+
+
+def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, status, message in (
+        ((*WORDS[:3], "--cpu=skylake", "90"), 1, "on znver3, not on skylake: give --cpu=znver3"),
+        ((*WORDS, "xyz"), 2, "'xyz': no such file, and no block in hexadecimal digits"),
+        (WORDS, 2, "expected blocks in hexadecimal digits, or files of measured blocks"),
+        (("cost", "predict", "--model=none", "90"), 1, "a cost model is a folder written by"),
+        (
+            ("cost", "train", "--model=granit", "--data=a", "--output=b"),
+            2,
+            "granit: no such file, and no preset",
+        ),
+        (
+            ("cost", "train", "--model=lstm", "--data=a", "--output=b", "--setting=rounds=1"),
+            2,
+            "no setting 'rounds'; there are",
+        ),
+    ):
+        assert run(words) == status
+        assert message in capsys.readouterr().err

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Graphs of many blocks as flat arrays, of which batches are cut."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.learned.block_graph import BlockGraph
+from compiler_opt_perf.learned.instructions import OPCODE, Describer, register_token
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+#: What is known of an instruction of a run: shares of its loads that miss a level of the cache, of
+#: its executions that are mispredicted, and log2(1 + executions).
+PMU_INPUTS = ("l1_miss", "l2_miss", "l3_miss", "mispredict", "executions")
+#: Tokens of one instruction that the sequence network reads; what is behind them is cut off.
+MOST_TOKENS = 16
+
+
+class Vocabulary:
+    """Tokens by number. 0 is what the training never saw; opcodes are refused then."""
+
+    def __init__(self, tokens: Sequence[str]):
+        self.tokens = tuple(tokens)
+        self._numbers = {token: number for number, token in enumerate(self.tokens, 1)}
+
+    def __len__(self) -> int:
+        """With the unknown one."""
+        return len(self.tokens) + 1
+
+    def number(self, token: str) -> int:
+        """The token's number, 0 if it is unknown."""
+        return self._numbers.get(token, 0)
+
+    @classmethod
+    def of(cls, codes: Iterable[bytes], least: int) -> "Vocabulary":
+        """The tokens of blocks: all opcodes, and others that at least so many blocks have."""
+        describer = Describer()
+        counts: dict[str, int] = {}
+        for code in codes:
+            seen: set[str] = set()
+            for instruction, _ in describer.block(code):
+                one = instruction.described
+                seen.update((*one.tokens, one.form))
+                seen.update(token for _, token in (*one.reads, *one.writes, *one.addresses))
+                for access in one.accesses:
+                    seen.update(register_token(r) for r in (access.base, access.index) if r)
+            for token in seen:
+                counts[token] = counts.get(token, 0) + 1
+        kept = (t for t, n in counts.items() if n >= least or t.startswith(OPCODE))
+        return cls(sorted(kept))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Blocks as flat arrays.
+
+    Attributes:
+      tokens: int32 [nodes].
+      node_blocks: int32 [nodes], rising.
+      instructions: int32 [instructions], their nodes.
+      forms: int32 [instructions], tokens.
+      pmu: float32 [instructions, 2 * len(PMU_INPUTS)]: values, 0 where unknown, and whether known.
+      sources, targets, kinds: int32 [edges]; nodes and kinds.
+      rows: int32 [instructions], of `sequences`.
+      sequences: int32 [distinct instructions, MOST_TOKENS], tokens, 0 at the end.
+      lengths: int32 [blocks], instructions.
+      chain, chain_blocks, roles, weights: [links] each: the instructions on the longest chain of
+        dependences that one execution hands to the next, their blocks, how the chain enters them,
+        and one by the number of executions that the chain spans.
+    """
+
+    tokens: Ints
+    node_blocks: Ints
+    instructions: Ints
+    forms: Ints
+    pmu: Floats
+    sources: Ints
+    targets: Ints
+    kinds: Ints
+    rows: Ints
+    sequences: Ints
+    lengths: Ints
+    chain: Ints
+    chain_blocks: Ints
+    roles: Ints
+    weights: Floats
+
+
+class GraphBuilder:
+    """Makes graphs of blocks, by one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        self._describer = Describer()
+        self._rows: dict[tuple[str, ...], int] = {}
+        self._sequences: list[list[int]] = []
+
+    def problem(self, code: bytes) -> str:
+        """Why there is no graph of a block; empty if there is one."""
+        if not code:
+            return "no instructions"
+        described = self._describer.block(code)
+        if not described:
+            return "no instruction"
+        for instruction, _ in described:
+            one = instruction.described
+            if not self.vocabulary.number(one.opcode):
+                return f"unknown opcode: {one.opcode.removeprefix(OPCODE)}"
+        return ""
+
+    def graphs(
+        self, codes: Sequence[bytes], pmu: Sequence[Floats | None] | None = None
+    ) -> "Graphs":
+        """The graphs of blocks.
+
+        Args:
+          pmu: float32 [instructions, len(PMU_INPUTS)] of each, NaN where unknown.
+        """
+        nodes: list[int] = []
+        forms: list[int] = []
+        places: list[int] = []
+        rows: list[int] = []
+        edges: list[tuple[int, int, int]] = []
+        links: list[tuple[int, int, float]] = []
+        counts = []
+        number = self.vocabulary.number
+        for code in codes:
+            graph = BlockGraph()
+            described = self._describer.block(code)
+            for instruction, end in described:
+                graph.add(instruction, end)
+                one = instruction.described
+                row = self._rows.get(one.tokens)
+                if row is None:
+                    row = self._rows[one.tokens] = len(self._sequences)
+                    numbers = [number(token) for token in one.tokens[:MOST_TOKENS]]
+                    self._sequences.append(numbers + [0] * (MOST_TOKENS - len(numbers)))
+                rows.append(row)
+                forms.append(number(one.form))
+            graph.close()
+            nodes.extend(map(number, graph.tokens))
+            places.extend(graph.instructions)
+            edges.extend(graph.edges)
+            chain = graph.chain()
+            links.extend(chain)
+            counts.append((len(graph.tokens), len(described), len(graph.edges), len(chain)))
+        values = np.full((len(rows), len(PMU_INPUTS)), np.nan, np.float32)
+        if pmu is not None:
+            known = [
+                np.full((n, len(PMU_INPUTS)), np.nan) if p is None else p
+                for p, (_, n, *_) in zip(pmu, counts, strict=True)
+            ]
+            values[:] = np.concatenate(known)
+        starts = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(counts, 0)])
+        return Graphs(
+            tokens=np.array(nodes, np.int32),
+            forms=np.array(forms, np.int32),
+            instructions=np.array(places, np.int32),
+            pmu=values,
+            edges=np.array(edges, np.int32).reshape(-1, 3),
+            chains=np.array(links, np.float32).reshape(-1, 3),
+            rows=np.array(rows, np.int32),
+            sequences=np.array(self._sequences, np.int32).reshape(-1, MOST_TOKENS),
+            starts=starts,
+        )
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """Graphs of many blocks; `take` makes a batch of some.
+
+    Attributes: as in Batch, but that nodes are numbered within their block, and
+      edges: int32 [edges, 3], source, target, kind.
+      pmu: float32 [instructions, len(PMU_INPUTS)], NaN where unknown.
+      chains: float32 [links, 3], instruction, role, weight.
+      starts: int64 [blocks + 1, 4], where nodes, instructions, edges and links of a block begin.
+    """
+
+    tokens: Ints
+    forms: Ints
+    instructions: Ints
+    pmu: Floats
+    edges: Ints
+    chains: Floats
+    rows: Ints
+    sequences: Ints
+    starts: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Instructions of each block."""
+        return np.diff(self.starts[:, 1])
+
+    def take(self, blocks: npt.NDArray[np.int64]) -> Batch:
+        """The blocks of these numbers, in this order."""
+        first, counts = self.starts[blocks], self.starts[blocks + 1] - self.starts[blocks]
+        base = np.concatenate([[0], np.cumsum(counts[:-1, 0])])
+        nodes, instructions, edges, links = (
+            _ranges(first[:, part], counts[:, part]) for part in range(4)
+        )
+        chain = self.chains[links]
+        before = np.cumsum(counts[:, 1]) - counts[:, 1]
+        edge_base = np.repeat(base, counts[:, 2])
+        found, rows = np.unique(self.rows[instructions], return_inverse=True)
+        pmu = self.pmu[instructions]
+        known = np.isfinite(pmu)
+        chosen = self.edges[edges]
+        return Batch(
+            tokens=self.tokens[nodes],
+            node_blocks=np.repeat(np.arange(len(blocks)), counts[:, 0]).astype(np.int32),
+            instructions=(self.instructions[instructions] + np.repeat(base, counts[:, 1])).astype(
+                np.int32
+            ),
+            forms=self.forms[instructions],
+            pmu=np.concatenate([np.where(known, pmu, 0), known], 1).astype(np.float32),
+            sources=(chosen[:, 0] + edge_base).astype(np.int32),
+            targets=(chosen[:, 1] + edge_base).astype(np.int32),
+            kinds=chosen[:, 2],
+            rows=rows.astype(np.int32),
+            sequences=self.sequences[found],
+            lengths=counts[:, 1].astype(np.int32),
+            chain=(chain[:, 0] + np.repeat(before, counts[:, 3])).astype(np.int32),
+            chain_blocks=np.repeat(np.arange(len(blocks)), counts[:, 3]).astype(np.int32),
+            roles=chain[:, 1].astype(np.int32),
+            weights=chain[:, 2],
+        )
+
+
+def _ranges(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers from each start on, as many as its count."""
+    before = np.cumsum(counts) - counts
+    found: npt.NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    return found

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a learned cost model knows of an instruction, whatever stands around it.
+
+A program's instructions repeat: each is looked at once, apart from its constants.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import iced_x86
+from iced_x86 import (
+    MemorySizeExt,
+    Mnemonic,
+    OpAccess,
+    OpKind,
+    Register,
+    RegisterExt,
+    RflagsBits,
+)
+
+#: What tokens begin with.
+OPCODE, MEMORY, REGISTER, FORM = "op:", "mem:", "reg:", "form:"
+#: Resources besides registers: the carry flag, which INC leaves alone, and the other flags.
+CARRY, FLAGS = 1000, 1001
+
+_READS = {
+    OpAccess.READ,
+    OpAccess.COND_READ,
+    OpAccess.READ_WRITE,
+    OpAccess.READ_COND_WRITE,
+}
+_WRITES = {
+    OpAccess.WRITE,
+    OpAccess.COND_WRITE,
+    OpAccess.READ_WRITE,
+    OpAccess.READ_COND_WRITE,
+}
+# What is written under a condition keeps its value otherwise.
+_KEEPS = {OpAccess.COND_WRITE, OpAccess.READ_COND_WRITE}
+# Instructions that write more registers than this, such as VZEROUPPER, are no dependence of these.
+_MOST_REGISTERS = 12
+_WHOLE_BYTES = 4
+
+
+def _enumerators(module: Any) -> dict[int, str]:
+    return {
+        value: name.lower()
+        for name, value in vars(module).items()
+        if isinstance(value, int) and not name.startswith("_")
+    }
+
+
+_MNEMONICS = _enumerators(Mnemonic)
+_REGISTERS = _enumerators(Register)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access to memory.
+
+    Attributes:
+      base, index: resources of the registers; 0 for none.
+      scale: of the index.
+      displacement: bytes, where the instruction has none of its own; else None.
+      token: of the value there.
+      reads, writes: what is done.
+    """
+
+    base: int
+    index: int
+    scale: int
+    displacement: int | None
+    token: str
+    reads: bool
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An instruction.
+
+    Attributes:
+      opcode: token of the mnemonic; "=" behind it says that both operands are one register.
+      form: token of the operands' kinds and sizes.
+      reads, writes: resource and token of registers and flags; those of addresses are not here.
+      addresses: registers that only make up an address which is not accessed (LEA).
+      accesses: to memory.
+      immediates: tokens.
+      latency: cycles, roughly; only which dependence may be the longest is told by it.
+      tokens: the sequence that Ithemal's network reads: opcode, sources, destinations.
+    """
+
+    opcode: str
+    form: str
+    reads: tuple[tuple[int, str], ...]
+    writes: tuple[tuple[int, str], ...]
+    addresses: tuple[tuple[int, str], ...]
+    accesses: tuple[Access, ...]
+    immediates: tuple[str, ...]
+    latency: float
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction with its constants.
+
+    Attributes:
+      described: what it is without them; the same object for all that differ in them alone.
+      displacement: bytes; where `from_next`, counted from the next instruction.
+      grows, by: the register that grows by a constant, 0 for none, and the bytes.
+    """
+
+    described: Described
+    displacement: int
+    from_next: bool
+    grows: int
+    by: int
+
+
+def register_token(register: int) -> str:
+    """The token of a register's value."""
+    return f"{REGISTER}{_REGISTERS.get(register, 'flags')}"
+
+
+class Describer:
+    """Describes instructions, each form of bytes once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Instruction] = {}
+        # By the bytes without constants.
+        self._described: dict[bytes, Described] = {}
+        self._accesses = iced_x86.InstructionInfoFactory()
+
+    def block(self, code: bytes) -> list[tuple[Instruction, int]]:
+        """The instructions of a block, each with where the next one begins; empty if invalid."""
+        found = []
+        start = 0
+        decoder = iced_x86.Decoder(64, code)
+        for one in decoder:
+            if one.is_invalid:
+                return []
+            end = start + one.len
+            content = code[start:end]
+            known = self._known.get(content)
+            if known is None:
+                known = self._known[content] = self._instruction(one, content, decoder)
+            found.append((known, end))
+            start = end
+        return found
+
+    def _instruction(
+        self, one: iced_x86.Instruction, content: bytes, decoder: iced_x86.Decoder
+    ) -> Instruction:
+        places = decoder.get_constant_offsets(one)
+        masked = bytearray(content)
+        for place, size in (
+            (places.displacement_offset, places.displacement_size),
+            (places.immediate_offset, places.immediate_size),
+        ):
+            masked[place : place + size] = bytes(size)
+        described = self._described.get(bytes(masked))
+        if described is None:
+            described = self._described[bytes(masked)] = self._describe(one)
+        displacement = _signed(one.memory_displacement)
+        from_next = one.is_ip_rel_memory_operand
+        if from_next:
+            displacement -= one.next_ip
+        return Instruction(described, displacement, from_next, *_increment(one))
+
+    def _describe(self, one: iced_x86.Instruction) -> Described:
+        info = self._accesses.info(one)
+        in_addresses = {
+            RegisterExt.full_register(part)
+            for memory in info.used_memory()
+            for part in (memory.base, memory.index)
+        }
+        reads: dict[int, str] = {}
+        writes: dict[int, str] = {}
+        addresses: dict[int, str] = {}
+        used = info.used_registers()
+        explicit = {one.op_register(n) for n in range(one.op_count) if _is_register(one, n)}
+        for part in used if len(used) <= _MOST_REGISTERS else ():
+            register, full = part.register, RegisterExt.full_register(part.register)
+            token = register_token(register)
+            if part.access in _READS:
+                only_address = full in in_addresses and register not in explicit
+                if one.mnemonic == Mnemonic.LEA:
+                    addresses.setdefault(full, token)
+                elif not only_address or part.access != OpAccess.READ:
+                    reads.setdefault(full, token)
+            if part.access in _WRITES:
+                writes[full] = token
+                if part.access in _KEEPS or _is_part(register):
+                    reads.setdefault(full, token)
+        for mask, target in ((one.rflags_read, reads), (one.rflags_modified, writes)):
+            if mask & RflagsBits.CF:
+                target[CARRY] = f"{REGISTER}carry"
+            if mask & ~RflagsBits.CF:
+                target[FLAGS] = f"{REGISTER}flags"
+        # Where two operands are one register and it is not read, the result is always the same.
+        opcode = f"{OPCODE}{_prefix(one)}{_MNEMONICS[one.mnemonic]}{'=' * _operands_equal(one)}"
+        immediates = tuple("imm" for n in range(one.op_count) if one.op_kind(n) in _IMMEDIATES)
+        accesses = tuple(_access(one, memory) for memory in info.used_memory())
+        form = FORM + ",".join(_operand(one, n) for n in range(one.op_count))
+        return Described(
+            opcode=opcode,
+            form=form,
+            reads=tuple(reads.items()),
+            writes=tuple(writes.items()),
+            addresses=tuple(addresses.items()),
+            accesses=accesses,
+            immediates=immediates,
+            latency=_latency(opcode, form),
+            tokens=_sequence(one, opcode, form, reads, writes, addresses, accesses, immediates),
+        )
+
+
+_IMMEDIATES = {
+    value for value, name in _enumerators(OpKind).items() if name.startswith("immediate")
+}
+
+
+# Parts of mnemonics, the first that fits: of all CPUs alike.
+_LATENCIES = (
+    ("sqrt", 15.0),
+    ("div", 12.0),
+    ("mul", 3.0),
+    ("fm", 4.0),
+    ("cvt", 4.0),
+    ("crc32", 3.0),
+    ("cmp", 1.0),
+    ("mov", 0.5),
+    ("xor", 1.0),
+    ("and", 1.0),
+    ("or", 1.0),
+    ("shuf", 1.0),
+    ("unpck", 1.0),
+    ("padd", 1.0),
+    ("psub", 1.0),
+    ("add", 3.0),
+    ("sub", 3.0),
+    ("round", 3.0),
+    ("hadd", 4.0),
+)
+_NOT_ONLY_OF_VECTORS = ("mul", "div", "crc32", "mov")
+
+
+def _latency(opcode: str, form: str) -> float:
+    is_vector = "v" in form.removeprefix(FORM)
+    for part, cycles in _LATENCIES:
+        if part in opcode and (is_vector or part in _NOT_ONLY_OF_VECTORS):
+            return cycles
+    return 1.0
+
+
+def _is_register(one: iced_x86.Instruction, number: int) -> bool:
+    return bool(one.op_kind(number) == OpKind.REGISTER)
+
+
+def _is_part(register: Any) -> bool:
+    """Whether writing it leaves the rest of the register as it is."""
+    return bool(RegisterExt.is_gpr(register) and RegisterExt.size(register) < _WHOLE_BYTES)
+
+
+def _prefix(one: iced_x86.Instruction) -> str:
+    if one.has_lock_prefix:
+        return "lock "
+    return "rep " if one.has_rep_prefix or one.has_repne_prefix else ""
+
+
+def _operands_equal(one: iced_x86.Instruction) -> bool:
+    """Whether the last two operands are the same register."""
+    last = one.op_count - 1
+    if last < 1 or not (_is_register(one, last) and _is_register(one, last - 1)):
+        return False
+    return bool(one.op_register(last) == one.op_register(last - 1))
+
+
+def _operand(one: iced_x86.Instruction, number: int) -> str:
+    kind = one.op_kind(number)
+    if kind == OpKind.REGISTER:
+        register = one.op_register(number)
+        letter = "r" if RegisterExt.is_gpr(register) else "v"
+        return f"{letter}{8 * RegisterExt.size(register)}"
+    if kind in _IMMEDIATES:
+        return "i"
+    if one.mnemonic == Mnemonic.LEA:
+        parts = [one.memory_base, one.memory_index, one.memory_displ_size]
+        return f"a{sum(map(bool, parts))}{'*' * (one.memory_index_scale > 1)}"
+    return f"m{8 * MemorySizeExt.size(one.memory_size)}"
+
+
+def _access(one: iced_x86.Instruction, memory: Any) -> Access:
+    reads, writes = memory.access in _READS, memory.access in _WRITES
+    change = one.stack_pointer_increment
+    is_stack = change and memory.base == Register.RSP and (writes if change < 0 else reads)
+    own = OpKind.MEMORY in map(one.op_kind, range(one.op_count)) and not is_stack
+    return Access(
+        base=RegisterExt.full_register(memory.base),
+        index=RegisterExt.full_register(memory.index),
+        scale=memory.scale,
+        displacement=None if own else _signed(memory.displacement),
+        token=f"{MEMORY}{MemorySizeExt.size(memory.memory_size)}",
+        reads=reads,
+        writes=writes,
+    )
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) * (value >= 1 << 63)
+
+
+def _increment(one: iced_x86.Instruction) -> tuple[int, int]:
+    """The register that grows by a constant, and by how much."""
+    if one.stack_pointer_increment:
+        return Register.RSP, one.stack_pointer_increment
+    register = one.op0_register
+    if not RegisterExt.is_gpr64(register):
+        return Register.NONE, 0
+    if one.mnemonic in (Mnemonic.INC, Mnemonic.DEC):
+        return register, 1 if one.mnemonic == Mnemonic.INC else -1
+    if one.mnemonic in (Mnemonic.ADD, Mnemonic.SUB) and one.op1_kind in _IMMEDIATES:
+        value = _signed(one.immediate(1))
+        return register, value if one.mnemonic == Mnemonic.ADD else -value
+    moved = one.mnemonic == Mnemonic.LEA and one.memory_base == register
+    if moved and one.memory_index == Register.NONE:
+        return register, _signed(one.memory_displacement)
+    return Register.NONE, 0
+
+
+def _sequence(
+    one: iced_x86.Instruction,
+    opcode: str,
+    form: str,
+    reads: dict[int, str],
+    writes: dict[int, str],
+    addresses: dict[int, str],
+    accesses: tuple[Access, ...],
+    immediates: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Ithemal's canonical form: opcode, <S>, sources, <D>, destinations."""
+    sources = [*reads.values(), *addresses.values(), *immediates]
+    targets = list(writes.values())
+    for access in accesses:
+        parts = [register_token(part) for part in (access.base, access.index) if part]
+        value = [access.token, *parts]
+        if access.reads:
+            sources += value
+        if access.writes:
+            targets += value
+    return (opcode, form, "<S>", *sources, "<D>", *targets)

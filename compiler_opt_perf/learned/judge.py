@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Judges predicted cycles of blocks by measured ones."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.cost.block_code import canonical
+from compiler_opt_perf.cost.block_file import Row
+from compiler_opt_perf.learned.config import Config, LearnedError
+from compiler_opt_perf.learned.data import TEST, DataFile, cpus_of, purpose_of, samples
+from compiler_opt_perf.learned.model import CostModel, counted
+
+Floats = npt.NDArray[np.float64]
+
+HEAD = (
+    "| blocks | predicted by | of so many | MAPE | median error | median of predicted / measured | "
+    "Kendall's tau |\n|---|---|---|---|---|---|---|\n"
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How predictions p compare with measured cycles t.
+
+    Attributes:
+      blocks: how many there are of both.
+      mean_error, median_error: of |p / t - 1|; None without blocks, as what follows.
+      median_ratio: of p / t.
+      tau: Kendall's, of the ranks; None with less than two blocks.
+    """
+
+    blocks: int
+    mean_error: float | None = None
+    median_error: float | None = None
+    median_ratio: float | None = None
+    tau: float | None = None
+
+    def row(self, blocks: str, predictor: str) -> str:
+        """A row of the table that HEAD begins."""
+        shares = [_shown(one, ".1%") for one in (self.mean_error, self.median_error)]
+        cells = [blocks, predictor, f"{self.blocks:,}", *shares]
+        cells += [_shown(self.median_ratio, ".2f"), _shown(self.tau, ".3f")]
+        return "| " + " | ".join(cells) + " |"
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def figures(predicted: Floats, measured: Floats) -> Figures:
+    """Compares what there is a prediction of: blocks where it is finite and above 0."""
+    # Workers, which import this module, have no use for it.
+    from scipy.stats import kendalltau
+
+    known = np.isfinite(predicted) & (predicted > 0)
+    predicted, measured = predicted[known], measured[known]
+    if not len(measured):
+        return Figures(0)
+    error = np.abs(predicted / measured - 1)
+    tau = float(kendalltau(predicted, measured).statistic) if len(measured) > 1 else np.nan
+    return Figures(
+        blocks=len(measured),
+        mean_error=float(np.mean(error)),
+        median_error=float(np.median(error)),
+        median_ratio=float(np.median(predicted / measured)),
+        tau=tau if np.isfinite(tau) else None,
+    )
+
+
+def groups(name: str, pages: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.bool_]]:
+    """All blocks, those that touched no memory and those that did."""
+    return {name: pages >= 0, f"{name}, no memory": pages == 0, f"{name}, memory": pages > 0}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What `evaluate` found.
+
+    Attributes:
+      figures: by group of blocks.
+      refused: blocks without prediction, by reason.
+    """
+
+    model: str
+    cpu: str
+    figures: Mapping[str, Figures]
+    refused: Mapping[str, int]
+
+    def text(self) -> str:
+        """A table, in Markdown."""
+        rows = [one.row(name, self.model) for name, one in self.figures.items()]
+        lines = [f"{count:,} blocks refused: {why}" for why, count in self.refused.items()]
+        return HEAD + "\n".join([*rows, *lines]) + "\n"
+
+
+def left_out(rows: Iterable[Row], config: Config) -> list[Row]:
+    """Those that a model of this configuration was never shown."""
+    return [
+        row
+        for row in rows
+        if purpose_of(row.program, canonical(bytes.fromhex(row.code)), config) == TEST
+    ]
+
+
+def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -> Judgement:
+    """Judges a model on measured blocks.
+
+    Args:
+      purpose: one of PURPOSES; None for all blocks.
+
+    Raises:
+      LearnedError: there are no such blocks, or they are of several CPUs or an unknown one.
+    """
+    if len(cpus_of(files)) > 1:
+        raise LearnedError(
+            f"files of several CPUs, {', '.join(cpus_of(files))}: give one at a time"
+        )
+    every = samples(files, model.config)
+    chosen = np.arange(len(every.codes)) if purpose is None else every.of(purpose)
+    if not len(chosen):
+        programs = ", ".join(model.config.test_programs) or "none"
+        raise LearnedError(
+            f"no blocks for {purpose}: the model left out those of {programs}; --blocks=all takes "
+            "all"
+        )
+    codes = [every.codes[block] for block in chosen]
+    predicted, problems = model.predict(codes, files[0].cpu, [every.pmu[block] for block in chosen])
+    measured, pages = every.cycles[chosen].astype(np.float64), every.pages[chosen]
+    found = {}
+    for number, one in enumerate(files):
+        inside = every.files[chosen] == number
+        for name, group in groups(one.path.stem, pages).items():
+            both = inside & group
+            found[name] = figures(predicted[both], measured[both])
+    return Judgement(model.config.name, files[0].cpu, found, counted(problems))

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A learned cost model's published form, one folder:
+
+  model.json                   what it is: network, vocabulary, CPUs, data, results, checksums
+  weights.npz                  the weights by name, float32
+  saved_model.pb, variables/   TensorFlow SavedModel with signature `cycles`
+  model.tflite                 the same, TFLite built-in operations only
+
+The same model gives the same bytes.
+"""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
+from compiler_opt_perf.execution.json_text import JsonError, convert, decode
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.learned.config import Config, LearnedError
+from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
+from compiler_opt_perf.learned.networks import Weights, cycles, layout, specs
+from compiler_opt_perf.learned.runtime import predictions, start_tensorflow
+from compiler_opt_perf.policies.arrays import ArraysError, read_arrays, write_arrays
+from compiler_opt_perf.policies.export import quiet
+
+_FORMAT = "compiler-opt-perf/cost-model"
+_VERSION = 1
+_DESCRIPTION_FILE, _WEIGHTS_FILE, TFLITE_FILE = "model.json", "weights.npz", "model.tflite"
+SIGNATURE = "cycles"
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """model.json, after format and version; `CostModel.description` has what else is there."""
+
+    config: Config
+    cpus: tuple[str, ...]
+    pmu_inputs: tuple[str, ...]
+    vocabulary: tuple[str, ...]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """A network with its weights and what is known about them.
+
+    Attributes:
+      config: network and split of the data.
+      vocabulary: tokens that it knows.
+      cpus: LLVM's names of those that it was trained for.
+      weights: by name, float32.
+      description: JSON-able facts: data, results.
+    """
+
+    config: Config
+    vocabulary: Vocabulary
+    cpus: tuple[str, ...]
+    weights: Weights
+    description: Mapping[str, Any]
+
+    def require_cpu(self, cpu: str) -> int:
+        """The number of a CPU. Raises LearnedError where the model was not trained for it."""
+        if cpu not in self.cpus:
+            raise LearnedError(
+                f"the model knows what blocks take on {', '.join(self.cpus)}, not on {cpu}: give "
+                f"--cpu={self.cpus[0]} if that is meant, or measure blocks on a {cpu} (cop cost "
+                "measure-blocks) and train another one (cop cost train)"
+            )
+        return self.cpus.index(cpu)
+
+    def predict(
+        self, codes: Sequence[bytes], cpu: str, pmu: Sequence[Floats | None] | None = None
+    ) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """Cycles of one of many executions in a row.
+
+        Args:
+          codes: machine code of blocks.
+          pmu: what is known of their instructions, as in GraphBuilder.graphs.
+
+        Returns:
+          float64 [blocks], NaN where there is no prediction; and why there is none, by block.
+
+        Raises:
+          LearnedError: the model does not know the CPU.
+        """
+        number = self.require_cpu(cpu)
+        builder = GraphBuilder(self.vocabulary)
+        problems = {n: why for n, code in enumerate(codes) if (why := builder.problem(code))}
+        good = [n for n in range(len(codes)) if n not in problems]
+        found = np.full(len(codes), np.nan)
+        if good:
+            known = None if pmu is None else [pmu[n] for n in good]
+            graphs = builder.graphs([codes[n] for n in good], known)
+            blocks = np.arange(len(good))
+            every = predictions(self.config, self.weights, len(self.cpus), graphs, blocks)
+            found[good] = every[:, number]
+        return found, problems
+
+
+def counted(problems: Mapping[int, str]) -> dict[str, int]:
+    """How many blocks have no prediction, by reason, the most frequent first."""
+    counts = Counter(problems.values())
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+
+def publish(model: CostModel, directory: Path) -> None:
+    """Writes the model's folder, completely or not at all.
+
+    TensorFlow numbers the functions of a SavedModel over the life of a process, so that a new
+    process writes it.
+
+    Raises:
+      FileWriteError: the disk is full or the folder cannot be written.
+    """
+    with atomic_directory(directory) as folder:
+        with Pool(1) as pool:
+            pool.map(functools.partial(_write_networks, model=model), [folder])[0].get()
+        write_arrays(folder / _WEIGHTS_FILE, compressed=False, **model.weights)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        description = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "name": model.config.name,
+            "cpus": list(model.cpus),
+            **model.description,
+            "config": msgspec.to_builtins(model.config),
+            "pmu_inputs": list(PMU_INPUTS),
+            "versions": {name: version(name) for name in ("numpy", "tensorflow-cpu", "iced-x86")},
+            "files": {str(path.relative_to(folder)): sha256(path) for path in files},
+            "vocabulary": list(model.vocabulary.tokens),
+        }
+        (folder / _DESCRIPTION_FILE).write_text(
+            json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def _write_networks(folder: Path, model: CostModel) -> None:
+    tf = start_tensorflow()
+    module = tf.Module()
+    module.weights = {name: tf.Variable(value, name=name) for name, value in model.weights.items()}
+    types = specs(model.config, tf)
+
+    def run(**inputs: Any) -> dict[str, Any]:
+        return {SIGNATURE: cycles(model.config, module.weights, inputs, len(model.cpus), tf)}
+
+    module.run = tf.function(run)
+    signatures = {SIGNATURE: module.run.get_concrete_function(**types)}
+    with quiet():
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+        converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), [SIGNATURE])
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        (folder / TFLITE_FILE).write_bytes(converter.convert())
+    # What TensorFlow writes besides: random numbers, and an empty folder.
+    (folder / "fingerprint.pb").unlink(missing_ok=True)
+    (folder / "assets").rmdir()
+
+
+def load(directory: Path) -> CostModel:
+    """Reads a folder that `publish` wrote.
+
+    Raises:
+      LearnedError: a file is missing, or is not what was published.
+    """
+    path = directory / _DESCRIPTION_FILE
+    try:
+        fields = decode(read_input(path), dict[str, Any], path, (_FORMAT, _VERSION))
+        described = convert(fields, _Description, path)
+    except OSError as error:
+        raise LearnedError(
+            f"{path}: {error.strerror}; a cost model is a folder written by cop cost train"
+        ) from error
+    except JsonError as error:
+        raise LearnedError(f"{error}; train again, or copy the model as a whole") from error
+    if described.pmu_inputs != PMU_INPUTS:
+        raise LearnedError(f"{path}: $.pmu_inputs: other inputs than this version's; train again")
+    for name, checksum in described.files.items():
+        file = directory / name
+        if not file.is_file():
+            raise LearnedError(f"{file}: missing; copy the folder as a whole, or train again")
+        if sha256(file) != checksum:
+            raise LearnedError(f"{file}: differs from its checksum in {path.name}; train again")
+    vocabulary = Vocabulary(described.vocabulary)
+    shapes = layout(described.config, len(vocabulary), len(described.cpus))
+    file = directory / _WEIGHTS_FILE
+    try:
+        weights = read_arrays(file, shapes)
+        for name, shape in shapes.items():
+            if weights[name].shape != shape or weights[name].dtype != np.float32:
+                raise ArraysError(f"{name} is {weights[name].dtype} {weights[name].shape}")
+            if not np.isfinite(weights[name]).all():
+                raise ArraysError(f"{name} has values that are not finite")
+    except ArraysError as error:
+        raise LearnedError(f"{file}: damaged ({error}); train again") from error
+    own = {"format", "version", "name", "versions", *_Description.__struct_fields__}
+    description = {key: value for key, value in fields.items() if key not in own}
+    return CostModel(described.config, vocabulary, described.cpus, weights, description)
