@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import compile_commands, source_checksums, write_input
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
@@ -36,7 +37,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.windows import write_windows
 
-_OPTIMISED = ("-O2", "-march=x86-64-v2")
+# Debug info changes no code; PMU profiles are looked up by it.
+_OPTIMISED = ("-O2", "-march=x86-64-v2", *PROFILING_FLAGS.split())
 _SHIPPED = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes")
 _KINDS = {"shipped": _SHIPPED, "replayed": (*_SHIPPED, *SCORE_FLAGS, *REPLAY_FLAGS)}
 _TIMEOUT_S = 1800.0
@@ -136,6 +138,27 @@ class Level:
             return None
         logging.info("%s %s: %s: %d", self.name, self.level, variant.name, found.counted)
         return found
+
+    def predicted(self, variant: Variant) -> dict[str, float]:
+        """What the evaluator `count` predicts that a variant executes, by function.
+
+        Raises:
+          CommandError: a compiler or a run failed.
+        """
+        bitcode = self.bitcode()
+        inputs: dict[str, Any] = {
+            "variant": repr(variant),
+            "bitcode": [sha256(path) for path in bitcode],
+            "clang": self._clang,
+            "flags": _KINDS["replayed"],
+            "trace": sha256(self.trace()),
+        }
+
+        def predict() -> dict[str, float]:
+            _, binary = self._compile(variant, bitcode, ["replayed"])["replayed"]
+            return dict(EVALUATORS["count"].cost([binary], self.context()).parts)
+
+        return memo(self._of(variant) / "predicted.json", inputs, dict[str, float], predict)
 
     def _execute(self, variant: Variant, bitcode: Sequence[Path], decisions: Decisions) -> Executed:
         kinds = ("shipped",) if variant is MEASURED else tuple(_KINDS)
