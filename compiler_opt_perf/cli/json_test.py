@@ -28,7 +28,12 @@ from compiler_opt_perf.gate.testing import sample
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
-from compiler_opt_perf.studies import callee_saved, eviction_headroom, evictions
+from compiler_opt_perf.studies import (
+    callee_saved,
+    callee_saved_policy,
+    eviction_headroom,
+    evictions,
+)
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -79,6 +84,7 @@ LINES = {
     "study evictions": "study evictions --only=lua --toolchain={toolchain}",
     "study eviction-headroom": "study eviction-headroom --only=lua --toolchain={toolchain}",
     "study callee-saved": "study callee-saved --only=lua --toolchain={toolchain}",
+    "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
@@ -192,6 +198,8 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(eviction_headroom, "study", lambda *_, **__: {"lua O2": search})
     priced = {str(price): {"work": 1234567.0} for price in callee_saved.PRICES}
     monkeypatch.setattr(callee_saved, "study", lambda *_, **__: {"lua O2": priced})
+    learnt = {"instructions": 1234567.0, "labels": 9, "paying": 4, "changes": {"constant": -0.01}}
+    monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [Row(code="90", cycles=0.17)] * 1234

@@ -27,6 +27,7 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.studies.common import counted_run, run_all
 from compiler_opt_perf.studies.eviction_search import decision_options
@@ -212,6 +213,24 @@ class Level:
 
         memo(self.folder / "recorded.json", inputs, NoneType, recorded, [windows])
         return windows
+
+    def profile(self) -> Path:
+        """The PMU profile of the run of the default variant."""
+        manifest = self.folder / "profile.pmu.json"
+        bitcode = self.bitcode()
+        inputs = {
+            "bitcode": [sha256(path) for path in bitcode],
+            "flags": _KINDS["replayed"],
+            "clang": self._clang,
+            "arguments": self.workload.arguments,
+        }
+
+        def collected() -> None:
+            _, binary = self._compile(DEFAULT, bitcode, ["replayed"])["replayed"]
+            collect(binary, self.workload.arguments, manifest, timeout_s=_TIMEOUT_S)
+
+        memo(self.folder / "collected.json", inputs, NoneType, collected, [manifest])
+        return manifest
 
     def bitcode(self) -> list[Path]:
         """The optimised IR of all modules."""
