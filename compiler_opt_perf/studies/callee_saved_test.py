@@ -2,6 +2,7 @@
 """The studies of callee-saved registers on small programs."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.studies import callee_saved, callee_saved_policy
-from compiler_opt_perf.studies.callee_saved_labels import INPUTS, PMU_INPUTS, Label
+from compiler_opt_perf.studies.callee_saved_labels import INPUTS, PMU_INPUTS, Label, Rule
 from compiler_opt_perf.studies.workloads import COUNTED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -39,6 +40,10 @@ int main(int argc, char **argv) {
 NAMES = ("calls", "more")
 
 
+def _workload(workload: Workload, _: Path) -> Workload:
+    return workload
+
+
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for both studies, of two programs."""
@@ -47,8 +52,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, runs in zip(NAMES, ("5000", "7000"), strict=True):
             program = Program(name=name, source_package="none", sources=("calls.c",))
-            workload = Workload(program, tree, (runs,))
-            patch.setitem(COUNTED, name, lambda _, workload=workload: workload)
+            patch.setitem(COUNTED, name, partial(_workload, Workload(program, tree, (runs,))))
         for module in (callee_saved, callee_saved_policy):
             patch.setattr(module, "PROGRAMS", NAMES)
         patch.setattr(callee_saved, "PRICES", (0, 262144, 2**30))
@@ -108,7 +112,7 @@ def test_what_is_learnt_deviates_where_labels_say_so() -> None:
     constant = callee_saved_policy.Constant()
     with_pmu, without = (callee_saved_policy.fit(labels, with_pmu=one) for one in (True, False))
 
-    def share(rule: callee_saved_policy.Rule) -> float:
+    def share(rule: Rule) -> float:
         return float(np.mean([rule(one.inputs) == (one.excess > 0) for one, _ in labels]))
 
     assert share(with_pmu) > 0.97 > share(without) and share(constant) < 0.9
