@@ -74,6 +74,49 @@ def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: table(results), lambda: {"results": results})
 
 
+# cop study callee-saved
+
+
+def _define_callee_saved(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.callee_saved import PROGRAMS
+    from compiler_opt_perf.studies.eviction_builds import LEVELS
+
+    _define_output(values)
+    define_some(values, "only", PROGRAMS, "programs to study")
+    define_some(values, "levels", tuple(LEVELS), "of optimisation")
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _callee_saved(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.callee_saved import document, study, tables
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    toolchain = Toolchain.load(Path(values.toolchain))
+    results = study(values.only, Path(values.output), toolchain, levels=values.levels)
+    return Table(lambda: tables(results), lambda: document(results))
+
+
+# cop study callee-saved-policy
+
+
+def _define_callee_saved_policy(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.callee_saved_policy import PROGRAMS
+
+    _define_output(values)
+    define_some(values, "only", PROGRAMS, "programs to study; each is left out once")
+    flags.DEFINE_integer("seed", 1, "of the draw of decisions to label", 0, flag_values=values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.callee_saved_policy import study, table
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    toolchain = Toolchain.load(Path(values.toolchain))
+    results = study(values.only, Path(values.output), toolchain, seed=values.seed)
+    return Table(lambda: table(results), lambda: {"results": results})
+
+
 VERBS: tuple[Verb, ...] = (
     Verb(
         "study evictions",
@@ -89,6 +132,22 @@ VERBS: tuple[Verb, ...] = (
         "study eviction-headroom --only=lua --rounds=1 --output=build/bench-evictions",
         _define_eviction_headroom,
         _eviction_headroom,
+        json_version=1,
+    ),
+    Verb(
+        "study callee-saved",
+        "Predict what programs execute by prices of callee-saved registers, function by function.",
+        "study callee-saved --only=lua,tcc --levels=O2 --output=build/bench-evictions",
+        _define_callee_saved,
+        _callee_saved,
+        json_version=1,
+    ),
+    Verb(
+        "study callee-saved-policy",
+        "Learn from labels when to use callee-saved registers, with a PMU profile and without.",
+        "study callee-saved-policy --only=lua,mujs,tcc --output=build/bench-evictions",
+        _define_callee_saved_policy,
+        _callee_saved_policy,
         json_version=1,
     ),
 )

@@ -32,7 +32,12 @@ from compiler_opt_perf.learned.judge import Figures, Judgement
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
-from compiler_opt_perf.studies import eviction_headroom, evictions
+from compiler_opt_perf.studies import (
+    callee_saved,
+    callee_saved_policy,
+    eviction_headroom,
+    evictions,
+)
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -60,7 +65,7 @@ WITHOUT_TABLES = {
 } | {
     verb.name: "pages for people"
     for verb in VERBS
-    if verb.name.startswith("study ") and "evict" not in verb.name
+    if verb.name.startswith("study ") and not verb.json_version
 }
 
 # For each verb that shows a table, a command line in the folder of `files`.
@@ -84,6 +89,8 @@ LINES = {
     "training show": "training show training",
     "study evictions": "study evictions --only=lua --toolchain={toolchain}",
     "study eviction-headroom": "study eviction-headroom --only=lua --toolchain={toolchain}",
+    "study callee-saved": "study callee-saved --only=lua --toolchain={toolchain}",
+    "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
@@ -196,6 +203,10 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(evictions, "study", lambda *_, **__: {"lua O2": result})
     search = {"default": 1234567, "share": 0.95, "searches": []}
     monkeypatch.setattr(eviction_headroom, "study", lambda *_, **__: {"lua O2": search})
+    priced = {str(price): {"work": 1234567.0} for price in callee_saved.PRICES}
+    monkeypatch.setattr(callee_saved, "study", lambda *_, **__: {"lua O2": priced})
+    learnt = {"instructions": 1234567.0, "labels": 9, "paying": 4, "changes": {"constant": -0.01}}
+    monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [Row(code="90", cycles=0.17)] * 1234

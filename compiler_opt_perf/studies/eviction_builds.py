@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import compile_commands, source_checksums, write_input
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
@@ -26,6 +27,7 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.studies.common import counted_run, run_all
 from compiler_opt_perf.studies.eviction_search import decision_options
@@ -36,7 +38,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.windows import write_windows
 
-_OPTIMISED = ("-O2", "-march=x86-64-v2")
+# Debug info changes no code; PMU profiles are looked up by it.
+_OPTIMISED = ("-O2", "-march=x86-64-v2", *PROFILING_FLAGS.split())
 _SHIPPED = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes")
 _KINDS = {"shipped": _SHIPPED, "replayed": (*_SHIPPED, *SCORE_FLAGS, *REPLAY_FLAGS)}
 _TIMEOUT_S = 1800.0
@@ -137,6 +140,27 @@ class Level:
         logging.info("%s %s: %s: %d", self.name, self.level, variant.name, found.counted)
         return found
 
+    def predicted(self, variant: Variant) -> dict[str, float]:
+        """What the evaluator `count` predicts that a variant executes, by function.
+
+        Raises:
+          CommandError: a compiler or a run failed.
+        """
+        bitcode = self.bitcode()
+        inputs: dict[str, Any] = {
+            "variant": repr(variant),
+            "bitcode": [sha256(path) for path in bitcode],
+            "clang": self._clang,
+            "flags": _KINDS["replayed"],
+            "trace": sha256(self.trace()),
+        }
+
+        def predict() -> dict[str, float]:
+            _, binary = self._compile(variant, bitcode, ["replayed"])["replayed"]
+            return dict(EVALUATORS["count"].cost([binary], self.context()).parts)
+
+        return memo(self._of(variant) / "predicted.json", inputs, dict[str, float], predict)
+
     def _execute(self, variant: Variant, bitcode: Sequence[Path], decisions: Decisions) -> Executed:
         kinds = ("shipped",) if variant is MEASURED else tuple(_KINDS)
         built = self._compile(variant, bitcode, kinds, decisions)
@@ -189,6 +213,24 @@ class Level:
 
         memo(self.folder / "recorded.json", inputs, NoneType, recorded, [windows])
         return windows
+
+    def profile(self) -> Path:
+        """The PMU profile of the run of the default variant."""
+        manifest = self.folder / "profile.pmu.json"
+        bitcode = self.bitcode()
+        inputs = {
+            "bitcode": [sha256(path) for path in bitcode],
+            "flags": _KINDS["replayed"],
+            "clang": self._clang,
+            "arguments": self.workload.arguments,
+        }
+
+        def collected() -> None:
+            _, binary = self._compile(DEFAULT, bitcode, ["replayed"])["replayed"]
+            collect(binary, self.workload.arguments, manifest, timeout_s=_TIMEOUT_S)
+
+        memo(self.folder / "collected.json", inputs, NoneType, collected, [manifest])
+        return manifest
 
     def bitcode(self) -> list[Path]:
         """The optimised IR of all modules."""

@@ -129,10 +129,22 @@ def _zstd_timed(_: Path) -> Workload:
     return Workload(PROGRAMS["zstd"], tree, arguments, inputs)
 
 
-def _bzip2(folder: Path) -> Workload:
-    """bzip2 on its own source."""
-    arguments = ("-k", "-f", _input(folder))
-    return Workload(PROGRAMS["bzip2"], debian_source("bzip2"), arguments)
+def _on_sources(name: str, *options: str) -> Callable[[Path], Workload]:
+    """A program of the corpus on its own sources."""
+
+    def workload(folder: Path) -> Workload:
+        program = PROGRAMS[name]
+        tree = debian_source(program.source_package)
+        return Workload(program, tree, (*options, _input(folder)))
+
+    return workload
+
+
+def _mujs(folder: Path) -> Workload:
+    """MuJS with trees, sorting and strings."""
+    path = folder / "script.js"
+    write_text(path, (Path(__file__).parent / "counted.js").read_text())
+    return Workload(PROGRAMS["mujs"], debian_source("mujs"), (str(path),), (path,))
 
 
 def _lua(script: str) -> Callable[[Path], Workload]:
@@ -243,10 +255,13 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_counted,
     "lmdb": _lmdb,
     "lua": _lua("counted.lua"),
-    "bzip2": _bzip2,
+    "bzip2": _on_sources("bzip2", "-k", "-f"),
     "sqlite": _sqlite("--size", "10"),
     "tcc": _tcc_counted,
     "minisat": _minisat,
+    "lz4": _on_sources("lz4", "-9", "-f", "-q"),
+    "cmark": _on_sources("cmark"),
+    "mujs": _mujs,
 }
 TIMED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_timed,

@@ -132,7 +132,7 @@ def update(
         with tf.GradientTape() as tape:
             tape.watch([theta, phi])
             scores = network.scores(network.layers(theta, ops), x, ops) + offset
-            scores = tf.where(shut, MASKED_SCORE, scores) / settings.temperature
+            scores = tf.where(shut, MASKED_SCORE, scores / settings.temperature)
             log_pi = tf.nn.log_softmax(scores)
             ratio = tf.exp(tf.reduce_sum(log_pi * a, axis=1) - old)
             clipped = tf.clip_by_value(

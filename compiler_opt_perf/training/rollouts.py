@@ -227,6 +227,9 @@ def _log_probabilities(
     """log pi(a|s), [rows, decisions]: softmax of the scores divided by the temperature."""
     network = job.network
     scores = network.masked_scores(network.layers(job.weights), inputs) / job.temperature
+    if network.problem.mask is not None:
+        # However hot: what the compiler refuses is not sampled.
+        scores = np.where(inputs[network.problem.mask] > 0, scores, -np.inf)
     scores = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
     return np.asarray(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
 

@@ -101,6 +101,18 @@ def main() -> None:
         ),
         default_decision=tf.TensorSpec([1, 33], tf.float32, "default_decision"),
     )
+    # Spills instead of using a callee-saved register first; else as the one before.
+    eviction(
+        "evict-saved",
+        lambda mask, default_decision, alternative_is_spill: tf.argmax(
+            default_decision[0]
+            + 2.0 * alternative_is_spill[0] * tf.cast(tf.range(33) == 32, tf.float32)
+            + 0.0 * tf.cast(mask[0], tf.float32),
+            output_type=tf.int64,
+        ),
+        default_decision=tf.TensorSpec([1, 33], tf.float32, "default_decision"),
+        alternative_is_spill=tf.TensorSpec([1, 33], tf.float32, "alternative_is_spill"),
+    )
     # Chooses a position that does not exist.
     eviction("evict-nowhere", lambda mask: mask[:, 0] + 40)
     eviction(

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Labels of the first uses of callee-saved registers: what each executes more than its alternative.
+
+A module is compiled by a constant price with one such decision of each function taken the other
+way: registers are allocated function by function, so that one compilation tells a label of each.
+`count` tells what the functions execute in the recorded run.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.policies.interactive import InteractiveHost, Observation
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.training.compilation import scratch
+from compiler_opt_perf.training.log import TrainingLog, read_log
+
+PROBLEM = PROBLEMS["regalloc-evict"]
+#: Names of what a rule may decide by: the alternative's column of these features.
+INPUTS = (
+    *("alternative_is_spill", "alternative_cost", "spill_cost", "hottest_block", "coldest_block"),
+    *("callee_saved_in_use", "progress"),
+)
+PMU_INPUTS = ("pmu_alternative_executions", "pmu_entries", "pmu_reads")
+#: The decision that splits or spills.
+ALTERNATIVE = PROBLEM.idle_decision
+
+_FLAGS = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", *REPLAY_FLAGS)
+_TIMEOUT_S = 600.0
+# What is said of a module of data alone.
+_NO_CODE = "no basic block address map"
+
+#: Whether to take the alternative, by `INPUTS` and `PMU_INPUTS`.
+Rule = Callable[[Mapping[str, float]], bool]
+
+
+@dataclass(frozen=True)
+class ModuleJob:
+    """One module.
+
+    Attributes:
+      bitcode: its optimised IR.
+      context: the recorded run.
+      profile: PMU profile manifest of it.
+    """
+
+    toolchain: Toolchain
+    bitcode: Path
+    context: Context
+    profile: Path
+
+
+@dataclass(frozen=True)
+class LabelJob:
+    """One module to label.
+
+    Attributes:
+      price: of the rule around whose decisions the labels are.
+      least: functions that execute fewer instructions by that rule are left out.
+      most: decisions of a function to take the other way; if there are more, some at random.
+      seed: of that draw.
+    """
+
+    module: ModuleJob
+    price: int
+    least: float = 1.0
+    most: int = 8
+    seed: int = 1
+
+
+class Label(msgspec.Struct, frozen=True):
+    """One decision.
+
+    Attributes:
+      excess: instructions executed if the register is used less those of the alternative.
+      inputs: by name.
+    """
+
+    function: str
+    excess: float
+    inputs: dict[str, float]
+
+
+def label(job: LabelJob) -> list[Label]:
+    """Labels one module. In a pool's worker.
+
+    Raises:
+      CommandError: the compiler failed by the rule, or the evaluator did.
+      LogError: the compiler left a damaged log.
+    """
+    with scratch() as folder:
+        base = _flipped(job, folder, {})
+        log = read_log(folder / "decisions.log")
+        taken = log.decisions(PROBLEM)
+        rows = _draw(log, base, job)
+        excess: dict[int, float] = {}
+        for number in range(max(map(len, rows.values()), default=0)):
+            flipped = {name: own[number] for name, own in rows.items() if number < len(own)}
+            other = {
+                row: _other(log.observations[row], int(taken[row])) for row in flipped.values()
+            }
+            costs = _flipped(job, folder, {log.keys[row]: other[row] for row in other})
+            for name, row in flipped.items():
+                more = costs.get(name, 0.0) - base[name]
+                excess[row] = -more if other[row] == ALTERNATIVE else more
+        return [
+            Label(_function(log.keys[row]), excess[row], inputs_of(log.observations[row]))
+            for row in sorted(excess)
+        ]
+
+
+def inputs_of(features: Mapping[str, npt.NDArray[Any]] | npt.NDArray[np.void]) -> dict[str, float]:
+    """The inputs of a rule, of a logged decision or an observation."""
+    return {name: float(features[name].reshape(-1)[-1]) for name in (*INPUTS, *PMU_INPUTS)}
+
+
+def executed(job: ModuleJob, rule: Rule | None) -> dict[str, float]:
+    """What the functions of a module execute. In a pool's worker.
+
+    Args:
+      rule: for first uses of callee-saved registers; None: the compiler's own, which has them all.
+
+    Raises:
+      CommandError: the compiler or the evaluator failed.
+    """
+    with scratch() as folder:
+        target = folder / "module.o"
+        argv: list[str | Path] = [job.toolchain.clang, *_FLAGS, "-c", job.bitcode, "-o", target]
+        if rule is None:
+            run_command(argv, timeout_s=_TIMEOUT_S)
+        else:
+            with InteractiveHost(PROBLEM, _decide(rule)) as host:
+                options = PROBLEM.interactive_options(host.channel, profile=job.profile)
+                host.run([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)
+        return _costs(target, job)
+
+
+def _decide(rule: Rule) -> Callable[[Observation], int]:
+    """The rule's decisions; of evictions, the compiler's own."""
+
+    def decide(observation: Observation) -> int:
+        features = observation.features
+        default = int(np.argmax(features["default_decision"].reshape(-1)))
+        if not features["first_use_of_callee_saved"].any():
+            return default
+        return ALTERNATIVE if rule(inputs_of(features)) else default
+
+    return decide
+
+
+def _is_question(key: str) -> bool:
+    return " saved #" in key
+
+
+def _function(key: str) -> str:
+    return key.split(" ")[0]
+
+
+def _other(observation: npt.NDArray[np.void], taken: int) -> int:
+    if taken != ALTERNATIVE:
+        return ALTERNATIVE
+    return int(np.argmax(observation["first_use_of_callee_saved"].reshape(-1)))
+
+
+def _draw(log: TrainingLog, costs: Mapping[str, float], job: LabelJob) -> dict[str, list[int]]:
+    """Numbers of the decisions to take otherwise, by function; of functions that run."""
+    rows: dict[str, list[int]] = {}
+    for number, key in enumerate(log.keys):
+        if _is_question(key) and costs.get(_function(key), 0.0) >= job.least:
+            rows.setdefault(_function(key), []).append(number)
+    draw = np.random.default_rng(job.seed)
+    return {
+        name: sorted(draw.permutation(own)[: job.most].tolist()) if len(own) > job.most else own
+        for name, own in rows.items()
+    }
+
+
+def _flipped(job: LabelJob, folder: Path, given: Mapping[str, int]) -> dict[str, float]:
+    """What each function executes, with some decisions given; leaves the log in the folder."""
+    module, target = job.module, folder / "module.o"
+    log = folder / "decisions.log"
+    options = [
+        *PROBLEM.development_options(log=log, profile=module.profile),
+        f"-regalloc-csr-first-time-cost={job.price}",
+        "-mlgo-decision-keys",
+    ]
+    if given:
+        path = folder / "decisions.txt"
+        write_text(path, "".join(f"{key} {column}\n" for key, column in given.items()))
+        options.append(f"-mlgo-decisions={path}")
+    argv: list[str | Path] = [module.toolchain.clang, *_FLAGS, "-c", module.bitcode, "-o", target]
+    run_command([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)
+    return _costs(target, module)
+
+
+def _costs(target: Path, job: ModuleJob) -> dict[str, float]:
+    try:
+        return dict(EVALUATORS["count"].cost([target], job.context).parts)
+    except CommandError as error:
+        if _NO_CODE not in str(error):
+            raise
+        return {}
