@@ -6,9 +6,8 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path
+from compiler_opt_perf.cli.options import define_path, define_settings, settings_of
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
 
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
@@ -40,13 +39,7 @@ def _define_train(values: flags.FlagValues) -> None:
     define_path(values, "output", "folder for checkpoint, curve and the model")
     flags.DEFINE_integer("seed", None, "of every random choice", flag_values=values)
     flags.DEFINE_integer("epochs", None, "passes over the blocks", flag_values=values)
-    flags.DEFINE_multi_string(
-        "setting",
-        [],
-        "NAME=VALUE in the place of the preset's, e.g. network.width=16; those that there are:\n"
-        f"{describe()}\n ",
-        flag_values=values,
-    )
+    define_settings(values, "preset", "network.width=16", describe())
 
 
 def _train(values: Any, arguments: list[str]) -> None:
@@ -54,14 +47,7 @@ def _train(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.learned.data import read_data
     from compiler_opt_perf.learned.trainer import MODEL, train
 
-    changes = {name: getattr(values, name) for name in ("seed", "epochs")}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    for word in values.setting:
-        name, _, text = word.partition("=")
-        try:
-            changes[name] = parse_json(text)
-        except JsonError as error:
-            raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
+    changes = settings_of(values, seed=values.seed, epochs=values.epochs)
     try:
         config = read_config(values.model).changed(changes)
     except LearnedError as error:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Flags that verbs of several groups have."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from compiler_opt_perf.cli.verb import UsageError
+from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -81,6 +83,39 @@ def define_cpu(values: flags.FlagValues, what: str) -> None:
         "or a CPU file, as cop cost calibrate writes it",
         flag_values=values,
     )
+
+
+def define_settings(values: flags.FlagValues, of: str, examples: str, described: str) -> None:
+    """`--setting`, which may be given more than once; `settings_of` reads it."""
+    flags.DEFINE_multi_string(
+        "setting",
+        [],
+        f"NAME=VALUE in the place of the {of}'s, e.g. {examples}; those that there are:\n"
+        f"{described}\n ",
+        flag_values=values,
+    )
+
+
+def settings_of(values: Any, **given: Any) -> dict[str, Any]:
+    """What `--setting` says by name, and what other flags do that are not None.
+
+    Raises:
+      UsageError: a word that is not NAME=VALUE.
+    """
+    settings = {name: value for name, value in given.items() if value is not None}
+    for word in values.setting:
+        name, _, text = word.partition("=")
+        try:
+            settings[name] = parse_json(text)
+        except JsonError as error:
+            raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
+    return settings
+
+
+def define_processor(values: flags.FlagValues) -> None:
+    """`--processor`, which timed runs are bound to."""
+    last = max(os.sched_getaffinity(0))
+    flags.DEFINE_integer("processor", last, "where runs are bound", 0, flag_values=values)
 
 
 def define_executor(values: flags.FlagValues) -> None:

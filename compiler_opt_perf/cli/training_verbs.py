@@ -17,12 +17,13 @@ from compiler_opt_perf.cli.options import (
     define_path,
     define_problem,
     define_profiles,
+    define_settings,
     define_toolchain,
     executor_of,
     optional_path,
+    settings_of,
 )
 from compiler_opt_perf.cli.verb import UsageError, Verb
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.policies.problem import PROBLEMS
 
 if TYPE_CHECKING:
@@ -83,13 +84,7 @@ def _define_train(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("seed", None, "of every random choice", flag_values=values)
     flags.DEFINE_integer("iterations", None, "of the last stage", flag_values=values)
     flags.DEFINE_float("budget", None, "stop after so many seconds", flag_values=values)
-    flags.DEFINE_multi_string(
-        "setting",
-        [],
-        "NAME=VALUE in the place of the recipe's, e.g. hidden=[8] or ppo.modules=16; those that "
-        f"there are:\n{describe()}\n ",
-        flag_values=values,
-    )
+    define_settings(values, "recipe", "hidden=[8] or ppo.modules=16", describe())
 
 
 def _train(values: Any, arguments: list[str]) -> int:
@@ -151,18 +146,9 @@ def _train(values: Any, arguments: list[str]) -> int:
 def _training_config(values: Any) -> "Config":
     from compiler_opt_perf.training.config import ConfigError, read_config
 
-    given = {
-        "seed": values.seed,
-        "iterations": values.iterations,
-        "budget_s": values.budget,
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    for word in values.setting:
-        name, _, text = word.partition("=")
-        try:
-            changes[name] = parse_json(text)
-        except JsonError as error:
-            raise UsageError(f"--setting={word}: expected NAME=VALUE: {error}") from None
+    changes = settings_of(
+        values, seed=values.seed, iterations=values.iterations, budget_s=values.budget
+    )
     try:
         return read_config(values.recipe).changed(changes)
     except ConfigError as error:
