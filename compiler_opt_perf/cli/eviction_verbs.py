@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_some, define_toolchain
+from compiler_opt_perf.cli.options import define_processor, define_some, define_toolchain
 from compiler_opt_perf.cli.verb import Table, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -96,6 +96,40 @@ def _callee_saved(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: tables(results), lambda: document(results))
 
 
+# cop study callee-saved-time
+
+
+def _define_callee_saved_time(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.callee_saved_time import PROGRAMS
+    from compiler_opt_perf.studies.eviction_builds import LEVELS
+    from compiler_opt_perf.studies.rounds import ROUNDS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
+
+    _define_output(values)
+    define_some(values, "only", PROGRAMS, "programs to time")
+    define_some(values, "levels", tuple(LEVELS), "of optimisation")
+    flags.DEFINE_integer(
+        "rounds", ROUNDS, f"runs at each price, {LAYOUTS} layouts in turn", 4, flag_values=values
+    )
+    define_processor(values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.callee_saved_time import study, table
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        levels=values.levels,
+        rounds=values.rounds,
+        processor=values.processor,
+    )
+    return Table(lambda: table(results), lambda: {"results": results})
+
+
 # cop study callee-saved-policy
 
 
@@ -140,6 +174,14 @@ VERBS: tuple[Verb, ...] = (
         "study callee-saved --only=lua,tcc --levels=O2 --output=build/bench-evictions",
         _define_callee_saved,
         _callee_saved,
+        json_version=1,
+    ),
+    Verb(
+        "study callee-saved-time",
+        "Time programs by prices of callee-saved registers, on an otherwise idle machine.",
+        "study callee-saved-time --only=lua --levels=O2 --output=build/bench-evictions",
+        _define_callee_saved_time,
+        _callee_saved_time,
         json_version=1,
     ),
     Verb(

@@ -35,6 +35,7 @@ from compiler_opt_perf.report.testing import LINKED, write_imitation
 from compiler_opt_perf.studies import (
     callee_saved,
     callee_saved_policy,
+    callee_saved_time,
     eviction_headroom,
     evictions,
 )
@@ -90,6 +91,7 @@ LINES = {
     "study evictions": "study evictions --only=lua --toolchain={toolchain}",
     "study eviction-headroom": "study eviction-headroom --only=lua --toolchain={toolchain}",
     "study callee-saved": "study callee-saved --only=lua --toolchain={toolchain}",
+    "study callee-saved-time": "study callee-saved-time --only=lua --toolchain={toolchain}",
     "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
@@ -207,6 +209,9 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(callee_saved, "study", lambda *_, **__: {"lua O2": priced})
     learnt = {"instructions": 1234567.0, "labels": 9, "paying": 4, "changes": {"constant": -0.01}}
     monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
+    changes = {str(price): [-0.02, -0.03, -0.01] for price in callee_saved_time.PRICES[1:]}
+    timed = {"lua O2": {"run_s": 0.1, "rounds": 60, "changes": changes}}
+    monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [Row(code="90", cycles=0.17)] * 1234
@@ -230,7 +235,7 @@ def test_json_is_one_document_with_what_the_text_says(
     told = {round(number) for number in _numbers(document)}
     large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
     assert large <= told
-    assert large or verb.name in ("profile check", "cost calibrate")
+    assert large or verb.name in ("profile check", "cost calibrate", "study callee-saved-time")
     assert text.count("\n") > 1
 
 

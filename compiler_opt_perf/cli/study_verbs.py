@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs of studies: each runs one of `compiler_opt_perf.studies` and prints its tables."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
     define_path,
+    define_processor,
     define_some,
     define_toolchain,
     optional_path,
@@ -279,7 +279,8 @@ def _algorithms(values: Any, arguments: list[str]) -> None:
 
 
 def _define_rank(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.studies.rank import PROGRAMS, ROUNDS, STEPS
+    from compiler_opt_perf.studies.rank import PROGRAMS, STEPS
+    from compiler_opt_perf.studies.rounds import ROUNDS
     from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values, "bench-rank")
@@ -289,9 +290,7 @@ def _define_rank(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "rounds", ROUNDS, f"runs of each variant, {LAYOUTS} layouts in turn", 4, flag_values=values
     )
-    flags.DEFINE_integer(
-        "processor", max(os.sched_getaffinity(0)), "where runs are bound", 0, flag_values=values
-    )
+    define_processor(values)
     define_cpu(values, "measured if not given")
     define_toolchain(values, "toolchain", "mock")
 

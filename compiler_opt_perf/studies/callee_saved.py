@@ -17,21 +17,13 @@ import numpy.typing as npt
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import DEFAULT, LEVELS, Level
-from compiler_opt_perf.studies.variants import Variant
+from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
 #: In 2^14ths of a function's entry; the compiler's own is 0.
 PRICES = (0, 1024, 4096, 16384, 65536, 262144, 1048576)
-
-
-def priced(price: int) -> Variant:
-    """The variant with a price of a callee-saved register's first use."""
-    if price == 0:
-        return DEFAULT
-    return Variant(f"csr {price}", (f"-regalloc-csr-first-time-cost={price}",))
 
 
 def study(

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The studies of callee-saved registers on small programs."""
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.program_table import Program
-from compiler_opt_perf.studies import callee_saved, callee_saved_policy
+from compiler_opt_perf.studies import callee_saved, callee_saved_policy, callee_saved_time
 from compiler_opt_perf.studies.callee_saved_labels import INPUTS, PMU_INPUTS, Label, Rule
-from compiler_opt_perf.studies.workloads import COUNTED, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 SOURCE = r"""
@@ -52,11 +54,13 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, runs in zip(NAMES, ("5000", "7000"), strict=True):
             program = Program(name=name, source_package="none", sources=("calls.c",))
-            patch.setitem(COUNTED, name, partial(_workload, Workload(program, tree, (runs,))))
-        for module in (callee_saved, callee_saved_policy):
+            for table in (COUNTED, TIMED):
+                patch.setitem(table, name, partial(_workload, Workload(program, tree, (runs,))))
+        for module in (callee_saved, callee_saved_policy, callee_saved_time):
             patch.setattr(module, "PROGRAMS", NAMES)
         patch.setattr(callee_saved, "PRICES", (0, 262144, 2**30))
         patch.setattr(callee_saved_policy, "PRICES", (262144,))
+        patch.setattr(callee_saved_time, "PRICES", (0, 262144))
         yield tmp_path_factory.mktemp("output")
 
 
@@ -81,6 +85,26 @@ def test_a_function_has_the_price_that_is_best_for_it(priced: dict[str, dict[str
     assert document["calls O2"]["0"]["instructions"] == cost[:, 0].sum()
     text = callee_saved.tables({"calls O2": priced})
     assert "| calls O2 |" in text and "(262144)" in text
+
+
+def test_prices_are_timed_in_turns(output: Path, toolchain: Toolchain) -> None:
+    def study(rounds: int) -> dict[str, Any]:
+        processor = min(os.sched_getaffinity(0))
+        return callee_saved_time.study(
+            ["calls"], output, toolchain, levels=["O2"], rounds=rounds, processor=processor
+        )
+
+    before = study(5)["calls O2"]
+    assert (before["rounds"], before["changes"].keys()) == (5, {"262144"})
+    found = study(6)
+    row = found["calls O2"]
+    value, low, high = row["changes"]["262144"]
+    # The first rounds count, each price's code is other code, and a run is of milliseconds.
+    assert row["rounds"] == 6 and low <= value <= high and 0 < row["run_s"] < 1
+    layouts = output / "calls" / "O2"
+    images = {path.read_bytes() for path in layouts.glob("*/layouts/*")}
+    assert len(images) == 10
+    assert "| calls O2 |" in callee_saved_time.table(found)
 
 
 def test_programs_are_compiled_by_what_others_taught(

@@ -31,7 +31,7 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.studies.common import counted_run, run_all
 from compiler_opt_perf.studies.eviction_search import decision_options
-from compiler_opt_perf.studies.variant_builds import Codegen, generate
+from compiler_opt_perf.studies.variant_builds import LAYOUTS, Codegen, generate, link_layouts
 from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS, Variant
 from compiler_opt_perf.studies.workloads import COUNTED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -42,6 +42,9 @@ from compiler_opt_perf.traces.windows import write_windows
 _OPTIMISED = ("-O2", "-march=x86-64-v2", *PROFILING_FLAGS.split())
 _SHIPPED = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes")
 _KINDS = {"shipped": _SHIPPED, "replayed": (*_SHIPPED, *SCORE_FLAGS, *REPLAY_FLAGS)}
+# Functions can be put into other orders.
+_TIMED = "timed"
+_FLAGS = {**_KINDS, _TIMED: (*_SHIPPED, "-ffunction-sections")}
 _TIMEOUT_S = 1800.0
 _WINDOW = 2
 
@@ -55,9 +58,16 @@ LEVELS = {"O2": False, "O2-PGO": True}
 # default is 0.
 CSR_COSTS = (1024, 4096, 16384, 32768, 65536, 262144)
 DEFAULT = Variant("default")
-CONSTANTS = tuple(
-    Variant(f"csr {cost}", (f"-regalloc-csr-first-time-cost={cost}",)) for cost in CSR_COSTS
-)
+
+
+def priced(price: int) -> Variant:
+    """The variant with a price of a callee-saved register's first use."""
+    if price == 0:
+        return DEFAULT
+    return Variant(f"csr {price}", (f"-regalloc-csr-first-time-cost={price}",))
+
+
+CONSTANTS = tuple(map(priced, CSR_COSTS))
 #: The compiler's own rules with measured executions of blocks in the place of estimates.
 MEASURED = Variant("measured frequencies")
 
@@ -161,6 +171,30 @@ class Level:
 
         return memo(self._of(variant) / "predicted.json", inputs, dict[str, float], predict)
 
+    def layouts(self, variant: Variant) -> list[Path]:
+        """The program as users compile it, in each of `LAYOUTS`.
+
+        Raises:
+          CommandError: the compiler or the linker failed.
+        """
+        bitcode, folder = self.bitcode(), self._of(variant) / "layouts"
+        targets = [folder / str(layout) for layout in range(LAYOUTS)]
+        inputs: dict[str, Any] = {
+            "variant": repr(variant),
+            "bitcode": [sha256(path) for path in bitcode],
+            "clang": self._clang,
+            "flags": _FLAGS[_TIMED],
+            "layouts": LAYOUTS,
+        }
+
+        def link() -> None:
+            objects, _ = self._compile(variant, bitcode, [_TIMED])[_TIMED]
+            folder.mkdir(exist_ok=True)
+            link_layouts(objects, self.workload.program.libraries, targets)
+
+        memo(self._of(variant) / "layouts.json", inputs, NoneType, link, targets)
+        return targets
+
     def _execute(self, variant: Variant, bitcode: Sequence[Path], decisions: Decisions) -> Executed:
         kinds = ("shipped",) if variant is MEASURED else tuple(_KINDS)
         built = self._compile(variant, bitcode, kinds, decisions)
@@ -194,20 +228,22 @@ class Level:
             write_input(found.program, found.tree, target)
         return found
 
-    def trace(self) -> Path:
-        """The run of the default variant."""
-        windows = self.folder / "run.bbwindows"
-        bitcode = self.bitcode()
-        inputs = {
-            "bitcode": [sha256(path) for path in bitcode],
+    def _run_inputs(self) -> dict[str, Any]:
+        """What the run of the default variant depends on."""
+        return {
+            "bitcode": [sha256(path) for path in self.bitcode()],
             "flags": _KINDS["replayed"],
             "clang": self._clang,
             "arguments": self.workload.arguments,
-            "window": _WINDOW,
         }
 
+    def trace(self) -> Path:
+        """The run of the default variant."""
+        windows = self.folder / "run.bbwindows"
+        inputs = {**self._run_inputs(), "window": _WINDOW}
+
         def recorded() -> None:
-            _, binary = self._compile(DEFAULT, bitcode, ["replayed"])["replayed"]
+            _, binary = self._compile(DEFAULT, self.bitcode(), ["replayed"])["replayed"]
             trace = record(binary, self.workload.arguments, self.folder / "run.bbtrace")
             write_windows(trace, _WINDOW, windows)
 
@@ -217,16 +253,10 @@ class Level:
     def profile(self) -> Path:
         """The PMU profile of the run of the default variant."""
         manifest = self.folder / "profile.pmu.json"
-        bitcode = self.bitcode()
-        inputs = {
-            "bitcode": [sha256(path) for path in bitcode],
-            "flags": _KINDS["replayed"],
-            "clang": self._clang,
-            "arguments": self.workload.arguments,
-        }
+        inputs = self._run_inputs()
 
         def collected() -> None:
-            _, binary = self._compile(DEFAULT, bitcode, ["replayed"])["replayed"]
+            _, binary = self._compile(DEFAULT, self.bitcode(), ["replayed"])["replayed"]
             collect(binary, self.workload.arguments, manifest, timeout_s=_TIMEOUT_S)
 
         memo(self.folder / "collected.json", inputs, NoneType, collected, [manifest])
@@ -339,7 +369,7 @@ class Level:
             folder.mkdir(parents=True)
             objects = [folder / f"{number}.o" for number in range(len(bitcode))]
             for number, (source, target) in enumerate(zip(bitcode, objects, strict=True)):
-                flags = _KINDS[kind]
+                flags = _FLAGS[kind]
                 if number in decisions:
                     given = decision_options(decisions[number], folder / f"{number}.txt")
                     flags = (*flags, *for_clang(given))

@@ -8,7 +8,6 @@ which the rounds take turns; of its rounds in one layout the fastest parts count
 mean. Each of `STEPS` goes on where it stopped.
 """
 
-import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,26 +17,20 @@ from types import NoneType
 
 import msgspec
 import numpy as np
-from absl import logging
 
 from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.calibrate import calibrate
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
-from compiler_opt_perf.cost.timing import (
-    SEGMENTS,
-    Stopwatch,
-    boundaries,
-    processor_seconds,
-    seconds_so_far,
-)
+from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import sha256, write_json
-from compiler_opt_perf.execution.memo import memo, note, recall
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pages.ranking import write
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.report.ranking import Ranked
 from compiler_opt_perf.studies.common import StudyError, read_result
+from compiler_opt_perf.studies.rounds import ROUNDS, Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, Builds, train_policies
 from compiler_opt_perf.studies.variants import DEFAULT, Variant
 from compiler_opt_perf.studies.workloads import TIMED
@@ -46,12 +39,9 @@ from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.synthesis import synthesise
 from compiler_opt_perf.traces.windows import write_windows
 
-# Twelve rounds of each layout find most parts undisturbed once.
-ROUNDS = 12 * LAYOUTS
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
-_SHORTEST_PART_S = 0.001
 # Parts of mca-pmu that are left out, one at a time.
 _PARTS = (
     "stack-slots",
@@ -78,26 +68,10 @@ STEPS = {
 }
 
 
-class _Rounds(msgspec.Struct):
-    """What was measured.
-
-    Attributes:
-      variants: names.
-      moments: that each run tells the time of.
-      boundaries: of the parts of a run, among the moments.
-      seconds: [rounds, variants, parts].
-    """
-
-    variants: list[str]
-    moments: int = 0
-    boundaries: list[int] = []
-    seconds: list[list[list[float]]] = []
-
-
 class _Noted(msgspec.Struct, frozen=True):
     """The note of what was measured."""
 
-    result: _Rounds
+    result: Rounds
 
 
 class _Predictions(msgspec.Struct, frozen=True):
@@ -146,35 +120,19 @@ class Study:
 
     def _run_variants(self, rounds: int, processor: int) -> None:
         """Interleaved; the rounds of earlier runs count."""
-        variants = self.builds.variants()
-        binaries = [[self.builds.binary(v, layout) for layout in range(LAYOUTS)] for v in variants]
-        inputs = {
-            "binaries": [sha256(binary) for row in binaries for binary in row],
-            **self.builds.run_inputs(),
-            "stopwatch": sha256(SEGMENTS),
-            "shortest_part_s": _SHORTEST_PART_S,
+        binaries = {
+            variant.name: [self.builds.binary(variant, layout) for layout in range(LAYOUTS)]
+            for variant in self.builds.variants()
         }
-        path = self.folder / "rounds.json"
-        measured = recall(path, inputs, _Rounds) or _Rounds([v.name for v in variants])
-        with Stopwatch() as stopwatch:
-            for number in range(len(measured.seconds), rounds):
-                order = list(range(len(variants)))
-                random.Random(number).shuffle(order)
-                runs: list[list[float]] = [[] for _ in variants]
-                for i in order:
-                    argv = [str(binaries[i][_layout(number)]), *self.case.arguments]
-                    times = stopwatch.times(argv, processor)
-                    if not measured.boundaries:
-                        measured.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
-                        measured.moments = len(times)
-                    if len(times) != measured.moments:
-                        raise StudyError(f"{argv[0]}: computes something else than in other runs")
-                    parts = np.diff(times[measured.boundaries])
-                    runs[i] = np.round(parts, 7).tolist()
-                measured.seconds.append(runs)
-                note(path, inputs, _Rounds, measured)
-                middle = statistics.median(map(sum, runs))
-                logging.info("%s: round %d, median %.3f s", self.name, number, middle)
+        run_rounds(
+            self.folder / "rounds.json",
+            binaries,
+            self.case.arguments,
+            self.builds.run_inputs(),
+            rounds,
+            processor,
+            label=self.name,
+        )
 
     # Evaluate
 
@@ -272,16 +230,11 @@ class Study:
             name=self.name,
             variants=tuple(rounds.variants),
             seconds=np.array(rounds.seconds),
-            layouts=tuple(map(_layout, range(len(rounds.seconds)))),
+            layouts=rounds.layouts,
             predictions={name: np.array(costs) for name, costs in predictions.costs.items()},
             evaluation_s=evaluation,
             run_s=evaluation["run"],
         )
-
-
-def _layout(number: int) -> int:
-    """The layout that runs in a round."""
-    return number % LAYOUTS
 
 
 def study(

@@ -5,7 +5,7 @@ import hashlib
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -123,6 +123,22 @@ def generate(job: Codegen) -> None:
         host.run([*argv, *options], timeout_s=_TIMEOUT_S)
 
 
+def link_layouts(
+    objects: Sequence[Path], libraries: Sequence[str], targets: Sequence[Path]
+) -> None:
+    """Links a program in as many layouts of its functions as there are targets.
+
+    Only the first, which has them in their order, is looked at; the others only run.
+
+    Raises:
+      CommandError: the linker failed.
+    """
+    for layout, target in enumerate(targets):
+        argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
+        argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
+        run_command([*argv, *objects, *libraries, "-o", target], timeout_s=_TIMEOUT_S)
+
+
 class Builds:
     """What the variants of one program are compiled to, in a folder of its own."""
 
@@ -223,13 +239,9 @@ class Builds:
         return targets
 
     def _link(self, variant: Variant) -> None:
-        for layout in range(LAYOUTS):
-            argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
-            # Only the first is looked at; the others only run.
-            argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
-            argv += [*self.objects(variant), *self._workload.program.libraries]
-            run_command([*argv, "-o", self.binary(variant, layout)], timeout_s=_TIMEOUT_S)
-        argv = ["objcopy", "-O", "binary", "-j", ".text"]
+        targets = [self.binary(variant, layout) for layout in range(LAYOUTS)]
+        link_layouts(self.objects(variant), self._workload.program.libraries, targets)
+        argv: list[str | Path] = ["objcopy", "-O", "binary", "-j", ".text"]
         run_command([*argv, self.binary(variant), self._code(variant)], timeout_s=60)
 
     def objects(self, variant: Variant) -> list[Path]:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Timed runs of variants of a program: interleaved, on one processor, in several layouts.
+
+What the times of parts of such runs tell is for cost.ranking.Measured to say.
+"""
+
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from absl import logging
+
+from compiler_opt_perf.cost.ranking import Measured
+from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries
+from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.execution.memo import note, recall
+from compiler_opt_perf.studies.common import StudyError
+from compiler_opt_perf.studies.variant_builds import LAYOUTS
+
+#: Twelve rounds of each layout find most parts undisturbed once.
+ROUNDS = 12 * LAYOUTS
+_SHORTEST_PART_S = 0.001
+_TRIES = 20
+
+
+class Rounds(msgspec.Struct):
+    """What was measured.
+
+    Attributes:
+      variants: names.
+      moments: that each run tells the time of.
+      boundaries: of the parts of a run, among the moments.
+      seconds: [rounds, variants, parts].
+    """
+
+    variants: list[str]
+    moments: int = 0
+    boundaries: list[int] = []
+    seconds: list[list[list[float]]] = []
+
+    @property
+    def layouts(self) -> tuple[int, ...]:
+        """[rounds], the layout that ran in each."""
+        return tuple(map(_layout, range(len(self.seconds))))
+
+    def measured(self) -> Measured:
+        """What the times tell of the variants."""
+        return Measured(self.seconds, self.layouts)
+
+
+def run_rounds(
+    path: Path,
+    binaries: Mapping[str, Sequence[Path]],
+    arguments: Sequence[str],
+    inputs: Mapping[str, Any],
+    rounds: int,
+    processor: int,
+    *,
+    label: str,
+) -> Rounds:
+    """Runs all variants in random order, round by round, until there are `rounds` rounds.
+
+    Args:
+      path: the note of what was measured; the rounds of earlier calls count.
+      binaries: by name of the variant, the program in each of `LAYOUTS`.
+      inputs: what the run depends on besides the binaries.
+      processor: number of the processor that runs are bound to.
+      label: of messages.
+
+    Raises:
+      StudyError: a run has other moments than those before it, or a time that goes back.
+      CommandError: a run failed.
+    """
+    names = list(binaries)
+    inputs = {
+        "binaries": [sha256(binary) for row in binaries.values() for binary in row],
+        **inputs,
+        "stopwatch": sha256(SEGMENTS),
+        "shortest_part_s": _SHORTEST_PART_S,
+    }
+    measured = recall(path, inputs, Rounds) or Rounds(names)
+    with Stopwatch() as stopwatch:
+        for number in range(len(measured.seconds), rounds):
+            order = list(range(len(names)))
+            random.Random(number).shuffle(order)
+            runs: list[list[float]] = [[] for _ in names]
+            for i in order:
+                argv = [str(binaries[names[i]][_layout(number)]), *arguments]
+                # The kernel's time of a whole run is at times a tick behind that of its last part.
+                for _ in range(_TRIES):
+                    times = stopwatch.times(argv, processor)
+                    if (np.diff(times) >= 0).all():
+                        break
+                else:
+                    raise StudyError(f"{argv[0]}: its processor time goes back, in {_TRIES} runs")
+                if not measured.boundaries:
+                    measured.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
+                    measured.moments = len(times)
+                if len(times) != measured.moments:
+                    raise StudyError(f"{argv[0]}: computes something else than in other runs")
+                parts = np.diff(times[measured.boundaries])
+                runs[i] = np.round(parts, 7).tolist()
+            measured.seconds.append(runs)
+            note(path, inputs, Rounds, measured)
+            middle = statistics.median(map(sum, runs))
+            logging.info("%s: round %d, median %.3f s", label, number, middle)
+    return measured
+
+
+def _layout(number: int) -> int:
+    """The layout that runs in a round."""
+    return number % LAYOUTS
