@@ -17,6 +17,7 @@ from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.limits import MetricLimits
 from compiler_opt_perf.gate.measure import REPLAYED, Candidate, detail_after, fingerprint, totals
 from compiler_opt_perf.gate.metrics import METRICS
+from compiler_opt_perf.policies.problem import decision_lines
 
 #: Of any failure of the compiler: an error, a crash or a time limit.
 FAILURES = "failures"
@@ -120,8 +121,3 @@ class Question:
                 f"baseline: no worse than the {self.allowed:g} that the limits allow a module; "
                 "name one that is, or other limits"
             )
-
-
-def decision_lines(decisions: Mapping[str, int]) -> str:
-    """A file of -mlgo-decisions."""
-    return "".join(f"{key} {value}\n" for key, value in decisions.items())

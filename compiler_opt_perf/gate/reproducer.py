@@ -15,8 +15,8 @@ from compiler_opt_perf.execution.files import atomic_directory
 from compiler_opt_perf.gate.bisect import Bisection
 from compiler_opt_perf.gate.inputs import Trial
 from compiler_opt_perf.gate.measure import REPLAYED, Candidate, warning
-from compiler_opt_perf.gate.question import FAILURES, Question, decision_lines
-from compiler_opt_perf.policies.problem import for_clang
+from compiler_opt_perf.gate.question import FAILURES, Question
+from compiler_opt_perf.policies.problem import decision_lines, for_clang
 
 _SCRIPT = "reproduce.sh"
 _CPU = "cpu.json"

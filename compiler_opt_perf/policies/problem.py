@@ -9,7 +9,7 @@ Everything else in the package reads these tables; adding a problem means adding
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,6 +164,11 @@ class Problem:
 def for_clang(options: Iterable[str]) -> list[str]:
     """The same options as arguments of `clang` or `clang -cc1`."""
     return [word for option in options for word in ("-mllvm", option)]
+
+
+def decision_lines(decisions: Mapping[str, int]) -> str:
+    """A file of -mlgo-decisions: a line for each decision, by key (docs/features.md)."""
+    return "".join(f"{key} {decision}\n" for key, decision in decisions.items())
 
 
 def _inline(*names: str) -> tuple[Feature, ...]:

@@ -19,7 +19,7 @@ from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.policies.interactive import InteractiveHost, Observation
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policies.problem import PROBLEMS, decision_lines, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import scratch
 from compiler_opt_perf.training.log import TrainingLog, read_log
@@ -195,7 +195,7 @@ def _flipped(job: LabelJob, folder: Path, given: Mapping[str, int]) -> dict[str,
     ]
     if given:
         path = folder / "decisions.txt"
-        write_text(path, "".join(f"{key} {column}\n" for key, column in given.items()))
+        write_text(path, decision_lines(given))
         options.append(f"-mlgo-decisions={path}")
     argv: list[str | Path] = [module.toolchain.clang, *_FLAGS, "-c", module.bitcode, "-o", target]
     run_command([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)

@@ -17,7 +17,7 @@ import numpy as np
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_text
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policies.problem import PROBLEMS, decision_lines, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import scratch
 from compiler_opt_perf.training.log import TrainingLog, read_log
@@ -106,7 +106,7 @@ def search(job: SearchJob) -> Found:
 
 def decision_options(decisions: Mapping[str, int], path: Path) -> list[str]:
     """Options of the code generator that take decisions by key; writes `path` for them."""
-    write_text(path, "".join(f"{key} {column}\n" for key, column in decisions.items()))
+    write_text(path, decision_lines(decisions))
     log = path.with_suffix(".log")
     return [*_PROBLEM.development_options(log=log), f"-mlgo-decisions={path}"]
 

@@ -33,6 +33,7 @@ from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
 from compiler_opt_perf.execution.content import Content, Tool
 from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.policies.problem import decision_lines
 from compiler_opt_perf.training.compilation import Compiler, scratch
 from compiler_opt_perf.training.label_files import Labels, write_labels
 from compiler_opt_perf.training.log import TrainingLog, read_log
@@ -242,7 +243,7 @@ class Flipper:
         options.append("-mlgo-decision-keys")
         if decisions:
             path = self._folder / "decisions"
-            path.write_text("".join(f"{key} {value}\n" for key, value in decisions.items()))
+            path.write_text(decision_lines(decisions))
             options.append(f"-mlgo-decisions={path}")
         job.compiler.compile(job.module, object_file, options)
         return function_sizes(object_file), read_log(log)
