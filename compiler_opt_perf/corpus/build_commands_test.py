@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.corpus.build_commands import read_commands
-from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
-from compiler_opt_perf.corpus.extract import FRONTEND, extract_corpus
+from compiler_opt_perf.corpus.corpus import FRONTEND, Corpus, CorpusError
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.execution.llvm import stock_tool
 
 # As Bazel 4.2.3 writes an action; tools/bazel/check makes real ones.

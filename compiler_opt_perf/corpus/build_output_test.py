@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.elf import open_elf
-from compiler_opt_perf.corpus.corpus import Corpus, CorpusError, Module
-from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, STAGES, extract_corpus
+from compiler_opt_perf.corpus.corpus import FRONTEND, OPTIMIZED, STAGES, Corpus, CorpusError, Module
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain

@@ -22,6 +22,13 @@ from compiler_opt_perf.execution.files import open_input, read_input, sha256, wr
 from compiler_opt_perf.execution.json_text import CText, JsonError, decode
 from compiler_opt_perf.execution.seeds import derive_seed
 
+# IR before any optimisation: what an inliner policy is asked about.
+FRONTEND = "frontend"
+# IR as the code generator gets it: a register-allocation policy's compilations skip the middle end,
+# which its decisions cannot change, and take a third of the time.
+OPTIMIZED = "optimized"
+#: What the modules of a corpus can be.
+STAGES = (FRONTEND, OPTIMIZED)
 # A corpus is untrusted: compiling it must neither run foreign code nor write outside our folder.
 # Options of `-cc1` that load code are refused, and so are options of -mllvm that write files ...
 _REFUSED = {"-load", "-add-plugin", "-plugin"}

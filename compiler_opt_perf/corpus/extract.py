@@ -14,6 +14,8 @@ from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
 from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, codegen_arguments
 from compiler_opt_perf.corpus.corpus import (
     DESCRIPTION,
+    FRONTEND,
+    OPTIMIZED,
     CorpusError,
     Description,
     is_module_name,
@@ -27,12 +29,6 @@ from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 
-# IR before any optimisation: what an inliner policy is asked about.
-FRONTEND = "frontend"
-# IR as the code generator gets it: a register-allocation policy's compilations skip the middle end,
-# which its decisions cannot change, and take a third of the time.
-OPTIMIZED = "optimized"
-STAGES = (FRONTEND, OPTIMIZED)
 # Suffixes of the files of a module.
 _SUFFIXES = (".bc", ".cmd", ".thinlto.bc")
 

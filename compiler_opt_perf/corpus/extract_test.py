@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
-from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED, extract_corpus
+from compiler_opt_perf.corpus.corpus import FRONTEND, OPTIMIZED, Corpus, CorpusError
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.corpus.programs import program_sources, program_tree
 from compiler_opt_perf.corpus.testing import lua_compile_commands

@@ -7,18 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from absl import logging
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as RichProgress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -55,16 +49,7 @@ class Progress:
         self._start = self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
         if label is not None and sys.stderr.isatty():
-            self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self._bar = _bar()
             self._task = self._bar.add_task(label, total=total, rate="")
 
     def __enter__(self) -> Self:
@@ -104,3 +89,27 @@ class Progress:
                 rate,
                 remaining,
             )
+
+
+def _bar() -> "RichProgress":
+    # Imported where it draws: workers and most commands have no terminal.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as RichProgress
+
+    return RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.corpus.extract import FRONTEND, OPTIMIZED
+from compiler_opt_perf.corpus.corpus import FRONTEND, OPTIMIZED
 
 #: Candidates of one eviction decision: 32 registers in allocation order, then the live range that
 #: asks for a register (LLVM's NumberOfInterferences).

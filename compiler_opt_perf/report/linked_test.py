@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from compiler_opt_perf.corpus.corpus import Corpus
-from compiler_opt_perf.corpus.extract import FRONTEND, extract_corpus
+from compiler_opt_perf.corpus.corpus import FRONTEND, Corpus
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.report.files import ReportError
