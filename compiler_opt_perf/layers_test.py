@@ -99,7 +99,7 @@ def _modules_of_jobs(path: Path) -> set[str]:
 
 
 def test_workers_import_neither_plots_nor_bars_nor_solvers_nor_tensorflow() -> None:
-    """Pools spawn their workers, and each imports the module of its job."""
+    """Each worker imports the module of its job."""
     modules = {
         module
         for path in PACKAGE.glob("*/**/*.py")

@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,35 +25,33 @@ from compiler_opt_perf.execution.executor import (
     Executor,
     Request,
     Worker,
+    WorkerError,
     serve,
 )
 from compiler_opt_perf.execution.scratch import scratch_folder
+from compiler_opt_perf.execution.template import start_copy
 
 # An idle worker ends at once when it is told to.
 _SECONDS_TO_END = 5.0
 
 
 class _Process(Worker):
-    """A worker with the pipe to it."""
+    """A worker with the pipe to it.
+
+    Attributes:
+      pid: its process id.
+    """
 
     def __init__(self, scratch: str, preload: str | None = None):
         super().__init__()
-        context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
-        if preload is not None:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([preload])
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, scratch), daemon=True)
-        # Ctrl-C goes to all processes of a terminal; what becomes of workers is their owner's to
-        # say. The mask is inherited from the first instruction on, as a handler would not be; also
-        # through the process that workers are forked from, which the first of them starts.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        self._connection, theirs = multiprocessing.Pipe()
         try:
-            self._process.start()
+            self._template, self.pid = start_copy(preload, _serve, theirs, scratch)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             # So that reading from a dead worker ends.
             theirs.close()
+        # Readable when it has ended; the id is its own until its exit code is asked for.
+        self._ended = os.pidfd_open(self.pid)
 
     def fileno(self) -> int:
         """The pipe's descriptor: readable when there is a message or the worker is dead."""
@@ -68,25 +65,28 @@ class _Process(Worker):
 
     def end(self, *, now: bool) -> str:
         self._connection.close()
-        if not now:
-            self._process.join(_SECONDS_TO_END)
-        if self._process.is_alive():
-            self._process.kill()
-        self._process.join()
-        return f"exit code {self._process.exitcode}"
+        try:
+            if now or not wait([self._ended], _SECONDS_TO_END):
+                signal.pidfd_send_signal(self._ended, signal.SIGKILL)
+            wait([self._ended])
+        except ProcessLookupError:
+            # It had ended, and with it its template.
+            pass
+        finally:
+            os.close(self._ended)
+        return f"exit code {self._template.exit_code(self.pid)}"
 
 
 class Pool(Executor):
     """Worker processes that live as long as the `with` block.
 
-    Workers are spawned, not forked, so that they share no locks with the parent's TensorFlow
-    threads and import only what the mapped function's module imports. They are started when there
-    is work for them, and end when their parent does.
+    Workers are copies of a process that is spawned, not of this one, so that they share no locks
+    with its TensorFlow threads and import only what the mapped function's module imports. They are
+    started when there is work for them, and end when their owner does.
 
     Attributes:
       workers: how many, at most.
-      preload: a module that takes long to import. The workers of all such pools are forked from one
-        process, which imported it and did nothing else; it is the same module in all of them.
+      preload: a module that takes long to import, and that workers have from their start.
     """
 
     def __init__(self, workers: int | None = None, *, preload: str | None = None):
@@ -110,7 +110,13 @@ class Pool(Executor):
             super().__exit__(kind, error, trace)
 
     def _hire(self) -> Worker:
-        return _Process(os.fspath(self._scratch), self.preload)
+        try:
+            return _Process(os.fspath(self._scratch), self.preload)
+        except (EOFError, ConnectionError) as error:
+            raise WorkerError(
+                "the process that workers are copies of died as it started, for the reason above "
+                "if it gave one; is there memory for another Python process?"
+            ) from error
 
     def _wait(self, workers: Sequence[Worker], seconds: float | None) -> Sequence[Worker]:
         processes = [worker for worker in workers if isinstance(worker, _Process)]

@@ -70,7 +70,13 @@ def test_a_task_that_always_kills_its_worker_is_given_up() -> None:
 
 def workers_of_this_process() -> list[int]:
     """Process ids of the workers, those that still start as well."""
-    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+    return [
+        int(pid)
+        for template in multiprocessing.active_children()
+        for pid in Path(f"/proc/{template.pid}/task/{template.pid}/children").read_text().split()
+        # Not those that have ended.
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    ]
 
 
 @pytest.mark.parametrize("victims", [1, 2])

@@ -121,7 +121,7 @@ def publish(model: CostModel, directory: Path) -> None:
       FileWriteError: the disk is full or the folder cannot be written.
     """
     with atomic_directory(directory) as folder:
-        with Pool(1) as pool:
+        with Pool(1, preload="tensorflow") as pool:
             pool.map(functools.partial(_write_networks, model=model), [folder])[0].get()
         write_arrays(folder / _WEIGHTS_FILE, compressed=False, **model.weights)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
