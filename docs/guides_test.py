@@ -35,6 +35,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT
 from compiler_opt_perf.training.config import read_config
 
+pytestmark = pytest.mark.long
+
 _PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").glob("*.md")])
 _LANGUAGES = ("console", "cpp", "diff", "ini", "json", "python", "sh", "text", "toml")
 _FENCE = re.compile(r"( *)```(\w*)$")
