@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The examples for build bots: they can be read, and call commands that there are."""
+"""The examples for build bots: what they run, runs."""
 
 import importlib.util
+import json
 import re
-import shlex
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from compiler_opt_perf.cli.main import find_verb
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 EXAMPLES = Path(__file__).with_name("examples")
 COP = "build/venv/bin/cop"
@@ -36,53 +37,94 @@ def buildbot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "buildbot.plugins", plugins)
 
 
-def _require_known(words: list[str], root: Path) -> str:
-    """Refuses a command that there is not; returns the verb, or the script."""
-    if words[0] != COP:
-        assert (root / words[0]).is_file(), words
-        return words[0]
-    verb, rest = find_verb(words[1:])
-    values, _ = verb.parse(rest)
-    for name in ("model", "limits"):
-        if name in values and values[name].value:
-            assert (root / values[name].value).exists(), words
-    return verb.name
+SOURCE = """
+static int triple(int x) { return 3 * x; }
+int first(int x) { return triple(x) + triple(x + 1); }
+int second(int x) { return triple(x) * triple(x - 1); }
+"""
 
 
-def test_the_factory_of_buildbot_calls_verbs_that_there_are(
-    buildbot: None, repo_root: Path
-) -> None:
+@pytest.fixture(scope="module")
+def checkout(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is to the commands as a checkout with everything built."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("models", "tools", "build/venv"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(REPO_ROOT / name)
+    (folder / "build" / "toolchain").mkdir()
+    (folder / "build" / "toolchain" / "dev").symlink_to(toolchain.directory)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that outlives builds, with corpus and baseline."""
+    folder = tmp_path_factory.mktemp("store")
+    sources = [folder / f"{name}.c" for name in ("one", "two")]
+    for source in sources:
+        source.write_text(SOURCE)
+    commands = [
+        {"directory": str(folder), "file": str(source), "arguments": ["cc", "-c", str(source)]}
+        for source in sources
+    ]
+    (folder / "compile_commands.json").write_text(json.dumps(commands))
+    cop = checkout / COP
+    problem = "--problem=inline-size"
+    corpus = [cop, "corpus", "extract", problem, f"--output={folder}/corpus", "--held-out=0"]
+    run_command([*corpus, f"program={folder}/compile_commands.json"])
+    record = [cop, "gate", "record", f"{folder}/corpus/train", problem, "--compile-time=none"]
+    record += ["--toolchain=build/toolchain/dev", "--model=models/inline-size"]
+    run_command([*record, f"--output={folder}/baseline.json"], cwd=checkout)
+    return folder
+
+
+def _runnable(command: str) -> str:
+    """The command for the set that the checks build, without tools/bootstrap, which has tests."""
+    return command.replace("tools/bootstrap\n", "").replace("--set=dev", "--set=mock")
+
+
+def test_a_bot_runs_the_factory_of_buildbot(buildbot: None, checkout: Path, store: Path) -> None:
     spec = importlib.util.spec_from_file_location("factory", EXAMPLES / "buildbot_factory.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    (steps,) = module.gate_factory("https://example.org/repository.git", "/srv/gate").arguments
+    (steps,) = module.gate_factory("https://example.org/r.git", str(store)).arguments
     commands = [step.named["command"] for step in steps if "command" in step.named]
-    verbs = [_require_known(command, repo_root) for command in commands]
-    assert verbs == ["tools/bootstrap", "toolchain build", "gate check", "gate history"]
+    assert [words[:3] for words in commands] == [
+        ["tools/bootstrap"],
+        [COP, "toolchain", "build"],
+        [COP, "gate", "check"],
+        [COP, "gate", "history"],
+    ]
+    for words in commands[1:]:
+        run_command([_runnable(word) for word in words], cwd=checkout)
+    for step in steps:
+        for file in step.named.get("logfiles", {}).values():
+            assert "linked" in (checkout / file).read_text()
+    assert "<svg" in (checkout / "gate.html").read_text()
 
 
-def _commands(script: str) -> Iterator[list[str]]:
-    for line in script.splitlines():
-        words = shlex.split(line)
-        if words[0].startswith(("build/", "tools/")):
-            yield words
-
-
-def test_the_workflow_of_github_calls_verbs_that_there_are(repo_root: Path) -> None:
+def test_a_runner_runs_the_workflow_of_github(checkout: Path, store: Path) -> None:
     workflow = yaml.safe_load((EXAMPLES / "gate-workflow.yml").read_text())
     # YAML 1.1 takes the word `on` for true.
     assert workflow.keys() == {"name", True, "permissions", "concurrency", "jobs"}
     (job,) = workflow["jobs"].values()
+    environment = {
+        "GATE_STORE": str(store),
+        "GITHUB_SHA": "0123",
+        "GITHUB_STEP_SUMMARY": str(store / "summary.md"),
+    }
+    assert environment.keys() > job["env"].keys()
     scripts = [step["run"] for step in job["steps"] if "run" in step]
-    verbs = [_require_known(words, repo_root) for script in scripts for words in _commands(script)]
-    assert verbs == ["tools/bootstrap", "toolchain build", "gate check"]
-    # What a check writes is what is shown and kept.
-    written = re.findall(r"--(?:junit|markdown|measured)=(\S+)", "\n".join(scripts))
+    assert [script.split()[0] for script in scripts] == ["tools/bootstrap", COP, "cat"]
+    for script in scripts:
+        shell = ["bash", "-e", "-o", "pipefail", "-c", _runnable(script)]
+        run_command(shell, cwd=checkout, env=environment)
+    assert "| linked" in (store / "summary.md").read_text()
     (kept,) = (
         step["with"]["path"].split() for step in job["steps"] if "path" in step.get("with", {})
     )
-    assert sorted(written) == sorted(kept)
+    assert all((checkout / name).stat().st_size for name in kept)
 
 
 def test_the_container_runs_what_there_is(repo_root: Path) -> None:
