@@ -24,7 +24,7 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 train-inline: build ## train the policy in models/inline-size again, as its recipe says; 43 minutes of processor time, resumable
 	@$(COP) imitate models/inline-size/recipe.toml --output=build/train-inline
 
-check: ## bootstrap, overlay build, lint, types, unit and lit tests, pytest, upstream's lit tests
+check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel, pytest, upstream's lit tests
 	@tools/check
 
 bazel: bootstrap ## build and test the workspace with Debian's Bazel, which it installs

@@ -70,7 +70,7 @@ def store(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "compile_commands.json").write_text(json.dumps(commands))
     cop = checkout / COP
     problem = "--problem=inline-size"
-    corpus = [cop, "corpus", "extract", problem, f"--output={folder}/corpus", "--held-out=0"]
+    corpus = [cop, "corpus", "extract", problem, f"--output={folder}/corpus"]
     run_command([*corpus, f"program={folder}/compile_commands.json"])
     record = [cop, "gate", "record", f"{folder}/corpus/train", problem, "--compile-time=none"]
     record += ["--toolchain=build/toolchain/dev", "--model=models/inline-size"]
