@@ -56,3 +56,28 @@ def test_only_lines_that_the_series_changes_are_held_to_the_style(
     assert result.returncode == 1
     assert "-int   ours ;\n+int ours;\n" in result.stdout
     assert "-int   upstreams" not in result.stdout
+
+
+def _program(root: Path, name: str, script: str) -> None:
+    path = root / "build" / "venv" / "bin" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_lint_works_beside_the_build(repo_root: Path, tmp_path: Path) -> None:
+    check = _copy(repo_root, tmp_path)
+    # The build ends once lint has.
+    _program(tmp_path, "cop", "while [ ! -e linted ]; do sleep 0.05; done; echo built")
+    _program(tmp_path, "ruff", "")
+    for status, headline in ((0, "All checks passed"), (1, "FAILED: lint (exit status 1)")):
+        _program(tmp_path, "mypy", f"echo found; touch linted; exit {status}")
+        result = subprocess.run(
+            [check, "build", "lint"], capture_output=True, text=True, timeout=60
+        )
+        (tmp_path / "linted").unlink()
+        assert result.returncode == status
+        assert headline in result.stdout
+        # In the order of the steps.
+        assert result.stdout.index("built") < result.stdout.index("(lint)")
+        assert result.stdout.index("(lint)") < result.stdout.index("found")
