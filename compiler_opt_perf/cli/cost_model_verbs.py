@@ -107,6 +107,7 @@ def predict_blocks(values: Any, arguments: list[str]) -> Table:
     """Cycles of blocks by a learned model."""
     from compiler_opt_perf.cost.block_file import read_blocks
     from compiler_opt_perf.cost.cpu_files import HOST, host_cpu
+    from compiler_opt_perf.learned.data import known_of
     from compiler_opt_perf.learned.model import counted, load
 
     if not arguments:
@@ -115,14 +116,18 @@ def predict_blocks(values: Any, arguments: list[str]) -> Table:
     cpu = values.cpu if values.cpu and values.cpu != HOST else host_cpu()
     model.require_cpu(cpu)
     codes: list[str] = []
+    pmu: list[Any] = []
     for word in arguments:
         if Path(word).exists():
-            codes += [row.code for row in read_blocks(Path(word)).rows]
+            rows = read_blocks(Path(word)).rows
+            codes += [row.code for row in rows]
+            pmu += [known_of(row, Path(word)) for row in rows]
         elif set(word) <= _HEXADECIMAL and len(word) % 2 == 0:
             codes.append(word.lower())
+            pmu.append(None)
         else:
             raise UsageError(f"{word!r}: no such file, and no block in hexadecimal digits")
-    predicted, problems = model.predict([bytes.fromhex(code) for code in codes], cpu)
+    predicted, problems = model.predict([bytes.fromhex(code) for code in codes], cpu, pmu)
 
     def text() -> str:
         rows = [

@@ -59,16 +59,36 @@ def _define_measure_blocks(values: flags.FlagValues) -> None:
         lower_bound=0,
         flag_values=values,
     )
+    flags.DEFINE_list(
+        "miss_rates",
+        [],
+        "measure each block at known rates, once for each of these shares of its loads that miss "
+        "(0 to 1), to a level of the cache drawn at random; blocks without a load whose address "
+        "can be chosen are dropped: --miss-rates=0,0.1,0.5,1",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "mispredict_rates",
+        ["0", "0.1", "0.4"],
+        "with --miss-rates: shares of mispredictions of a jump before the block (0 to 0.5), of "
+        "which one is drawn each time",
+        flag_values=values,
+    )
 
 
 def _measure_blocks(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.block_code import distinct, find_blocks
     from compiler_opt_perf.cost.block_file import write_bhive
     from compiler_opt_perf.cost.measure_blocks import BATCH, describe, measure_blocks, sampled
+    from compiler_opt_perf.cost.rated_blocks import at_rates
 
     found = find_blocks(_candidates(arguments))
     blocks = sampled(distinct(found), values.most, values.seed)
     output, bhive = Path(values.output), optional_path(values, "bhive")
+    if values.miss_rates:
+        misses = _shares(values.miss_rates, "miss-rates", 1.0)
+        mispredicts = _shares(values.mispredict_rates, "mispredict-rates", 0.5)
+        blocks = list(at_rates(blocks, misses, mispredicts, values.seed))
     label = f"measuring {len(blocks):,} blocks, {BATCH} at a time"
     measured = measure_blocks(blocks, output, workers=values.workers or None, label=label)
     if bhive:
@@ -82,6 +102,17 @@ def _measure_blocks(values: Any, arguments: list[str]) -> Table:
             "dropped": measured.dropped(),
         },
     )
+
+
+def _shares(words: Sequence[str], option: str, most: float) -> list[float]:
+    """Numbers of an option. Raises UsageError."""
+    try:
+        shares = [float(word) for word in words]
+    except ValueError:
+        shares = [-1.0]
+    if not shares or not all(0 <= share <= most for share in shares):
+        raise UsageError(f"--{option}={','.join(words)}: expected numbers from 0 to {most:g}")
+    return shares
 
 
 # cop cost predict

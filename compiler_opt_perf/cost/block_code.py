@@ -59,6 +59,9 @@ class Block:
       program, function: names; empty where they are not known.
       address: link-time address; None where it is not known.
       occurrences: how often it was found.
+      pmu: by name, what is known of its instructions where it is measured at known rates.
+      request: the line that measure_blocks.c wants then; empty if the code alone tells it.
+      refused: why it cannot be measured so.
     """
 
     code: bytes
@@ -66,6 +69,9 @@ class Block:
     function: str = ""
     address: int | None = None
     occurrences: int = 1
+    pmu: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
+    request: str = ""
+    refused: str = ""
 
 
 def request(code: bytes) -> tuple[str, str]:

@@ -23,11 +23,14 @@
  * CYCLES is that; a round of a block waits for the core so many times. A line of BLOCKS is the code in
  * hexadecimal digits and, for each operand relative to the instruction pointer, " PLACE:END:TARGET": where
  * its displacement stands in the code, where its instruction ends, and an address below 2^24 that all copies
- * shall mean. At the end, prints a line for each: "measured CYCLES AGREEING ROUNDS PAGES" or "dropped
+ * shall mean. Of a block whose loads miss at a known rate (rated_block.h) there follows " / LEVEL COPIES COLD
+ * RANDOM SEED PLACE:END" and for each source " PARENT:DELAY:OFFSET:PLACE:END:REGISTER:FIRST:LINES". At the end, prints a line for each: "measured CYCLES AGREEING ROUNDS PAGES" or "dropped
  * REASON". The blocks are measured in some rounds; CYCLES are the lowest that recur, of AGREEING of the
  * ROUNDS.
  */
 #define _GNU_SOURCE
+
+#include <inttypes.h>
 
 #include "core_clock.h"
 #include "run_block.h"
@@ -44,7 +47,8 @@ enum {
   WAITS = 1500,
 };
 
-static const double AGREEMENT = 0.02;
+/* Of rounds; which loads miss is drawn, and what memory takes depends on what else uses it. */
+static const double AGREEMENT = 0.02, RATED_AGREEMENT = 0.05;
 static int waits;
 
 static int digit(int character) {
@@ -66,7 +70,7 @@ struct measured {
 
 /* Why a line is no block; NULL for one. */
 static const char *read_block(const char *line, struct block *block) {
-  block->bytes = block->operands = 0;
+  memset(block, 0, sizeof *block);
   for (; digit(line[0]) >= 0 && digit(line[1]) >= 0; line += 2) {
     if (block->bytes == MOST_BYTES)
       return "too long";
@@ -81,17 +85,36 @@ static const char *read_block(const char *line, struct block *block) {
     block->operand[block->operands++] = (struct operand){place, end, target};
     line += used;
   }
+  struct rated *rated = &block->rated;
+  unsigned level;
+  if (sscanf(line, " / %u %d %d %d %" SCNu64 " %d:%d%n", &level, &rated->copies, &rated->cold, &rated->random,
+             &drawn_state, &rated->jump_place, &rated->jump_end, &used) == 7) {
+    line += used;
+    rated->level = (enum level)level;
+    rated->seed = drawn_state;
+    if (level > MEMORY_LEVEL || rated->copies < 1 || rated->copies > MOST_RATED_COPIES || !rated->seed ||
+        rated->cold < 0 || rated->cold > rated->copies || rated->random < 0 || rated->random > rated->copies)
+      return "not a block";
+    for (struct source s; sscanf(line, " %d:%d:%d:%d:%d:%d:%d:%d%n", &s.parent, &s.delay, &s.offset, &s.place, &s.end,
+                                 &s.reg, &s.first, &s.lines, &used) == 8;
+         line += used) {
+      if (rated->sources == MOST_SOURCES)
+        return "too long";
+      rated->source[rated->sources++] = s;
+    }
+  }
   return block->bytes && (*line == '\n' || !*line) ? NULL : "not a block";
 }
 
 /* The lowest cycles that recur, as the mean of the rounds that agree with them; 0 when none recur.
  * The very lowest may stand alone once there are no more rounds. */
 static double recurring(struct measured *one, int last) {
+  double agreement = one->block.rated.copies ? RATED_AGREEMENT : AGREEMENT;
   qsort(one->cycles, (size_t)one->values, sizeof *one->cycles, compare);
   for (int first = 0; first + 1 < one->values && first <= last; ++first) {
     double sum = 0;
     one->agreeing = 0;
-    for (int i = first; i < one->values && one->cycles[i] < one->cycles[first] * (1 + AGREEMENT); ++i) {
+    for (int i = first; i < one->values && one->cycles[i] < one->cycles[first] * (1 + agreement); ++i) {
       sum += one->cycles[i];
       ++one->agreeing;
     }
@@ -105,9 +128,11 @@ static double recurring(struct measured *one, int last) {
 static void measure_again(struct measured *one) {
   waits_left = waits;
   wait_for_core();
+  /* Each round draws other cells. */
+  drawn_state = one->block.rated.seed + (uint64_t)one->rounds * UINT64_C(0x9e3779b97f4a7c15);
   run(&one->block, one->copies);
   /* Where pointers grow with each copy. */
-  if (!strcmp(result->reason, TOO_MANY_PAGES) && one->copies > FEWEST)
+  if (!strcmp(result->reason, TOO_MANY_PAGES) && one->copies > FEWEST && !one->block.rated.copies)
     run(&one->block, one->copies = FEWEST);
   int last = ++one->rounds == MOST_ROUNDS;
   if (!*result->reason) {
@@ -151,6 +176,8 @@ int main(int argc, char **argv) {
       continue;
     one->copies = COPIED_BYTES / one->block.bytes;
     one->copies = one->copies < FEWEST ? FEWEST : one->copies > MOST_COPIES ? MOST_COPIES : one->copies;
+    if (one->block.rated.copies)
+      one->copies = one->block.rated.copies;
     ++left;
   }
   while (left) {

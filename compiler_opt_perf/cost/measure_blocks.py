@@ -80,7 +80,7 @@ def measure_blocks(
         head = _Head(cpu, least_nop(program))
         journal = output.with_name(f"{output.name}.part")
         head, known = _resume(journal, head)
-        left = [block for block in blocks if block.code.hex() not in known]
+        left = [block for block in blocks if _key(block) not in known]
         batches = [
             _Batch(program, head.nop_cycles, left[start : start + BATCH])
             for start in range(0, len(left), BATCH)
@@ -91,11 +91,11 @@ def measure_blocks(
 
             def keep(_: _Batch, rows: Sequence[Row]) -> None:
                 stream.write(b"".join(map(encoded, rows)))
-                known.update((row.code, row) for row in rows)
+                known.update((_row_key(row), row) for row in rows)
 
             for outcome in pool.map(_measure, batches, label=label, keep=keep):
                 outcome.get()
-    rows = [_placed(known[block.code.hex()], block) for block in blocks]
+    rows = [_placed(known[_key(block)], block) for block in blocks]
     measured = MeasuredBlocks(head.cpu, head.nop_cycles, rows)
     write_blocks(output, measured)
     journal.unlink()
@@ -138,6 +138,16 @@ def present_cpu() -> Cpu:
     return Cpu(field("model name"), host_cpu(), *numbers)
 
 
+def _key(block: Block) -> str:
+    return _row_key(Row(code=block.code.hex(), pmu=dict(block.pmu), dropped="-"))
+
+
+def _row_key(row: Row) -> str:
+    """Rows of a file differ in code, or in what is known of its instructions."""
+    known = msgspec.json.encode(row.pmu, order="sorted").decode() if row.pmu else ""
+    return f"{row.code}{known}"
+
+
 def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
     """What an earlier run left, without its last line if that was cut off; or a new journal.
 
@@ -161,7 +171,7 @@ def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
             )
         if earlier.nop_cycles < head.nop_cycles * (1 + _NOP_TOLERANCE):
             head = earlier
-            rows = {row.code: row for row in _whole_rows(lines[1:])}
+            rows = {_row_key(row): row for row in _whole_rows(lines[1:])}
         else:
             logging.warning("%s: others used the cores when it was begun; measured anew", journal)
     with atomic_write(journal) as temporary:
@@ -176,7 +186,12 @@ def _whole_rows(lines: Sequence[bytes]) -> Iterator[Row]:
 
 
 def _measure(batch: _Batch) -> list[Row]:
-    requests = [request(block.code) for block in batch.blocks]
+    requests = [
+        (block.request, block.refused)
+        if block.request or block.refused
+        else request(block.code)
+        for block in batch.blocks
+    ]
     lines = [line for line, _ in requests if line]
     with tempfile.TemporaryFile() as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
@@ -187,7 +202,8 @@ def _measure(batch: _Batch) -> list[Row]:
     rows = []
     for block, (line, reason) in zip(batch.blocks, requests, strict=True):
         answer = next(answers) if line else f"dropped {reason}"
-        rows.append(_row(block.code.hex(), answer))
+        row = _row(block.code.hex(), answer)
+        rows.append(msgspec.structs.replace(row, pmu=dict(block.pmu)))
     return rows
 
 

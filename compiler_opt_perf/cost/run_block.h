@@ -40,7 +40,7 @@ enum {
 };
 
 /* Of the medians of samples from their minima. */
-static const double MOST_SPREAD = 0.05;
+static const double MOST_SPREAD = 0.05, MOST_RATED_SPREAD = 0.1;
 /* Reasons that the caller acts on. */
 static const char TOO_MANY_PAGES[] = "too many pages", DISTURBED[] = "disturbed", UNSTABLE[] = "unstable";
 
@@ -155,18 +155,34 @@ static char *put_distance(char *at, const void *target, const char *end) {
   return put(at, (const char *)&distance, 4);
 }
 
+static void require(int good, const char *what) {
+  if (good)
+    return;
+  perror(what);
+  exit(3);
+}
+
+#include "rated_block.h"
+
 struct operand {
   int place, end, target;
 };
 
+/* rated.copies is 0 where all loads hit. */
 struct block {
   int bytes, operands;
   unsigned char code[MOST_BYTES];
   struct operand operand[MOST_OPERANDS];
+  struct rated rated;
 };
+
+static char *put_list_entry(char *at, const struct rated *rated, int copy, int column, const char *end) {
+  return put_distance(at, list_entry(rated, copy, column), end);
+}
 
 /* Writes a loop: registers are set, `copies` copies of the block run, nothing else beside them. */
 static char *put_loop(char *at, const struct block *block, int copies) {
+  const struct rated *rated = &block->rated;
   char *top = at;
   at = put(at, "\x0f\xae\x15", 3); /* ldmxcsr */
   at = put_distance(at, &HERE->mxcsr, at + 4);
@@ -185,6 +201,14 @@ static char *put_loop(char *at, const struct block *block, int copies) {
     *at++ = (char)(0xb8 | (n & 7));
     at = put(at, (const char *)&pointer, 4);
   }
+  for (int s = 0; s < rated->sources; ++s) { /* mov list, %r64 */
+    if (!rated->source[s].delay)
+      continue;
+    *at++ = (char)(0x48 | (rated->source[s].reg >> 3) << 2);
+    *at++ = (char)0x8b;
+    *at++ = (char)(0x05 | (rated->source[s].reg & 7) << 3);
+    at = put_list_entry(at, rated, 0, s, at + 4);
+  }
   at = put(at, "\x0f\xae\xe8", 3); /* lfence */
   for (int copy = 0; copy < copies; ++copy) {
     char *start = at;
@@ -192,6 +216,11 @@ static char *put_loop(char *at, const struct block *block, int copies) {
     for (int i = 0; i < block->operands; ++i)
       put_distance(start + block->operand[i].place, TARGETS + block->operand[i].target,
                    start + block->operand[i].end);
+    for (int s = 0; s < rated->sources; ++s)
+      if (rated->source[s].place >= 0)
+        put_list_entry(start + rated->source[s].place, rated, copy, s, start + rated->source[s].end);
+    if (rated->copies)
+      put_list_entry(start + rated->jump_place, rated, copy, rated->sources, start + rated->jump_end);
   }
   /* When the last stores are in the cache, and nothing has begun that comes after. */
   at = put(at, "\x0f\xae\xf0\x0f\xae\xe8", 6); /* mfence, lfence */
@@ -226,13 +255,6 @@ static double least(const double *ordered) {
   for (int i = 0; i < SAMPLES / 3; ++i)
     sum += ordered[i];
   return sum / (SAMPLES / 3);
-}
-
-static void require(int good, const char *what) {
-  if (good)
-    return;
-  perror(what);
-  exit(3);
 }
 
 /* From here on, only confined_call and the return from a signal's handler. */
@@ -300,6 +322,53 @@ static void time_copies(void *shorter, void *longer, int copies) {
     drop(UNSTABLE);
 }
 
+/* The mean of the middle half, for the steps of the counter are long, and interrupts are longer. */
+static double middle_half(double *values, int count) {
+  double sum = 0;
+  qsort(values, (size_t)count, sizeof *values, compare);
+  for (int i = count / 4; i < count - count / 4; ++i)
+    sum += values[i];
+  return sum / (count - count / 4 * 2);
+}
+
+/* The same of a block at known rates: each pass is timed by itself. */
+static void time_rated(void *shorter, void *longer, const struct rated *rated) {
+  double first[SAMPLES * PASSES], second[SAMPLES * PASSES], cycles[SAMPLES];
+  double scale = 1 / (unit * rated->copies);
+  /* Which copies have a random jump stays, or no predictor would know those that have none. */
+  choose(is_random, rated->random, rated->copies);
+  choose(is_random + rated->copies, rated->random, rated->copies);
+  /* Everything is mapped, and predictors have learnt what there is to learn. */
+  for (int i = 0; i < PASSES; ++i) {
+    rated_ticks(longer, rated, 2);
+    rated_ticks(shorter, rated, 1);
+  }
+  int samples = 0;
+  for (int tries = 0; samples < SAMPLES && tries < TRIES && waits_left; ++tries) {
+    int known = pages;
+    double *one = first + samples * PASSES, *two = second + samples * PASSES;
+    wait_for_core();
+    int good = core_is_ours() && unit_holds();
+    for (int i = 0; i < PASSES; ++i) {
+      one[i] = rated_ticks(shorter, rated, 1);
+      two[i] = rated_ticks(longer, rated, 2);
+    }
+    if (!(core_is_ours() && unit_holds() && good && pages == known))
+      continue;
+    double copied[2][PASSES];
+    memcpy(copied[0], one, sizeof copied[0]);
+    memcpy(copied[1], two, sizeof copied[1]);
+    cycles[samples++] = (middle_half(copied[1], PASSES) - middle_half(copied[0], PASSES)) * scale;
+  }
+  if (samples < SAMPLES)
+    drop(DISTURBED);
+  result->pages = pages;
+  result->cycles = (middle_half(second, SAMPLES * PASSES) - middle_half(first, SAMPLES * PASSES)) * scale;
+  double middle = middle_half(cycles, SAMPLES);
+  if (!(result->cycles > 0) || fabs(middle / result->cycles - 1) > MOST_RATED_SPREAD)
+    drop(UNSTABLE);
+}
+
 static void measure(const struct block *block, int copies) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -319,13 +388,18 @@ static void measure(const struct block *block, int copies) {
   char *longer = put_loop(CODE, block, copies);
   longer = (char *)(((uintptr_t)longer + 63) & ~(uintptr_t)63);
   put_loop(longer, block, 2 * copies);
+  if (block->rated.copies)
+    map_rated(&block->rated);
   require(!mprotect(CODE, CODE_BYTES, PROT_READ | PROT_EXEC), "mprotect");
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_CPU, 2);
   struct itimerval timer = {.it_value = {.tv_usec = MOST_PROCESSOR_MICROSECONDS}};
   require(!setitimer(ITIMER_PROF, &timer, NULL), "setitimer");
   confine();
-  time_copies(CODE, longer, copies);
+  if (block->rated.copies)
+    time_rated(CODE, longer, &block->rated);
+  else
+    time_copies(CODE, longer, copies);
   confined_call(SYS_exit_group, 0, 0, 0, 0, 0, 0);
 }
 

@@ -61,6 +61,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pmu: Annotated[bool, Meta(description="whether the network reads what a PMU profile tells")] = (
         False
     )
+    shuffled_pmu: Annotated[
+        bool,
+        Meta(description="whether instructions exchange that at random: what it is worth"),
+    ] = False
     test_programs: Annotated[
         tuple[str, ...], Meta(description="whose blocks are left out, to judge by")
     ] = ()
@@ -82,7 +86,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def name(self) -> str:
         """What the model is called in tables: `granite`, `granite-pmu`, `lstm`..."""
-        return str(self.network.__struct_config__.tag) + "-pmu" * self.pmu
+        pmu = ("-shuffled" * self.shuffled_pmu + "-pmu") * self.pmu
+        return f"{self.network.__struct_config__.tag}{pmu}"
 
     def changed(self, changes: Mapping[str, Any]) -> "Config":
         """A copy with other values, as JSON has them; `network.rounds` is one of the network.

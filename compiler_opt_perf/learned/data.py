@@ -120,6 +120,9 @@ def samples(files: Sequence[DataFile], config: Config) -> Samples:
     if len(first) < len(rows):
         logging.info("%d blocks are there twice; the first is taken", len(rows) - len(first))
     kept = [row for _, row in first.values()]
+    pmu = [known_of(row, files[number].path) for number, row in first.values()]
+    if config.shuffled_pmu:
+        pmu = _shuffled(pmu, config.seed)
     return Samples(
         codes=[bytes.fromhex(row.code) for row in kept],
         cycles=np.array([row.cycles for row in kept], np.float32),
@@ -127,13 +130,17 @@ def samples(files: Sequence[DataFile], config: Config) -> Samples:
         files=np.array([number for number, _ in first.values()], np.int32),
         programs=[row.program for row in kept],
         pages=np.array([row.pages for row in kept], np.int32),
-        pmu=[_known(files[number], row) for number, row in first.values()],
+        pmu=pmu,
         purposes=np.array([purposes[key] for _, key, _ in first], np.int8),
     )
 
 
-def _known(file: DataFile, row: Row) -> Floats | None:
-    """What is known of the instructions of a block."""
+def known_of(row: Row, path: Path) -> Floats | None:
+    """What is known of the instructions of a block, as in GraphBuilder.graphs.
+
+    Raises:
+      LearnedError: it has another name, or another number of values; `path` is named.
+    """
     if not row.pmu:
         return None
     count = sum(1 for _ in iced_x86.Decoder(64, bytes.fromhex(row.code)))
@@ -141,11 +148,24 @@ def _known(file: DataFile, row: Row) -> Floats | None:
     for name, values in row.pmu.items():
         if name not in PMU_INPUTS or len(values) != count:
             raise LearnedError(
-                f"{file.path}: block {row.code[:40]}: pmu: expected some of "
+                f"{path}: block {row.code[:40]}: pmu: expected some of "
                 f"{', '.join(PMU_INPUTS)}, {count} values each, found {name!r}, {len(values)}"
             )
         found[:, PMU_INPUTS.index(name)] = [np.nan if one is None else one for one in values]
     return found
+
+
+def _shuffled(pmu: Sequence[Floats | None], seed: int) -> list[Floats | None]:
+    """What is known of instructions, exchanged among all those of which the same is known."""
+    lengths = [0 if one is None else len(one) for one in pmu]
+    values = np.concatenate([np.zeros((0, len(PMU_INPUTS))), *(p for p in pmu if p is not None)])
+    kinds = np.isfinite(values) @ (1 << np.arange(len(PMU_INPUTS)))
+    random = np.random.default_rng(derive_seed(seed, "shuffled PMU"))
+    for kind in np.unique(kinds):
+        of = np.flatnonzero(kinds == kind)
+        values[of] = values[random.permutation(of)]
+    parts = np.split(values.astype(np.float32), np.cumsum(lengths)[:-1])
+    return [None if one is None else part for one, part in zip(pmu, parts, strict=True)]
 
 
 def purpose_of(program: str, key: bytes, config: Config) -> str:

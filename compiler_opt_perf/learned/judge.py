@@ -2,7 +2,7 @@
 """Judges predicted cycles of blocks by measured ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,18 @@ import numpy.typing as npt
 
 from compiler_opt_perf.cost.block_code import canonical
 from compiler_opt_perf.cost.block_file import Row
+from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.learned.config import Config, LearnedError
 from compiler_opt_perf.learned.data import TEST, DataFile, cpus_of, purpose_of, samples
+from compiler_opt_perf.learned.graphs import PMU_INPUTS
+from compiler_opt_perf.learned.graphs import Floats as Floats32
 from compiler_opt_perf.learned.model import CostModel, counted
 
 Floats = npt.NDArray[np.float64]
+# Of so many of an instruction's loads: few misses.
+_FEW = 0.25
+_L1_MISS = PMU_INPUTS.index("l1_miss")
+_RESAMPLES, _FEWEST_BLOCKS = 200, 10
 
 HEAD = (
     "| blocks | predicted by | of so many | MAPE | median error | median of predicted / measured | "
@@ -31,6 +38,8 @@ class Figures:
       mean_error, median_error: of |p / t - 1|; None without blocks, as what follows.
       median_ratio: of p / t.
       tau: Kendall's, of the ranks; None with less than two blocks.
+      mean_error_interval, tau_interval: of 95%, for other blocks of that kind; None where they were
+        not computed.
     """
 
     blocks: int
@@ -38,17 +47,25 @@ class Figures:
     median_error: float | None = None
     median_ratio: float | None = None
     tau: float | None = None
+    mean_error_interval: tuple[float, float] | None = None
+    tau_interval: tuple[float, float] | None = None
 
     def row(self, blocks: str, predictor: str) -> str:
         """A row of the table that HEAD begins."""
         shares = [_shown(one, ".1%") for one in (self.mean_error, self.median_error)]
         cells = [blocks, predictor, f"{self.blocks:,}", *shares]
         cells += [_shown(self.median_ratio, ".2f"), _shown(self.tau, ".3f")]
+        cells[3] += _shown_interval(self.mean_error_interval, ".1%")
+        cells[6] += _shown_interval(self.tau_interval, ".3f")
         return "| " + " | ".join(cells) + " |"
 
 
 def _shown(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
+
+
+def _shown_interval(interval: tuple[float, float] | None, form: str) -> str:
+    return "" if interval is None else f" ({interval[0]:{form}} to {interval[1]:{form}})"
 
 
 def figures(predicted: Floats, measured: Floats) -> Figures:
@@ -69,6 +86,45 @@ def figures(predicted: Floats, measured: Floats) -> Figures:
         median_ratio=float(np.median(predicted / measured)),
         tau=tau if np.isfinite(tau) else None,
     )
+
+
+def with_intervals(
+    found: Figures, predicted: Floats, measured: Floats, blocks: npt.NDArray[np.int64]
+) -> Figures:
+    """The same with intervals, by the bootstrap over blocks (Efron 1979); rows of one stay together.
+
+    Args:
+      blocks: which block each is of, any numbers.
+    """
+    from scipy.stats import kendalltau
+
+    known = np.isfinite(predicted) & (predicted > 0)
+    predicted, measured = predicted[known], measured[known]
+    names, of = np.unique(blocks[known], return_inverse=True)
+    if len(names) < _FEWEST_BLOCKS:
+        return found
+    error = np.abs(predicted / measured - 1)
+    random = np.random.default_rng(derive_seed(0, "intervals"))
+    means, taus = [], []
+    for _ in range(_RESAMPLES):
+        drawn = np.bincount(random.integers(len(names), size=len(names)), minlength=len(names))
+        rows = np.repeat(np.arange(len(of)), drawn[of])
+        means.append(np.mean(error[rows]))
+        taus.append(kendalltau(predicted[rows], measured[rows]).statistic)
+    ends = [tuple(map(float, np.quantile(one, (0.025, 0.975)))) for one in (means, taus)]
+    return replace(found, mean_error_interval=ends[0], tau_interval=ends[1])
+
+
+def rate_groups(name: str, pmu: Sequence[Floats32 | None]) -> dict[str, npt.NDArray[np.bool_]]:
+    """Blocks of which misses are known, by the largest share of an instruction's loads."""
+    shares = np.array(
+        [np.nan if one is None else np.nanmax(np.append(one[:, _L1_MISS], 0)) for one in pmu]
+    )
+    return {
+        f"{name}, no misses": shares == 0,
+        f"{name}, few misses": (shares > 0) & (shares <= _FEW),
+        f"{name}, many misses": shares > _FEW,
+    }
 
 
 def groups(name: str, pages: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.bool_]]:
@@ -128,12 +184,23 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
             "all"
         )
     codes = [every.codes[block] for block in chosen]
-    predicted, problems = model.predict(codes, files[0].cpu, [every.pmu[block] for block in chosen])
+    pmu = [every.pmu[block] for block in chosen]
+    predicted, problems = model.predict(codes, files[0].cpu, pmu)
     measured, pages = every.cycles[chosen].astype(np.float64), every.pages[chosen]
+    numbers: dict[bytes, int] = {}
+    blocks = np.array([numbers.setdefault(canonical(code), len(numbers)) for code in codes])
     found = {}
     for number, one in enumerate(files):
         inside = every.files[chosen] == number
-        for name, group in groups(one.path.stem, pages).items():
-            both = inside & group
-            found[name] = figures(predicted[both], measured[both])
+        name = one.path.stem
+        rated = any(known is not None for known, here in zip(pmu, inside, strict=True) if here)
+        by_rate = rate_groups(name, pmu) if rated else {}
+        # Pages that the harness has chosen do not count, so that there memory tells nothing.
+        parts = {name: pages >= 0, **by_rate} if rated else groups(name, pages)
+        for group, of in parts.items():
+            both = inside & of
+            of_group = figures(predicted[both], measured[both])
+            found[group] = with_intervals(
+                of_group, predicted[both], measured[both], blocks[both]
+            )
     return Judgement(model.config.name, files[0].cpu, found, counted(problems))
