@@ -22,6 +22,9 @@ enum {
 /* By what part a check beside a sample may be off: a step or two of the counter. */
 static const double UNIT_TOLERANCE = 0.02, NOP_TOLERANCE = 0.15;
 
+/* By what part instructions without effect may be slower where the core counts as ours. */
+static double ours_tolerance;
+
 /* Ticks of a core cycle, and of CHECKED_CHAINS; cycles of an instruction without effect. */
 static double unit, checked_ticks, nop_cycles;
 
@@ -77,7 +80,7 @@ static double least_nop(void) {
 
 /* Whether nobody else uses the core now. */
 static int core_is_ours(void) {
-  return nop_ticks() < nop_cycles * CHECKED_NOPS * CHAIN * unit * (1 + NOP_TOLERANCE);
+  return nop_ticks() < nop_cycles * CHECKED_NOPS * CHAIN * unit * (1 + ours_tolerance);
 }
 
 /* Whether it looks as if nobody did for a while: others pause for some cycles, too. */

@@ -127,6 +127,7 @@ static double recurring(struct measured *one, int last) {
 /* One more round of a block. */
 static void measure_again(struct measured *one) {
   waits_left = waits;
+  ours_tolerance = one->block.rated.copies ? RATED_NOP_TOLERANCE : NOP_TOLERANCE;
   wait_for_core();
   /* Each round draws other cells. */
   drawn_state = one->block.rated.seed + (uint64_t)one->rounds * UINT64_C(0x9e3779b97f4a7c15);

@@ -187,9 +187,7 @@ def _whole_rows(lines: Sequence[bytes]) -> Iterator[Row]:
 
 def _measure(batch: _Batch) -> list[Row]:
     requests = [
-        (block.request, block.refused)
-        if block.request or block.refused
-        else request(block.code)
+        (block.request, block.refused) if block.request or block.refused else request(block.code)
         for block in batch.blocks
     ]
     lines = [line for line, _ in requests if line]

@@ -20,6 +20,7 @@ from compiler_opt_perf.cost.measure_blocks import (
     present_cpu,
     sampled,
 )
+from compiler_opt_perf.cost.rated_blocks import NO_SOURCE, Rates, at_rates, rated
 from compiler_opt_perf.execution.command import run_command
 
 # With it, no core counts as used by others, so that nothing is waited for.
@@ -109,6 +110,32 @@ def test_what_a_block_does_is_its_own_affair(
     assert second.startswith("measured") or second in ("dropped unstable", "dropped disturbed")
 
 
+# mov r, [r], a linked list, of several registers.
+LISTS = ["488b3f", "488b36", "488b00", "488b09", "488b12", "4d8b00"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "least", "most"),
+    [
+        # A load from the first level takes 4 or 5 cycles; from memory some hundreds.
+        (Rates("memory", 0.0, 0.0), 2.0, 20.0),
+        (Rates("memory", 1.0, 0.0), 60.0, 10000.0),
+        # Of sixty copies half miss.
+        (Rates("memory", 0.5, 0.0), 30.0, 5000.0),
+        # Some fifteen cycles, in half of the copies.
+        (Rates("l2", 0.0, 0.5), 6.0, 100.0),
+    ],
+)
+def test_loads_miss_and_jumps_are_mispredicted_as_they_shall(
+    rates: Rates, least: float, most: float, runner: Path, tmp_path: Path
+) -> None:
+    blocks = [rated(block, rates, 7) for block in blocks_of(*LISTS)]
+    found = answers(runner, [block.request for block in blocks], tmp_path)
+    cycles = [float(one.split()[1]) for one in found if one.startswith("measured")]
+    assert {one.split()[0] for one in found} <= {"measured", "dropped"}
+    assert least < statistics.median(cycles) < most
+
+
 def test_a_core_that_others_use_is_not_waited_for_without_end(runner: Path, tmp_path: Path) -> None:
     # No core is as fast as that.
     assert answers(runner, ["90", "4801c8"], tmp_path, 0.001, 3) == ["dropped disturbed"] * 2
@@ -143,6 +170,19 @@ def test_measures_and_goes_on_where_it_was_killed(tmp_path: Path) -> None:
         assert row.dropped in ("", "unstable", "disturbed")
     assert product.program == "p" and product.address == 3 and product.occurrences == 2
     assert "dropped: system call" in describe(measured)
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_rows_of_a_block_differ_in_what_is_known_of_it(tmp_path: Path) -> None:
+    output, journal = tmp_path / "out.blocks", tmp_path / "out.blocks.part"
+    blocks = list(at_rates(blocks_of("488b07", "4801c8"), [0, 1], [0], 1))
+    known = Row(code=blocks[0].code.hex(), pmu=dict(blocks[0].pmu), cycles=2345.5)
+    journal.write_bytes(encoded(_Head(present_cpu(), ALWAYS_OURS)) + encoded(known))
+    hit, miss, refused = measure_blocks(blocks, output, workers=1).rows
+    assert read_blocks(output).rows == [hit, miss, refused]
+    assert hit.code == miss.code and hit.cycles == 2345.5 != miss.cycles
+    assert hit.pmu["l1_miss"] == (0, 0, None, 0) and miss.pmu["l1_miss"] == (0, 0, None, 1)
+    assert (refused.code, refused.dropped, refused.pmu) == ("4801c8", NO_SOURCE, {})
 
 
 @pytest.mark.usefixtures("undisturbed")

@@ -19,7 +19,7 @@ enum {
   MOST_SOURCES = 8,
   MOST_RATED_COPIES = 128,
   LINE = 64,
-  PASSES = 12,
+  PASSES = 6,
   /* How often what crowds a level out is read, and how large it is for its size. */
   CROWDING_ROUNDS = 2,
   CROWDING_SIZES = 2,

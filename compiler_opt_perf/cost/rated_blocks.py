@@ -197,9 +197,7 @@ def sources_of(code: bytes) -> list[Source]:
             continue
         offset = value[-1] if len(value) > 1 else 0
         numbers[value] = len(sources)
-        sources.append(
-            Source(value[0], parent, False, offset, first, lines, frozenset(misses))
-        )
+        sources.append(Source(value[0], parent, False, offset, first, lines, frozenset(misses)))
     # The value that the block leaves in the register of a root may be of memory that is chosen.
     for value, number in list(numbers.items()):
         if len(value) > 1 or value[0] in found.made:

@@ -41,6 +41,8 @@ enum {
 
 /* Of the medians of samples from their minima. */
 static const double MOST_SPREAD = 0.05, MOST_RATED_SPREAD = 0.1;
+/* Samples of these take longer, and others that use the core leave it rarely for so long. */
+static const double RATED_NOP_TOLERANCE = 0.3;
 /* Reasons that the caller acts on. */
 static const char TOO_MANY_PAGES[] = "too many pages", DISTURBED[] = "disturbed", UNSTABLE[] = "unstable";
 

@@ -3,6 +3,8 @@
 
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from compiler_opt_perf.cost.block_file import (
@@ -49,6 +51,30 @@ def test_collections_are_drawn_block_by_block(tmp_path: Path) -> None:
     # By content: what other blocks there are changes nothing.
     again = samples(read_data([write(tmp_path / "b.blocks", rows[::-1])]), CONFIG)
     assert {found.codes[n] for n in found.of(TEST)} == {again.codes[n] for n in again.of(TEST)}
+
+
+def test_shuffled_inputs_are_the_same_ones_at_other_instructions(tmp_path: Path) -> None:
+    rows = [
+        Row(
+            code=f"488b0748{number:02x}c8",
+            cycles=1.0,
+            agreeing=2,
+            rounds=2,
+            program="tcc",
+            pmu={"l1_miss": (number / 100, None), "mispredict": (None, number / 100)},
+        )
+        # add, or, adc...
+        for number in range(1, 0x3F, 8)
+    ]
+    files = read_data([write(tmp_path / "a.blocks", [*rows, row("90", "tcc")])])
+    plain = samples(files, CONFIG)
+    shuffled = samples(files, msgspec.structs.replace(CONFIG, pmu=True, shuffled_pmu=True))
+    assert plain.pmu[-1] is None and shuffled.pmu[-1] is None
+    for place, column in ((0, 0), (1, 3)):
+        before = [float(one[place, column]) for one in plain.pmu if one is not None]
+        after = [float(one[place, column]) for one in shuffled.pmu if one is not None]
+        assert before != after and sorted(before) == sorted(after)
+        assert all(np.isnan(one[1 - place, column]) for one in shuffled.pmu if one is not None)
 
 
 def test_data_that_cannot_be_learnt_from(tmp_path: Path) -> None:

@@ -200,7 +200,5 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
         for group, of in parts.items():
             both = inside & of
             of_group = figures(predicted[both], measured[both])
-            found[group] = with_intervals(
-                of_group, predicted[both], measured[both], blocks[both]
-            )
+            found[group] = with_intervals(of_group, predicted[both], measured[both], blocks[both])
     return Judgement(model.config.name, files[0].cpu, found, counted(problems))
