@@ -118,7 +118,8 @@ static double recurring(struct measured *one, int last) {
       sum += one->cycles[i];
       ++one->agreeing;
     }
-    if (one->agreeing >= FEWEST_AGREEING)
+    /* Two of many rounds that happen to be too low agree, where each varies by itself. */
+    if (one->agreeing >= FEWEST_AGREEING && (!one->block.rated.copies || 2 * one->agreeing >= one->rounds))
       return sum / one->agreeing;
   }
   return 0;

@@ -8,7 +8,7 @@ chooses, from a list in the first level of the cache, and a jump to the next ins
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import iced_x86
 from iced_x86 import MemorySizeExt, Mnemonic, OpAccess, OpKind, Register, RegisterExt
@@ -120,7 +120,7 @@ class _Analysis:
         full = RegisterExt.full_register
         bases = {part.base for part in memory if part.base == full(part.base)}
         in_addresses = {full(r) for part in memory for r in (part.base, part.index) if r}
-        reads = set()
+        reads: set[int] = set()
         for part in info.used_registers():
             register = full(part.register)
             only_address = register in in_addresses and part.access in _ONLY_READS
@@ -133,20 +133,20 @@ class _Analysis:
         if lea:
             reads |= {full(r) for r in (one.memory_base, one.memory_index) if r}
         loaded = None
-        for part in memory:
-            size = MemorySizeExt.size(part.memory_size)
-            value = self._value(full(part.base)) if part.base in bases else None
+        for access in memory:
+            size = MemorySizeExt.size(access.memory_size)
+            value = self._value(full(access.base)) if access.base in bases else None
             repeats = one.has_rep_prefix or one.has_repne_prefix
-            if value is None or part.index or not size or repeats:
-                for register in (part.base, part.index):
+            if value is None or access.index or not size or repeats:
+                for register in (access.base, access.index):
                     if register and register != Register.RIP:
                         self._spoil(full(register))
                 continue
-            distance = part.displacement - (1 << 64) * (part.displacement >= 1 << 63)
-            writes = part.access not in _ONLY_READS
-            self._of(value).places.append((number, distance, size, part.access in _READS, writes))
+            distance = access.displacement - (1 << 64) * (access.displacement >= 1 << 63)
+            writes = access.access not in _ONLY_READS
+            self._of(value).places.append((number, distance, size, access.access in _READS, writes))
             loaded = (*value, distance)
-        stores = any(part.access not in _ONLY_READS for part in memory)
+        stores = any(access.access not in _ONLY_READS for access in memory)
         if stores:
             for register in reads:
                 self._spoil(register)
@@ -220,6 +220,10 @@ def _is_written(uses: _Accesses, offset: int) -> bool:
     )
 
 
+def _number(source: Source) -> int:
+    return int(RegisterExt.number(cast(Register, source.register)))
+
+
 def _listed(source: Source) -> bool:
     return source.parent is None
 
@@ -246,7 +250,7 @@ def _glue(sources: Sequence[Source]) -> _Glue:
             places.append((-1, -1))
             continue
         # mov register, [rip + entry of the list]
-        number = RegisterExt.number(one.register)
+        number = _number(one)
         code += bytes([0x48 | number >> 3 << 2, 0x8B, 0x05 | (number & 7) << 3]) + bytes(4)
         places.append((len(code) - 4, len(code)))
     # cmp byte [rip + entry of the list], 0; jne to the next instruction
@@ -303,7 +307,7 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
     head = f"{level} {copies} {cold} {random_jumps} {seed} {glue.jump[0]}:{glue.jump[1]}"
     described = [
         f"{-1 if one.parent is None else one.parent}:{one.delay:d}:{one.offset}:{place}:{end}:"
-        f"{RegisterExt.number(one.register)}:{one.first}:{one.lines}"
+        f"{_number(one)}:{one.first}:{one.lines}"
         for one, (place, end) in zip(sources, glue.places, strict=True)
     ]
     missing = {jump + 1 + number for one in sources for number in one.misses}
@@ -351,7 +355,7 @@ def at_rates(
     for block in blocks:
         seen = set()
         for miss in misses:
-            own = derive_seed(seed, "rated block", block.code.hex(), miss)
+            own = derive_seed(seed, "rated block", block.code.hex(), str(miss))
             drawn = random.Random(own)
             rates = Rates(drawn.choice(LEVELS), miss, drawn.choice(list(mispredicts)))
             one = rated(block, rates, own % (1 << 62) + 1)

@@ -91,7 +91,7 @@ def figures(predicted: Floats, measured: Floats) -> Figures:
 def with_intervals(
     found: Figures, predicted: Floats, measured: Floats, blocks: npt.NDArray[np.int64]
 ) -> Figures:
-    """The same with intervals, by the bootstrap over blocks (Efron 1979); rows of one stay together.
+    """The same with intervals, by the bootstrap over blocks (Efron 1979), all rows of each.
 
     Args:
       blocks: which block each is of, any numbers.
