@@ -148,8 +148,8 @@ class _Analysis:
             loaded = (*value, distance)
         stores = any(access.access not in _ONLY_READS for access in memory)
         if stores:
-            for register in reads:
-                self._spoil(register)
+            for read in reads:
+                self._spoil(read)
         self._write(one, info, reads, loaded)
 
     def _write(
@@ -221,7 +221,7 @@ def _is_written(uses: _Accesses, offset: int) -> bool:
 
 
 def _number(source: Source) -> int:
-    return int(RegisterExt.number(cast(Register, source.register)))
+    return int(RegisterExt.number(cast(Any, source.register)))
 
 
 def _listed(source: Source) -> bool:

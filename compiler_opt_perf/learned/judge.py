@@ -111,8 +111,13 @@ def with_intervals(
         rows = np.repeat(np.arange(len(of)), drawn[of])
         means.append(np.mean(error[rows]))
         taus.append(kendalltau(predicted[rows], measured[rows]).statistic)
-    ends = [tuple(map(float, np.quantile(one, (0.025, 0.975)))) for one in (means, taus)]
-    return replace(found, mean_error_interval=ends[0], tau_interval=ends[1])
+    return replace(found, mean_error_interval=_middle(means), tau_interval=_middle(taus))
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float]:
+    """What 95% of them are between."""
+    first, last = np.quantile(values, (0.025, 0.975))
+    return float(first), float(last)
 
 
 def rate_groups(name: str, pmu: Sequence[Floats32 | None]) -> dict[str, npt.NDArray[np.bool_]]:
