@@ -157,7 +157,6 @@ static void make_cold(const struct rated *rated, int copies) {
 }
 
 static uint64_t ticks(void *loop, unsigned passes);
-static void fill_memory(void);
 
 static double rated_ticks(void *loop, const struct rated *rated, int factor) {
   int copies = factor * rated->copies;
@@ -190,4 +189,51 @@ static void map_rated(const struct rated *rated) {
     for (int copy = 0; copy < 2 * rated->copies; ++copy, at += rated->source[s].lines * LINE)
       hot[s][copy] = at;
   require(at <= COLD, "rated block: too many lines");
+}
+
+/* The mean of the middle half, for the steps of the counter are long, and interrupts are longer. */
+static double middle_half(double *values, int count) {
+  double sum = 0;
+  qsort(values, (size_t)count, sizeof *values, compare);
+  for (int i = count / 4; i < count - count / 4; ++i)
+    sum += values[i];
+  return sum / (count - count / 4 * 2);
+}
+
+/* Times two loops, one of twice as many copies, each pass by itself. */
+static void time_rated(void *shorter, void *longer, const struct rated *rated) {
+  double first[SAMPLES * PASSES], second[SAMPLES * PASSES], cycles[SAMPLES];
+  double scale = 1 / (unit * rated->copies);
+  /* Which copies have a random jump stays, or no predictor would know those that have none. */
+  choose(is_random, rated->random, rated->copies);
+  choose(is_random + rated->copies, rated->random, rated->copies);
+  /* Everything is mapped, and predictors have learnt what there is to learn. */
+  for (int i = 0; i < PASSES; ++i) {
+    rated_ticks(longer, rated, 2);
+    rated_ticks(shorter, rated, 1);
+  }
+  int samples = 0;
+  for (int tries = 0; samples < SAMPLES && tries < TRIES && waits_left; ++tries) {
+    int known = pages;
+    double *one = first + samples * PASSES, *two = second + samples * PASSES;
+    wait_for_core();
+    int good = core_is_ours() && unit_holds();
+    for (int i = 0; i < PASSES; ++i) {
+      one[i] = rated_ticks(shorter, rated, 1);
+      two[i] = rated_ticks(longer, rated, 2);
+    }
+    if (!(core_is_ours() && unit_holds() && good && pages == known))
+      continue;
+    double copied[2][PASSES];
+    memcpy(copied[0], one, sizeof copied[0]);
+    memcpy(copied[1], two, sizeof copied[1]);
+    cycles[samples++] = (middle_half(copied[1], PASSES) - middle_half(copied[0], PASSES)) * scale;
+  }
+  if (samples < SAMPLES)
+    drop(DISTURBED);
+  result->pages = pages;
+  result->cycles = (middle_half(second, SAMPLES * PASSES) - middle_half(first, SAMPLES * PASSES)) * scale;
+  double middle = middle_half(cycles, SAMPLES);
+  if (!(result->cycles > 0) || fabs(middle / result->cycles - 1) > MOST_RATED_SPREAD)
+    drop(UNSTABLE);
 }
