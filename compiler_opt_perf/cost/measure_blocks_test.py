@@ -130,9 +130,14 @@ def test_loads_miss_and_jumps_are_mispredicted_as_they_shall(
     rates: Rates, least: float, most: float, runner: Path, tmp_path: Path
 ) -> None:
     blocks = [rated(block, rates, 7) for block in blocks_of(*LISTS)]
-    found = answers(runner, [block.request for block in blocks], tmp_path)
-    cycles = [float(one.split()[1]) for one in found if one.startswith("measured")]
-    assert {one.split()[0] for one in found} <= {"measured", "dropped"}
+    cycles: list[float] = []
+    # Beside others' work all of them may be dropped, as unstable.
+    for _ in range(5):
+        found = answers(runner, [block.request for block in blocks], tmp_path)
+        assert {one.split()[0] for one in found} <= {"measured", "dropped"}
+        cycles += [float(one.split()[1]) for one in found if one.startswith("measured")]
+        if cycles:
+            break
     assert least < statistics.median(cycles) < most
 
 
