@@ -70,9 +70,16 @@ def store(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "compile_commands.json").write_text(json.dumps(commands))
     cop = checkout / COP
     problem = "--problem=inline-size"
-    corpus = [cop, "corpus", "extract", problem, f"--output={folder}/corpus"]
+    corpus: list[str | Path] = [cop, "corpus", "extract", problem, f"--output={folder}/corpus"]
     run_command([*corpus, f"program={folder}/compile_commands.json"])
-    record = [cop, "gate", "record", f"{folder}/corpus/train", problem, "--compile-time=none"]
+    record: list[str | Path] = [
+        cop,
+        "gate",
+        "record",
+        f"{folder}/corpus/train",
+        problem,
+        "--compile-time=none",
+    ]
     record += ["--toolchain=build/toolchain/dev", "--model=models/inline-size"]
     run_command([*record, f"--output={folder}/baseline.json"], cwd=checkout)
     return folder
