@@ -88,10 +88,9 @@ static const char *read_block(const char *line, struct block *block) {
   struct rated *rated = &block->rated;
   unsigned level;
   if (sscanf(line, " / %u %d %d %d %" SCNu64 " %d:%d%n", &level, &rated->copies, &rated->cold, &rated->random,
-             &drawn_state, &rated->jump_place, &rated->jump_end, &used) == 7) {
+             &rated->seed, &rated->jump_place, &rated->jump_end, &used) == 7) {
     line += used;
     rated->level = (enum level)level;
-    rated->seed = drawn_state;
     if (level > MEMORY_LEVEL || rated->copies < 1 || rated->copies > MOST_RATED_COPIES || !rated->seed ||
         rated->cold < 0 || rated->cold > rated->copies || rated->random < 0 || rated->random > rated->copies)
       return "not a block";

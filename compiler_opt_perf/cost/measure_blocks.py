@@ -10,7 +10,7 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -80,7 +80,8 @@ def measure_blocks(
         head = _Head(cpu, least_nop(program))
         journal = output.with_name(f"{output.name}.part")
         head, known = _resume(journal, head)
-        left = [block for block in blocks if _key(block) not in known]
+        keys = [_key(block.code.hex(), dict(block.pmu)) for block in blocks]
+        left = [block for block, key in zip(blocks, keys, strict=True) if key not in known]
         batches = [
             _Batch(program, head.nop_cycles, left[start : start + BATCH])
             for start in range(0, len(left), BATCH)
@@ -91,11 +92,11 @@ def measure_blocks(
 
             def keep(_: _Batch, rows: Sequence[Row]) -> None:
                 stream.write(b"".join(map(encoded, rows)))
-                known.update((_row_key(row), row) for row in rows)
+                known.update((_key(row.code, row.pmu), row) for row in rows)
 
             for outcome in pool.map(_measure, batches, label=label, keep=keep):
                 outcome.get()
-    rows = [_placed(known[_key(block)], block) for block in blocks]
+    rows = [_placed(known[key], block) for block, key in zip(blocks, keys, strict=True)]
     measured = MeasuredBlocks(head.cpu, head.nop_cycles, rows)
     write_blocks(output, measured)
     journal.unlink()
@@ -138,14 +139,9 @@ def present_cpu() -> Cpu:
     return Cpu(field("model name"), host_cpu(), *numbers)
 
 
-def _key(block: Block) -> str:
-    return _row_key(Row(code=block.code.hex(), pmu=dict(block.pmu), dropped="-"))
-
-
-def _row_key(row: Row) -> str:
+def _key(code: str, pmu: Mapping[str, Sequence[float | None]]) -> str:
     """Rows of a file differ in code, or in what is known of its instructions."""
-    known = msgspec.json.encode(row.pmu, order="sorted").decode() if row.pmu else ""
-    return f"{row.code}{known}"
+    return code + msgspec.json.encode(pmu, order="sorted").decode()
 
 
 def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
@@ -171,7 +167,7 @@ def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
             )
         if earlier.nop_cycles < head.nop_cycles * (1 + _NOP_TOLERANCE):
             head = earlier
-            rows = {_row_key(row): row for row in _whole_rows(lines[1:])}
+            rows = {_key(row.code, row.pmu): row for row in _whole_rows(lines[1:])}
         else:
             logging.warning("%s: others used the cores when it was begun; measured anew", journal)
     with atomic_write(journal) as temporary:

@@ -30,12 +30,10 @@ class Template:
     """A process that only imports, and forks. It ends with its owner, or when it is dropped.
 
     Attributes:
-      modules: what it imported.
       process: the process.
     """
 
     def __init__(self, *modules: str):
-        self.modules = modules
         # Requests of several threads take turns.
         self._lock = threading.Lock()
         self._connection, theirs = multiprocessing.Pipe()

@@ -68,9 +68,16 @@ def _shown_interval(interval: tuple[float, float] | None, form: str) -> str:
     return "" if interval is None else f" ({interval[0]:{form}} to {interval[1]:{form}})"
 
 
-def figures(predicted: Floats, measured: Floats) -> Figures:
-    """Compares what there is a prediction of: blocks where it is finite and above 0."""
-    # Workers, which import this module, have no use for it.
+def figures(
+    predicted: Floats, measured: Floats, blocks: npt.NDArray[np.int64] | None = None
+) -> Figures:
+    """Compares what there is a prediction of: blocks where it is finite and above 0.
+
+    Args:
+      blocks: which block each is of, any numbers; with them and enough blocks there are intervals,
+        by the bootstrap over blocks (Efron 1979), all rows of each.
+    """
+    # Workers, which import this module, have no use for them.
     from scipy.stats import kendalltau
 
     known = np.isfinite(predicted) & (predicted > 0)
@@ -79,45 +86,33 @@ def figures(predicted: Floats, measured: Floats) -> Figures:
         return Figures(0)
     error = np.abs(predicted / measured - 1)
     tau = float(kendalltau(predicted, measured).statistic) if len(measured) > 1 else np.nan
-    return Figures(
+    found = Figures(
         blocks=len(measured),
         mean_error=float(np.mean(error)),
         median_error=float(np.median(error)),
         median_ratio=float(np.median(predicted / measured)),
         tau=tau if np.isfinite(tau) else None,
     )
-
-
-def with_intervals(
-    found: Figures, predicted: Floats, measured: Floats, blocks: npt.NDArray[np.int64]
-) -> Figures:
-    """The same with intervals, by the bootstrap over blocks (Efron 1979), all rows of each.
-
-    Args:
-      blocks: which block each is of, any numbers.
-    """
-    from scipy.stats import kendalltau
-
-    known = np.isfinite(predicted) & (predicted > 0)
-    predicted, measured = predicted[known], measured[known]
-    names, of = np.unique(blocks[known], return_inverse=True)
+    names, of = np.unique([] if blocks is None else blocks[known], return_inverse=True)
     if len(names) < _FEWEST_BLOCKS:
         return found
-    error = np.abs(predicted / measured - 1)
     random = np.random.default_rng(derive_seed(0, "intervals"))
-    means, taus = [], []
-    for _ in range(_RESAMPLES):
+    means, taus = np.empty(_RESAMPLES), np.empty(_RESAMPLES)
+    for n in range(_RESAMPLES):
         drawn = np.bincount(random.integers(len(names), size=len(names)), minlength=len(names))
         rows = np.repeat(np.arange(len(of)), drawn[of])
-        means.append(np.mean(error[rows]))
-        taus.append(kendalltau(predicted[rows], measured[rows]).statistic)
-    return replace(found, mean_error_interval=_middle(means), tau_interval=_middle(taus))
+        means[n] = np.mean(error[rows])
+        taus[n] = kendalltau(predicted[rows], measured[rows]).statistic
+    return replace(found, mean_error_interval=_interval(means), tau_interval=_interval(taus))
 
 
-def _middle(values: Sequence[float]) -> tuple[float, float]:
+def _interval(replicates: Floats) -> tuple[float, float]:
     """What 95% of them are between."""
-    first, last = np.quantile(values, (0.025, 0.975))
-    return float(first), float(last)
+    # Not for workers either.
+    from compiler_opt_perf.cost.ranking import Estimate
+
+    estimate = Estimate.of(np.nan, replicates)
+    return estimate.low, estimate.high
 
 
 def rate_groups(name: str, pmu: Sequence[Floats32 | None]) -> dict[str, npt.NDArray[np.bool_]]:
@@ -204,6 +199,5 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
         parts = {name: pages >= 0, **by_rate} if rated else groups(name, pages)
         for group, of in parts.items():
             both = inside & of
-            of_group = figures(predicted[both], measured[both])
-            found[group] = with_intervals(of_group, predicted[both], measured[both], blocks[both])
+            found[group] = figures(predicted[both], measured[both], blocks[both])
     return Judgement(model.config.name, files[0].cpu, found, counted(problems))

