@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-labels bench-algorithms bench-rank \
+  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-ablation bench-labels bench-algorithms bench-rank \
   bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
@@ -83,6 +83,10 @@ bench-callee-saved: bootstrap ## what is the price of callee-saved registers wor
 bench-callee-saved-time: bootstrap ## the same by the clock, on an otherwise idle machine; an hour
 	@$(COP) toolchain build --set=mock
 	@$(COP) study callee-saved-time
+
+bench-ablation: bootstrap ## what PMU data add to inlining for speed, beside AutoFDO and PGO; two hours, machine otherwise idle
+	@$(COP) toolchain build --set=mock
+	@$(COP) study inline-speed --rounds=40
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; 10 minutes
 	@$(COP) study labels

@@ -38,6 +38,7 @@ from compiler_opt_perf.studies import (
     callee_saved_time,
     eviction_headroom,
     evictions,
+    inline_speed,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -92,6 +93,7 @@ LINES = {
     "study eviction-headroom": "study eviction-headroom --only=lua --toolchain={toolchain}",
     "study callee-saved": "study callee-saved --only=lua --toolchain={toolchain}",
     "study callee-saved-time": "study callee-saved-time --only=lua --toolchain={toolchain}",
+    "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
     "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
@@ -209,6 +211,8 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(callee_saved, "study", lambda *_, **__: {"lua O2": priced})
     learnt = {"instructions": 1234567.0, "labels": 9, "paying": 4, "changes": {"constant": -0.01}}
     monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
+    ways = {"default": {"instructions": 1234567, "text": 7654}}
+    monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
     changes = {str(price): [-0.02, -0.03, -0.01] for price in callee_saved_time.PRICES[1:]}
     timed = {"lua O2": {"run_s": 0.1, "rounds": 60, "changes": changes}}
     monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)

@@ -15,7 +15,7 @@ from compiler_opt_perf.cli.options import (
     define_toolchain,
     optional_path,
 )
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
 
 
@@ -187,6 +187,41 @@ def _headroom(values: Any, arguments: list[str]) -> None:
     toolchain = Toolchain.load(Path(values.toolchain))
     counts = {name: values[name].value for name in ("modules", "rounds", "seed")}
     print(study(values.only, Path(values.output), toolchain, **counts))
+
+
+# cop study inline-speed
+
+
+def _define_inline_speed(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.inline_speed import PROGRAMS, WAYS
+
+    _define_output(values, "bench-inline-speed")
+    define_some(values, "only", PROGRAMS, "programs to study")
+    define_some(values, "ways", tuple(WAYS), "of compiling them; the default is always among them")
+    flags.DEFINE_integer(
+        "rounds", 0, "timed runs of each way, on an otherwise idle machine", 0, flag_values=values
+    )
+    help = "folder to publish the shipped rule to, as a policy with these results"
+    flags.DEFINE_string("publish", None, help, flag_values=values)
+    define_processor(values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _inline_speed(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.inline_speed import publish_rule, study, tables
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        ways=values.ways,
+        rounds=values.rounds,
+        processor=values.processor,
+    )
+    if values.publish:
+        publish_rule(Path(values.publish), results)
+    return Table(lambda: tables(results), lambda: {"results": results})
 
 
 # cop study labels
@@ -419,6 +454,14 @@ VERBS: tuple[Verb, ...] = (
         "study headroom --only=cppunit,bzip2 --modules=2 --output=build/bench-headroom",
         _define_headroom,
         _headroom,
+    ),
+    Verb(
+        "study inline-speed",
+        "Tell what a PMU profile adds to inlining for speed, beside AutoFDO and PGO.",
+        "study inline-speed --only=lua --rounds=20 --output=build/bench-inline-speed",
+        _define_inline_speed,
+        _inline_speed,
+        json_version=1,
     ),
     Verb(
         "study labels",

@@ -19,7 +19,7 @@ from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.corpus.programs import build_program, program_sources, sqlite_amalgamation
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256, write_text
+from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.execution.memo import memo
@@ -165,6 +165,39 @@ def _lua(script: str) -> Callable[[Path], Workload]:
     return workload
 
 
+def _on_document(name: str) -> Callable[[Path], Workload]:
+    """A parser of the corpus on a document that is JSON, and so YAML."""
+
+    def workload(folder: Path) -> Workload:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "document.json"
+        write_document(path)
+        program = PROGRAMS[name]
+        return Workload(program, debian_source(program.source_package), (str(path),), (path,))
+
+    return workload
+
+
+def write_document(path: Path) -> None:
+    """Records of numbers, texts and lists, the same each time."""
+    generator = random.Random(_SEED)
+    words = ["".join(generator.choices("abcdefghij ", k=12)).strip() for _ in range(200)]
+    records = [
+        {
+            "number": generator.randrange(10**6),
+            "share": generator.random(),
+            "name": generator.choice(words),
+            "tags": generator.choices(words, k=generator.randrange(6)),
+            "inner": {
+                "flag": generator.random() < 0.5,
+                "text": " ".join(generator.sample(words, 4)),
+            },
+        }
+        for _ in range(1500)
+    ]
+    write_json(path, records)
+
+
 def _lmdb(folder: Path) -> Workload:
     """LMDB's loader, on 40,000 random records in the text form of Berkeley DB's dumps."""
     records = folder / "records"
@@ -262,6 +295,10 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "lz4": _on_sources("lz4", "-9", "-f", "-q"),
     "cmark": _on_sources("cmark"),
     "mujs": _mujs,
+    "zlib": _on_sources("zlib", "-c", "-9"),
+    "libyaml": _on_document("libyaml"),
+    "jsoncpp": _on_document("jsoncpp"),
+    "yaml-cpp": _on_document("yaml-cpp"),
 }
 TIMED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_timed,

@@ -1,0 +1,490 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What does a PMU profile add to inlining for speed?
+
+Programs are compiled at -O2 in several ways: by the compiler's own inlining, by other thresholds,
+by the rule of `policies.inlining_rule` with the PMU profile of a run, by parts of it and with parts
+of the profile exchanged, by LLVM's own use of the same counts (AutoFDO), and with counters (PGO).
+Callgrind counts what each executes in the run. Some are timed as well, in a run of another input.
+
+A rule is chosen for each program by what it gains on all others.
+"""
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.cost.ranking import Estimate
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.execution.memo import memo
+from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.policies.export import Policy, publish
+from compiler_opt_perf.policies.inlining_rule import InliningRule
+from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
+from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.studies.common import counted_run, saved
+from compiler_opt_perf.studies.rounds import run_rounds
+from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
+from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Built
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+PROGRAMS = tuple(COUNTED)
+_PROBLEM = PROBLEMS["inline-size"]
+_TIMEOUT_S = 1800.0
+#: Debug info changes no code; the profile is looked up by it. Functions can be put into other
+#: orders.
+FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-ffunction-sections", "-w")
+# Beyond all counts and costs.
+_NEVER, _ANY = 31, 1 << 30
+# How much of the executed instructions a rule may give for all of the text, when one is chosen.
+TEXT_PRICE = 0.02
+
+SHIPPED = InliningRule()
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a program is compiled.
+
+    Attributes:
+      flags: of clang, beside those of all.
+      rule: that decides about inlining; None for the compiler alone.
+      exchanged: seed of the draw that gives each decision the PMU features of another one.
+      sampled: the compiler itself is given the profile's executions (-fprofile-sample-use).
+      counted: it is given counters of the same run (-fprofile-use).
+    """
+
+    flags: tuple[str, ...] = ()
+    rule: InliningRule | None = None
+    exchanged: int | None = None
+    sampled: bool = False
+    counted: bool = False
+
+
+def _threshold(cost: int) -> Way:
+    return Way(("-mllvm", f"-inline-threshold={cost}"))
+
+
+#: The rules to choose from: the shipped one, and in one number another.
+RULES = {
+    f"rule {rule.hot} {rule.cost} {rule.work} {rule.cold_cost}": rule
+    for rule in (
+        SHIPPED,
+        replace(SHIPPED, hot=12),
+        replace(SHIPPED, hot=16),
+        replace(SHIPPED, cost=1000),
+        replace(SHIPPED, work=50),
+        replace(SHIPPED, work=200),
+        replace(SHIPPED, work=_ANY),
+        replace(SHIPPED, cold_cost=225),
+    )
+}
+#: The shipped rule with less of the profile.
+PARTS = {
+    "hot calls only": Way(rule=replace(SHIPPED, cold_cost=_ANY)),
+    "cold calls only": Way(rule=replace(SHIPPED, hot=_NEVER)),
+    "whether it ran": Way(rule=replace(SHIPPED, hot=1)),
+    **{f"exchanged {seed}": Way(rule=SHIPPED, exchanged=seed) for seed in (1, 2, 3)},
+}
+CONSTANTS = {f"threshold {cost}": _threshold(cost) for cost in (25, 500, 1000)}
+WAYS: dict[str, Way] = {
+    "default": Way(),
+    **CONSTANTS,
+    **{name: Way(rule=rule) for name, rule in RULES.items()},
+    **PARTS,
+    "AutoFDO": Way(sampled=True),
+    "PGO": Way(counted=True),
+    "PGO and rule": Way(rule=SHIPPED, counted=True),
+}
+_SHIPPED_NAME = next(iter(RULES))
+#: Those that are timed, the first against all others.
+TIMED_WAYS = ("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """What a program of one way executes, and its bytes of text, linked."""
+
+    instructions: int
+    text: int
+
+
+@dataclass
+class Study:
+    """One program, in a folder of its own."""
+
+    name: str
+    folder: Path
+    toolchain: Toolchain
+    _pool: list[Mapping[str, npt.NDArray[Any]]] = field(default_factory=list)
+
+    @cached_property
+    def built(self) -> Built:
+        """The profiled program, compiled by Debian's clang."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return COUNTED[self.name](self.folder).build(self.folder)
+
+    @cached_property
+    def profile(self) -> Path:
+        """The PMU profile of the run."""
+        manifest = self.folder / "run.pmu.json"
+        inputs = {"binary": sha256(self.built.binary), "arguments": self.built.arguments}
+
+        def collected() -> None:
+            collect(self.built.binary, self.built.arguments, manifest, timeout_s=_TIMEOUT_S)
+
+        memo(self.folder / "collected.json", inputs, NoneType, collected, [manifest])
+        return manifest
+
+    def executed(self, name: str) -> Executed:
+        """What one of the `WAYS` executes in the profiled run. Raises CommandError."""
+        objects = self.objects(name)
+        binary = self._of(name) / self.name
+
+        def count() -> Executed:
+            self._link(objects, binary)
+            dump = counted_run(binary, self.built.arguments, self.folder)
+            return Executed(dump.totals()[0], text_bytes(binary))
+
+        inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
+        found = memo(self._of(name) / "executed.json", inputs, Executed, count)
+        logging.info("%s: %s: %d instructions", self.name, name, found.instructions)
+        return found
+
+    def layouts(self, name: str) -> list[Path]:
+        """The program of one of the `WAYS` in each of `LAYOUTS`. Raises CommandError."""
+        objects, folder = self.objects(name), self._of(name)
+        targets = [folder / f"layout-{number}" for number in range(LAYOUTS)]
+        inputs = {"objects": list(map(sha256, objects)), "layouts": LAYOUTS}
+        libraries = [*self.built.libraries, "-lstdc++"]
+        memo(
+            folder / "layouts.json",
+            inputs,
+            NoneType,
+            lambda: link_layouts(objects, libraries, targets),
+            targets,
+        )
+        return targets
+
+    def objects(self, name: str) -> list[Path]:
+        """The object files of one of the `WAYS`. Raises CommandError."""
+        way, folder = WAYS[name], self._of(name)
+        flags = [*FLAGS, *way.flags]
+        inputs: dict[str, Any] = {
+            "way": repr(way),
+            "profile": sha256(self.profile),
+            "clang": sha256(self.toolchain.clang.resolve()),
+            "units": self.built.units,
+            "flags": flags,
+        }
+        if way.sampled:
+            flags.append(f"-fprofile-sample-use={self.profile.parent / 'run.executions.afdo'}")
+        if way.counted:
+            flags.append(f"-fprofile-use={self.counters}")
+            inputs["counters"] = sha256(self.counters)
+        objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
+
+        def compile() -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._compile(self.toolchain.clang, flags, objects, self._deciders(way))
+
+        memo(folder / "objects.json", inputs, NoneType, compile, objects)
+        return objects
+
+    @cached_property
+    def counters(self) -> Path:
+        """The merged profile of counters of the run."""
+        folder = self.folder / "counters"
+        objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
+        binary, raw, merged = (folder / name for name in (self.name, "raw", "merged.profdata"))
+
+        def count() -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            clang = stock_tool("clang")
+            self._compile(clang, ["-O2", "-w", "-fprofile-generate"], objects, None)
+            self._link(objects, binary, "-fprofile-generate")
+            environment = {"LLVM_PROFILE_FILE": str(raw)}
+            run_command([binary, *self.built.arguments], timeout_s=_TIMEOUT_S, env=environment)
+            run_command([stock_tool("llvm-profdata"), "merge", raw, "-o", merged])
+
+        inputs = {"units": self.built.units, "arguments": self.built.arguments}
+        memo(self.folder / "counters.json", inputs, NoneType, count, [merged])
+        return merged
+
+    def _of(self, name: str) -> Path:
+        return self.folder / "ways" / name.replace(" ", "-")
+
+    def _deciders(self, way: Way) -> Callable[[int], Decide] | None:
+        """By number of the unit, what decides in it."""
+        if way.rule is None:
+            return None
+        if way.exchanged is None:
+            return lambda _: _by_rule(way.rule)
+        if not self._pool:
+            self._fill_pool()
+        seed = way.exchanged
+        return lambda unit: _exchanged(way.rule, self._pool, derive_seed(seed, "unit", unit))
+
+    def _fill_pool(self) -> None:
+        """Notes the PMU features of all decisions that the compiler takes by itself."""
+        folder = self.folder / "pool"
+        folder.mkdir(exist_ok=True)
+        by_unit: dict[int, list[Mapping[str, npt.NDArray[Any]]]] = {}
+        names = [feature.name for feature in _PROBLEM.pmu_features]
+
+        def noting(unit: int) -> Decide:
+            rows = by_unit.setdefault(unit, [])
+
+            def decide(observation: Observation) -> int:
+                rows.append({name: observation.features[name].copy() for name in names})
+                return int(observation.features[_PROBLEM.default_feature][0])
+
+            return decide
+
+        objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
+        self._compile(self.toolchain.clang, FLAGS, objects, noting)
+        self._pool = [row for unit in sorted(by_unit) for row in by_unit[unit]]
+
+    def _compile(
+        self,
+        clang: Path,
+        flags: Sequence[str],
+        objects: Sequence[Path],
+        deciders: Callable[[int], Decide] | None,
+    ) -> None:
+        def one(unit: int) -> None:
+            argv: list[str | Path] = ["env", "-C", self.built.directory, clang]
+            argv += [*flags, *self.built.units[unit], "-o", objects[unit].resolve()]
+            if deciders is None:
+                run_command(argv, timeout_s=_TIMEOUT_S)
+                return
+            with InteractiveHost(_PROBLEM, deciders(unit)) as host:
+                options = _PROBLEM.interactive_options(host.channel, profile=self.profile)
+                host.run([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+            list(executor.map(one, range(len(objects))))
+
+    def _link(self, objects: Sequence[Path], binary: Path, *options: str) -> None:
+        link: list[str | Path] = [stock_tool("clang++"), "-fuse-ld=lld", "-Wl,--build-id"]
+        run_command([*link, *options, *objects, *self.built.libraries, "-o", binary])
+
+
+def _by_rule(rule: InliningRule | None) -> Decide:
+    assert rule is not None
+    return lambda observation: int(rule.decide(observation.features)[0])
+
+
+def _exchanged(
+    rule: InliningRule | None, pool: Sequence[Mapping[str, npt.NDArray[Any]]], seed: int
+) -> Decide:
+    """The rule with the PMU features of a decision of the same program, drawn at random."""
+    assert rule is not None
+    random = np.random.default_rng(seed)
+
+    def decide(observation: Observation) -> int:
+        drawn = pool[random.integers(len(pool))]
+        return int(rule.decide({**observation.features, **drawn})[0])
+
+    return decide
+
+
+def study(
+    programs: Sequence[str],
+    output: Path,
+    toolchain: Toolchain,
+    *,
+    ways: Sequence[str] = tuple(WAYS),
+    rounds: int = 0,
+    processor: int = 0,
+) -> dict[str, Any]:
+    """Compiles some of the `PROGRAMS` in some of the `WAYS` and counts what they execute.
+
+    Args:
+      output: folder for builds and results; what is there is not done again.
+      rounds: timed runs of each way, of programs that have one to time; 0 for none.
+      processor: number of the processor that timed runs are bound to.
+
+    Returns:
+      All results in the folder, by program: `ways`, by name instructions and bytes; with timed runs
+      `times`, as of `times`. For `tables`.
+
+    Raises:
+      CommandError: a compiler or a run failed.
+      StudyError: programs of several ways compute different things, or a damaged result.
+    """
+    output = output.resolve()
+    ways = [name for name in WAYS if name in ways or name == "default"]
+    for program in programs:
+        own = Study(program, output / program, toolchain)
+        found = {name: msgspec.to_builtins(own.executed(name)) for name in ways}
+        path = output / f"{program}.json"
+        result = saved(output, [program]).get(program, {})
+        result["ways"] = {**result.get("ways", {}), **found}
+        if rounds and program in TIMED:
+            result["times"] = times(
+                own, [name for name in TIMED_WAYS if name in ways], rounds, processor
+            )
+        write_json(path, result)
+    return saved(output, PROGRAMS)
+
+
+def times(own: Study, ways: Sequence[str], rounds: int, processor: int) -> dict[str, Any]:
+    """Times a program on its other input.
+
+    Returns:
+      `run_s`, seconds of the fastest run of the default; `rounds`; `changes`, by way the change of
+      time against the default with the ends of its 95% interval over layouts.
+    """
+    folder = own.folder / "timed"
+    folder.mkdir(exist_ok=True)
+    workload = TIMED[own.name](folder)
+    measured = run_rounds(
+        own.folder / "rounds.json",
+        {name: own.layouts(name) for name in ways},
+        workload.arguments,
+        {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))},
+        rounds,
+        processor,
+        label=own.name,
+    )
+    found = measured.measured()
+    logs, replicates = found.log_time, found.replicates
+    changes = {}
+    for i, name in enumerate(measured.variants[1:], 1):
+        one = Estimate.of(logs[i] - logs[0], replicates[:, i] - replicates[:, 0])
+        changes[name] = [float(np.expm1(value)) for value in (one.value, one.low, one.high)]
+    fastest = np.array(measured.seconds)[:, 0].sum(axis=-1).min()
+    return {"run_s": float(fastest), "rounds": len(measured.seconds), "changes": changes}
+
+
+def chosen(results: Mapping[str, Mapping[str, Any]], left_out: str) -> str | None:
+    """The name of the rule that is best on all programs but one; None if none was tried there."""
+    others = [row["ways"] for name, row in results.items() if name != left_out]
+    known = [name for name in RULES if all(name in ways for ways in others)]
+
+    def loss(name: str) -> float:
+        return float(
+            np.mean(
+                [
+                    np.log(ways[name]["instructions"] / ways["default"]["instructions"])
+                    + TEXT_PRICE * np.log(ways[name]["text"] / ways["default"]["text"])
+                    for ways in others
+                ]
+            )
+        )
+
+    return min(known, key=loss) if others and known else None
+
+
+def publish_rule(directory: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Publishes the shipped rule as a policy, with its changes on all programs.
+
+    Raises:
+      FileWriteError: the folder cannot be written.
+    """
+    network, weights = SHIPPED.network()
+    changes = {}
+    for name, row in results.items():
+        default, rule = (row["ways"][way] for way in ("default", _SHIPPED_NAME))
+        changes[name] = {key: rule[key] / default[key] - 1 for key in ("instructions", "text")}
+    description = {
+        "purpose": "fewer executed instructions at -O2, by the PMU profile of a run",
+        "rule": SHIPPED.as_json(),
+        "results": {"programs": changes},
+    }
+    publish(Policy(network, weights, description), directory)
+
+
+def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Changes of instructions and of text against the default, and of time, in Markdown."""
+    rows = {name: row["ways"] for name, row in results.items()}
+    rivals: dict[str, Callable[[str], str | None]] = {
+        **{name: _same(name) for name in CONSTANTS},
+        "rule chosen by the others": lambda program: chosen(results, program),
+        **{name: _same(name) for name in (_SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")},
+    }
+    others = [name for name in RULES if name != _SHIPPED_NAME]
+    parts = {name: _same(name) for name in (_SHIPPED_NAME, *PARTS)}
+    lines = _table(rows, rivals, with_base=True)
+    lines += ["", *_table(rows, parts)]
+    lines += ["", *_table(rows, {name: _same(name) for name in others})]
+    timed = {name: row["times"] for name, row in results.items() if "times" in row}
+    if timed:
+        lines += ["", *_times_table(timed)]
+    return "\n".join(lines) + "\n"
+
+
+def _same(name: str) -> Callable[[str], str | None]:
+    return lambda _: name
+
+
+def _table(
+    rows: Mapping[str, Mapping[str, Mapping[str, int]]],
+    columns: Mapping[str, Callable[[str], str | None]],
+    *,
+    with_base: bool = False,
+) -> list[str]:
+    """Of each program "instructions / text", and the geometric means."""
+    base = ["instructions", "bytes of text"] if with_base else []
+    head = ["program", *base, *columns]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    logs: dict[str, list[tuple[float, float]]] = {name: [] for name in columns}
+    for program, ways in rows.items():
+        default = ways["default"]
+        cells = [program]
+        cells += [f"{default['instructions']:,}", f"{default['text']:,}"] if with_base else []
+        for column, way_of in columns.items():
+            way = ways.get(way_of(program) or "")
+            if way is None:
+                cells.append("–")
+                continue
+            pair = tuple(float(np.log(way[key] / default[key])) for key in ("instructions", "text"))
+            logs[column].append((pair[0], pair[1]))
+            cells.append(_pair(pair))
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(rows) > 1:
+        means = [
+            _pair(np.mean(own, axis=0)) if len(own) == len(rows) else "–" for own in logs.values()
+        ]
+        lines.append(f"| geometric mean |{' |' * len(base)} {' | '.join(means)} |")
+    return lines
+
+
+def _pair(logs: Sequence[float] | npt.NDArray[np.float64]) -> str:
+    return " / ".join(f"{100 * np.expm1(one):+.2f}%" for one in logs)
+
+
+def _times_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    names = list(dict.fromkeys(itertools.chain(*(row["changes"] for row in timed.values()))))
+    head = ["program", "a run", "rounds", *names]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for program, row in timed.items():
+        cells = [program, f"{row['run_s']:.2f} s", str(row["rounds"])]
+        for name in names:
+            change = row["changes"].get(name)
+            cells.append("–" if change is None else "{:+.2%} ({:+.2%} to {:+.2%})".format(*change))
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(timed) > 1:
+        means = [
+            np.expm1(np.mean([np.log1p(row["changes"][name][0]) for row in timed.values()]))
+            for name in names
+        ]
+        lines.append(f"| geometric mean | | | {' | '.join(f'{one:+.2%}' for one in means)} |")
+    return lines
