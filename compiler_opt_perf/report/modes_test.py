@@ -214,7 +214,7 @@ def test_a_policy_that_reads_a_profile_may_be_used_for_speed(
     source = folder / "speed.c"
     source.write_text("static int f(int x) { return x * 3; }\nint g(int x) { return f(x) + 1; }\n")
     options = for_clang(INLINE.release_options())
-    words = [both.clang, "-O2", *options, "-c", source, "-o", folder / "speed.o"]
+    words: list[str | Path] = [both.clang, "-O2", *options, "-c", source, "-o", folder / "speed.o"]
     assert run_command(words).stderr == ""
 
 

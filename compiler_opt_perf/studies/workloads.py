@@ -165,24 +165,24 @@ def _lua(script: str) -> Callable[[Path], Workload]:
     return workload
 
 
-def _on_document(name: str) -> Callable[[Path], Workload]:
+def _on_document(name: str, records: int, seed: int = _SEED) -> Callable[[Path], Workload]:
     """A parser of the corpus on a document that is JSON, and so YAML."""
 
     def workload(folder: Path) -> Workload:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "document.json"
-        write_document(path)
+        write_document(path, records, seed)
         program = PROGRAMS[name]
         return Workload(program, debian_source(program.source_package), (str(path),), (path,))
 
     return workload
 
 
-def write_document(path: Path) -> None:
+def write_document(path: Path, records: int, seed: int) -> None:
     """Records of numbers, texts and lists, the same each time."""
-    generator = random.Random(_SEED)
+    generator = random.Random(seed)
     words = ["".join(generator.choices("abcdefghij ", k=12)).strip() for _ in range(200)]
-    records = [
+    rows = [
         {
             "number": generator.randrange(10**6),
             "share": generator.random(),
@@ -193,9 +193,9 @@ def write_document(path: Path) -> None:
                 "text": " ".join(generator.sample(words, 4)),
             },
         }
-        for _ in range(1500)
+        for _ in range(records)
     ]
-    write_json(path, records)
+    write_json(path, rows)
 
 
 def _lmdb(folder: Path) -> Workload:
@@ -296,15 +296,17 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "cmark": _on_sources("cmark"),
     "mujs": _mujs,
     "zlib": _on_sources("zlib", "-c", "-9"),
-    "libyaml": _on_document("libyaml"),
-    "jsoncpp": _on_document("jsoncpp"),
-    "yaml-cpp": _on_document("yaml-cpp"),
+    "libyaml": _on_document("libyaml", 1500),
+    "jsoncpp": _on_document("jsoncpp", 1500),
+    "yaml-cpp": _on_document("yaml-cpp", 1500),
 }
 TIMED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_timed,
     "lua": _lua("timed.lua"),
     "sqlite": _sqlite("--size", "25", "--verify"),
     "tcc": _tcc_timed,
+    "jsoncpp": _on_document("jsoncpp", 12_000, seed=2),
+    "yaml-cpp": _on_document("yaml-cpp", 2_000, seed=2),
 }
 
 
