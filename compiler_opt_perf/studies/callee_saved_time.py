@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.cost.ranking import Estimate
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
-from compiler_opt_perf.studies.rounds import ROUNDS, Rounds, run_rounds
+from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
 from compiler_opt_perf.studies.workloads import TIMED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -71,28 +70,9 @@ def study(
                     processor,
                     label=f"{program} {level}",
                 )
-                write_json(output / f"{program} {level} times.json", _result(measured))
+                write_json(output / f"{program} {level} times.json", measured.against_first())
     names = [f"{program} {level}" for program in PROGRAMS for level in LEVELS]
     return saved(output, names, " times.json")
-
-
-def _result(rounds: Rounds) -> dict[str, Any]:
-    measured = rounds.measured()
-    logs, replicates = measured.log_time, measured.replicates
-    changes = {
-        price: Estimate.of(logs[i] - logs[0], replicates[:, i] - replicates[:, 0])
-        for i, price in enumerate(rounds.variants)
-        if i
-    }
-    fastest = np.array(rounds.seconds)[:, 0].sum(axis=-1).min()
-    return {
-        "run_s": float(fastest),
-        "rounds": len(rounds.seconds),
-        "changes": {
-            price: [float(np.expm1(value)) for value in (one.value, one.low, one.high)]
-            for price, one in changes.items()
-        },
-    }
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -26,7 +26,6 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.cost.ranking import Estimate
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import sha256, write_json
@@ -232,14 +231,14 @@ class Study:
 
     def _deciders(self, way: Way) -> Callable[[int], Decide] | None:
         """By number of the unit, what decides in it."""
-        if way.rule is None:
+        rule, seed = way.rule, way.exchanged
+        if rule is None:
             return None
-        if way.exchanged is None:
-            return lambda _: _by_rule(way.rule)
+        if seed is None:
+            return lambda _: _by_rule(rule)
         if not self._pool:
             self._fill_pool()
-        seed = way.exchanged
-        return lambda unit: _exchanged(way.rule, self._pool, derive_seed(seed, "unit", unit))
+        return lambda unit: _exchanged(rule, self._pool, derive_seed(seed, "unit", unit))
 
     def _fill_pool(self) -> None:
         """Notes the PMU features of all decisions that the compiler takes by itself."""
@@ -286,16 +285,14 @@ class Study:
         run_command([*link, *options, *objects, *self.built.libraries, "-o", binary])
 
 
-def _by_rule(rule: InliningRule | None) -> Decide:
-    assert rule is not None
+def _by_rule(rule: InliningRule) -> Decide:
     return lambda observation: int(rule.decide(observation.features)[0])
 
 
 def _exchanged(
-    rule: InliningRule | None, pool: Sequence[Mapping[str, npt.NDArray[Any]]], seed: int
+    rule: InliningRule, pool: Sequence[Mapping[str, npt.NDArray[Any]]], seed: int
 ) -> Decide:
     """The rule with the PMU features of a decision of the same program, drawn at random."""
-    assert rule is not None
     random = np.random.default_rng(seed)
 
     def decide(observation: Observation) -> int:
@@ -346,12 +343,7 @@ def study(
 
 
 def times(own: Study, ways: Sequence[str], rounds: int, processor: int) -> dict[str, Any]:
-    """Times a program on its other input.
-
-    Returns:
-      `run_s`, seconds of the fastest run of the default; `rounds`; `changes`, by way the change of
-      time against the default with the ends of its 95% interval over layouts.
-    """
+    """Times a program on its other input; as `Rounds.against_first`."""
     folder = own.folder / "timed"
     folder.mkdir(exist_ok=True)
     workload = TIMED[own.name](folder)
@@ -364,14 +356,7 @@ def times(own: Study, ways: Sequence[str], rounds: int, processor: int) -> dict[
         processor,
         label=own.name,
     )
-    found = measured.measured()
-    logs, replicates = found.log_time, found.replicates
-    changes = {}
-    for i, name in enumerate(measured.variants[1:], 1):
-        one = Estimate.of(logs[i] - logs[0], replicates[:, i] - replicates[:, 0])
-        changes[name] = [float(np.expm1(value)) for value in (one.value, one.low, one.high)]
-    fastest = np.array(measured.seconds)[:, 0].sum(axis=-1).min()
-    return {"run_s": float(fastest), "rounds": len(measured.seconds), "changes": changes}
+    return measured.against_first()
 
 
 def chosen(results: Mapping[str, Mapping[str, Any]], left_out: str) -> str | None:

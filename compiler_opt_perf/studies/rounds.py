@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.cost.ranking import Measured
+from compiler_opt_perf.cost.ranking import Estimate, Measured
 from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.memo import note, recall
@@ -50,6 +50,22 @@ class Rounds(msgspec.Struct):
     def measured(self) -> Measured:
         """What the times tell of the variants."""
         return Measured(self.seconds, self.layouts)
+
+    def against_first(self) -> dict[str, Any]:
+        """What the times tell of the variants beside the first, as studies keep it.
+
+        Returns:
+          `run_s`, seconds of the fastest run of the first; `rounds`, how many; `changes`, by
+          variant the change of time with the ends of its 95% interval over layouts.
+        """
+        measured = self.measured()
+        logs, replicates = measured.log_time, measured.replicates
+        changes = {}
+        for i, name in enumerate(self.variants[1:], 1):
+            one = Estimate.of(logs[i] - logs[0], replicates[:, i] - replicates[:, 0])
+            changes[name] = [float(np.expm1(value)) for value in (one.value, one.low, one.high)]
+        fastest = np.array(self.seconds)[:, 0].sum(axis=-1).min()
+        return {"run_s": float(fastest), "rounds": len(self.seconds), "changes": changes}
 
 
 def run_rounds(
