@@ -4,7 +4,8 @@
 Programs are compiled at -O2 in several ways: by the compiler's own inlining, by other thresholds,
 by the rule of `policies.inlining_rule` with the PMU profile of a run, by parts of it and with parts
 of the profile exchanged, by LLVM's own use of the same counts (AutoFDO), and with counters (PGO).
-Callgrind counts what each executes in the run. Some are timed as well, in a run of another input.
+Callgrind counts what each executes in the run, and some ways in a run of another input. Some
+programs are timed as well, in that other run.
 
 A rule is chosen for each program by what it gains on all others.
 """
@@ -40,7 +41,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies.common import counted_run, saved
 from compiler_opt_perf.studies.rounds import run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
-from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Built
+from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Built, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
@@ -112,8 +113,9 @@ WAYS: dict[str, Way] = {
     "PGO and rule": Way(rule=SHIPPED, counted=True),
 }
 _SHIPPED_NAME = next(iter(RULES))
-#: Those that are timed, the first against all others.
-TIMED_WAYS = ("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")
+#: Those that are judged on another input than the profile's, by counts and by times; the first
+#: against all others.
+JUDGED_WAYS = ("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")
 
 
 class Executed(msgspec.Struct, frozen=True):
@@ -163,6 +165,30 @@ class Study:
         inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
         found = memo(self._of(name) / "executed.json", inputs, Executed, count)
         logging.info("%s: %s: %d instructions", self.name, name, found.instructions)
+        return found
+
+    @cached_property
+    def judged(self) -> Workload:
+        """A run of another input than the profile's."""
+        folder = self.folder / "timed"
+        folder.mkdir(exist_ok=True)
+        return JUDGED[self.name](folder)
+
+    def judged_instructions(self, name: str) -> int:
+        """What one of the `WAYS` executes in the run of the other input. Raises CommandError."""
+        objects = self.objects(name)
+        binary, run = self._of(name) / self.name, self.judged
+
+        def count() -> int:
+            self._link(objects, binary)
+            # LMDB would add to a database that is there.
+            if run.output:
+                run.output.unlink(missing_ok=True)
+            return counted_run(binary, run.arguments, self.folder / "timed").totals()[0]
+
+        inputs = {"objects": list(map(sha256, objects)), **_run_inputs(run)}
+        found = memo(self._of(name) / "judged.json", inputs, int, count)
+        logging.info("%s: %s: %d instructions, other input", self.name, name, found)
         return found
 
     def layouts(self, name: str) -> list[Path]:
@@ -319,8 +345,8 @@ def study(
       processor: number of the processor that timed runs are bound to.
 
     Returns:
-      All results in the folder, by program: `ways`, by name instructions and bytes; with timed runs
-      `times`, as of `times`. For `tables`.
+      All results in the folder, by program: `ways`, by name instructions and bytes; `judged`, by
+      name instructions with another input; with timed runs `times`, as of `times`. For `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
@@ -334,29 +360,32 @@ def study(
         path = output / f"{program}.json"
         result = saved(output, [program]).get(program, {})
         result["ways"] = {**result.get("ways", {}), **found}
+        to_judge = [name for name in JUDGED_WAYS if name in ways]
+        judged = {name: own.judged_instructions(name) for name in to_judge}
+        result["judged"] = {**result.get("judged", {}), **judged}
         if rounds and program in TIMED:
-            result["times"] = times(
-                own, [name for name in TIMED_WAYS if name in ways], rounds, processor
-            )
+            result["times"] = times(own, to_judge, rounds, processor)
         write_json(path, result)
     return saved(output, PROGRAMS)
 
 
 def times(own: Study, ways: Sequence[str], rounds: int, processor: int) -> dict[str, Any]:
     """Times a program on its other input; as `Rounds.against_first`."""
-    folder = own.folder / "timed"
-    folder.mkdir(exist_ok=True)
-    workload = TIMED[own.name](folder)
     measured = run_rounds(
         own.folder / "rounds.json",
         {name: own.layouts(name) for name in ways},
-        workload.arguments,
-        {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))},
+        own.judged.arguments,
+        _run_inputs(own.judged),
         rounds,
         processor,
         label=own.name,
     )
     return measured.against_first()
+
+
+def _run_inputs(workload: Workload) -> dict[str, Any]:
+    """What a run depends on, beside the program."""
+    return {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
 
 
 def chosen(results: Mapping[str, Mapping[str, Any]], left_out: str) -> str | None:
@@ -410,6 +439,9 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = _table(rows, rivals, with_base=True)
     lines += ["", *_table(rows, parts)]
     lines += ["", *_table(rows, {name: _same(name) for name in others})]
+    judged = {name: row["judged"] for name, row in results.items() if row.get("judged")}
+    if judged:
+        lines += ["", *_judged_table(judged)]
     timed = {name: row["times"] for name, row in results.items() if "times" in row}
     if timed:
         lines += ["", *_times_table(timed)]
@@ -454,6 +486,25 @@ def _table(
 
 def _pair(logs: Sequence[float] | npt.NDArray[np.float64]) -> str:
     return " / ".join(f"{100 * np.expm1(one):+.2f}%" for one in logs)
+
+
+def _judged_table(judged: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Changes of instructions with inputs that were not profiled."""
+    names = [name for name in JUDGED_WAYS[1:] if any(name in row for row in judged.values())]
+    head = ["program", "instructions, other input", *names]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for program, row in judged.items():
+        cells = [program, f"{row['default']:,}"]
+        cells += [f"{row[n] / row['default'] - 1:+.2%}" if n in row else "–" for n in names]
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(judged) > 1:
+        cells = []
+        for name in names:
+            logs = [np.log(row[name] / row["default"]) for row in judged.values() if name in row]
+            whole = len(logs) == len(judged)
+            cells.append(f"{np.expm1(np.mean(logs)):+.2%}" if whole else "–")
+        lines.append(f"| geometric mean | | {' | '.join(cells)} |")
+    return lines
 
 
 def _times_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies import inline_speed
 from compiler_opt_perf.studies.inline_speed import SHIPPED, Study, chosen, study, tables
-from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
@@ -57,7 +57,8 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     program = Program(name="steps", source_package="none", sources=("steps.c",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(COUNTED, "steps", lambda _: Workload(program, tree, ("20000",)))
-        patch.setitem(TIMED, "steps", lambda _: Workload(program, tree, ("3000000",)))
+        for runs in (JUDGED, TIMED):
+            patch.setitem(runs, "steps", lambda _: Workload(program, tree, ("3000000",)))
         patch.setattr(inline_speed, "PROGRAMS", ("steps",))
         yield tmp_path_factory.mktemp("study")
 
@@ -75,6 +76,11 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     # With another decision's counts there is nothing to know.
     assert counted["exchanged 1"] > counted[_RULE]
     assert counted["PGO and rule"] < counted["default"]
+    # Judged on the other input: it runs 150 times as long, and the calls are as hot.
+    judged = results["steps"]["judged"]
+    assert set(judged) == {"default", _RULE, "PGO and rule"}
+    assert judged["default"] > 100 * counted["default"]
+    assert judged[_RULE] < 0.97 * judged["default"]
     # Nothing is done twice.
     objects = list((output / "steps" / "ways").rglob("*.o"))
     noted = {path: path.stat().st_mtime_ns for path in objects}
@@ -88,6 +94,7 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     table = tables({"steps": timed})
     assert f"| steps | {counted['default']:,} | {text['default']:,} |" in table
     assert "| steps | 0." in table
+    assert f"| steps | {timed['judged']['default']:,} |" in table
 
 
 def test_the_shipped_policy_is_the_rule(output: Path, toolchain: Toolchain) -> None:

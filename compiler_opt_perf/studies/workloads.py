@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The real programs that studies measure: their builds and workloads.
 
-A program has up to two runs: one to count or to simulate, which takes a second at most where no
-tool slows it down, and one to time, which repeats short parts that work on little memory: caches
-beyond the core's own are shared with others.
+A program has two runs of different inputs: one to count, to simulate or to profile, which takes a
+second at most where no tool slows it down, and one to judge by what was made from the first. Some
+can be timed in the second: it repeats short parts that work on little memory, for caches beyond the
+core's own are shared with others.
 """
 
 import random
@@ -140,11 +141,19 @@ def _on_sources(name: str, *options: str) -> Callable[[Path], Workload]:
     return workload
 
 
-def _mujs(folder: Path) -> Workload:
-    """MuJS with trees, sorting and strings."""
-    path = folder / "script.js"
-    write_text(path, (Path(__file__).parent / "counted.js").read_text())
-    return Workload(PROGRAMS["mujs"], debian_source("mujs"), (str(path),), (path,))
+def _mujs(script: str) -> Callable[[Path], Workload]:
+    """MuJS with trees, sorting and strings; when judged, with objects, exceptions and numbers.
+
+    Args:
+      script: name of a file beside this one.
+    """
+
+    def workload(folder: Path) -> Workload:
+        path = folder / "script.js"
+        write_text(path, (Path(__file__).parent / script).read_text())
+        return Workload(PROGRAMS["mujs"], debian_source("mujs"), (str(path),), (path,))
+
+    return workload
 
 
 def _lua(script: str) -> Callable[[Path], Workload]:
@@ -163,6 +172,31 @@ def _lua(script: str) -> Callable[[Path], Workload]:
         return Workload(PROGRAMS["lua"], tree, (str(path),), (path,), flags=fixed)
 
     return workload
+
+
+def _on_others(name: str, *options: str) -> Callable[[Path], Workload]:
+    """A program of the corpus on the sources of two others, once."""
+
+    def workload(folder: Path) -> Workload:
+        trees = (debian_source("lua5.4"), debian_source("tcc"))
+        parts = sorted(file for tree in trees for file in tree.glob("**/*.[ch]"))
+        return _on_text(name, folder, b"".join(file.read_bytes() for file in parts), *options)
+
+    return workload
+
+
+def _cmark_judged(folder: Path) -> Workload:
+    """cmark on the text that specifies what it reads, three times."""
+    return _on_text("cmark", folder, 3 * (debian_source("cmark") / "test/spec.txt").read_bytes())
+
+
+def _on_text(name: str, folder: Path, text: bytes, *options: str) -> Workload:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "text"
+    path.write_bytes(text)
+    program = PROGRAMS[name]
+    tree = debian_source(program.source_package)
+    return Workload(program, tree, (*options, str(path)), (path,))
 
 
 def _on_document(name: str, records: int, seed: int = _SEED) -> Callable[[Path], Workload]:
@@ -198,21 +232,27 @@ def write_document(path: Path, records: int, seed: int) -> None:
     write_json(path, rows)
 
 
-def _lmdb(folder: Path) -> Workload:
-    """LMDB's loader, on 40,000 random records in the text form of Berkeley DB's dumps."""
-    records = folder / "records"
-    write_records(records)
-    arguments = ("-n", "-f", str(records), str(folder / "database"))
-    return Workload(_LMDB, debian_source("lmdb"), arguments, (records,))
+def _lmdb(count: int, size: int, seed: int = _SEED) -> Callable[[Path], Workload]:
+    """LMDB's loader, on random records in the text form of Berkeley DB's dumps."""
+
+    def workload(folder: Path) -> Workload:
+        folder.mkdir(parents=True, exist_ok=True)
+        records, database = folder / "records", folder / "database"
+        write_records(records, count, size, seed)
+        arguments = ("-n", "-f", str(records), str(database))
+        return Workload(_LMDB, debian_source("lmdb"), arguments, (records,), database)
+
+    return workload
 
 
-def write_records(path: Path) -> None:
-    """The database's input, the same each time."""
-    generator = random.Random(_SEED)
+def write_records(path: Path, count: int, size: int, seed: int) -> None:
+    """The database's input, keys of 12 bytes and values of `size`, the same each time."""
+    generator = random.Random(seed)
     with path.open("w") as stream:
         stream.write("VERSION=3\nformat=bytevalue\ntype=btree\nmapsize=268435456\nHEADER=END\n")
-        for _ in range(40_000):
-            stream.write(f" {generator.randbytes(12).hex()}\n {generator.randbytes(100).hex()}\n")
+        for _ in range(count):
+            key, value = generator.randbytes(12).hex(), generator.randbytes(size).hex()
+            stream.write(f" {key}\n {value}\n")
         stream.write("DATA=END\n")
 
 
@@ -257,22 +297,27 @@ def _tcc(*arguments: str) -> Workload:
     return Workload(PROGRAMS["tcc"], tree, (*headers, *arguments))
 
 
-def _minisat(folder: Path) -> Workload:
+def _minisat(seed: int = _SEED) -> Callable[[Path], Workload]:
     """MiniSat on a random formula that is about as likely to be satisfiable as not."""
-    formula, header = folder / "formula.cnf", folder / "status.h"
-    write_formula(formula)
-    # Its exit status tells the result, and is not that of a run which went well. With NDEBUG it
-    # leaves by exit.
-    text = "#include <cstdlib>\n#define NDEBUG\n#define exit(status) exit(0)\n"
-    write_text(header, text)
-    flags = ("-include", str(header.resolve()))
-    tree = debian_source("minisat2")
-    return Workload(PROGRAMS["minisat"], tree, (str(formula),), (formula,), flags=flags)
+
+    def workload(folder: Path) -> Workload:
+        folder.mkdir(parents=True, exist_ok=True)
+        formula, header = folder / "formula.cnf", folder / "status.h"
+        write_formula(formula, seed)
+        # Its exit status tells the result, and is not that of a run which went well. With NDEBUG it
+        # leaves by exit.
+        text = "#include <cstdlib>\n#define NDEBUG\n#define exit(status) exit(0)\n"
+        write_text(header, text)
+        flags = ("-include", str(header.resolve()))
+        tree = debian_source("minisat2")
+        return Workload(PROGRAMS["minisat"], tree, (str(formula),), (formula,), flags=flags)
+
+    return workload
 
 
-def write_formula(path: Path) -> None:
+def write_formula(path: Path, seed: int) -> None:
     """Clauses of three literals, as many as make a solver's work long; the same each time."""
-    generator = random.Random(_SEED)
+    generator = random.Random(seed)
     variables, clauses = 200, 852
     with path.open("w") as stream:
         stream.write(f"p cnf {variables} {clauses}\n")
@@ -286,15 +331,15 @@ def write_formula(path: Path) -> None:
 # that folder before it runs.
 COUNTED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_counted,
-    "lmdb": _lmdb,
+    "lmdb": _lmdb(40_000, 100),
     "lua": _lua("counted.lua"),
     "bzip2": _on_sources("bzip2", "-k", "-f"),
     "sqlite": _sqlite("--size", "10"),
     "tcc": _tcc_counted,
-    "minisat": _minisat,
+    "minisat": _minisat(),
     "lz4": _on_sources("lz4", "-9", "-f", "-q"),
     "cmark": _on_sources("cmark"),
-    "mujs": _mujs,
+    "mujs": _mujs("counted.js"),
     "zlib": _on_sources("zlib", "-c", "-9"),
     "libyaml": _on_document("libyaml", 1500),
     "jsoncpp": _on_document("jsoncpp", 1500),
@@ -307,6 +352,18 @@ TIMED: dict[str, Callable[[Path], Workload]] = {
     "tcc": _tcc_timed,
     "jsoncpp": _on_document("jsoncpp", 12_000, seed=2),
     "yaml-cpp": _on_document("yaml-cpp", 2_000, seed=2),
+}
+# Other inputs than the counted, of all programs.
+JUDGED: dict[str, Callable[[Path], Workload]] = {
+    **TIMED,
+    "lmdb": _lmdb(15_000, 400, seed=2),
+    "bzip2": _on_others("bzip2", "-k", "-f"),
+    "minisat": _minisat(seed=2),
+    "lz4": _on_others("lz4", "-9", "-f", "-q"),
+    "cmark": _cmark_judged,
+    "mujs": _mujs("judged.js"),
+    "zlib": _on_others("zlib", "-c", "-9"),
+    "libyaml": _on_document("libyaml", 1000, seed=2),
 }
 
 
