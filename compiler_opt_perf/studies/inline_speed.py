@@ -43,6 +43,7 @@ from compiler_opt_perf.studies.rounds import run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Built, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import exclusive
 
 PROGRAMS = tuple(COUNTED)
 _PROBLEM = PROBLEMS["inline-size"]
@@ -339,6 +340,8 @@ def study(
 ) -> dict[str, Any]:
     """Compiles some of the `PROGRAMS` in some of the `WAYS` and counts what they execute.
 
+    Another study in the same folder waits for each program's turn.
+
     Args:
       output: folder for builds and results; what is there is not done again.
       rounds: timed runs of each way, of programs that have one to time; 0 for none.
@@ -355,17 +358,18 @@ def study(
     output = output.resolve()
     ways = [name for name in WAYS if name in ways or name == "default"]
     for program in programs:
-        own = Study(program, output / program, toolchain)
-        found = {name: msgspec.to_builtins(own.executed(name)) for name in ways}
-        path = output / f"{program}.json"
-        result = saved(output, [program]).get(program, {})
-        result["ways"] = {**result.get("ways", {}), **found}
-        to_judge = [name for name in JUDGED_WAYS if name in ways]
-        judged = {name: own.judged_instructions(name) for name in to_judge}
-        result["judged"] = {**result.get("judged", {}), **judged}
-        if rounds and program in TIMED:
-            result["times"] = times(own, to_judge, rounds, processor)
-        write_json(path, result)
+        # Runs of a program write to the same files.
+        with exclusive(output / f"{program}.lock"):
+            own = Study(program, output / program, toolchain)
+            found = {name: msgspec.to_builtins(own.executed(name)) for name in ways}
+            result = saved(output, [program]).get(program, {})
+            result["ways"] = {**result.get("ways", {}), **found}
+            to_judge = [name for name in JUDGED_WAYS if name in ways]
+            judged = {name: own.judged_instructions(name) for name in to_judge}
+            result["judged"] = {**result.get("judged", {}), **judged}
+            if rounds and program in TIMED:
+                result["times"] = times(own, to_judge, rounds, processor)
+            write_json(output / f"{program}.json", result)
     return saved(output, PROGRAMS)
 
 

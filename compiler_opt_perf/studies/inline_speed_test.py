@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from compiler_opt_perf.studies import inline_speed
 from compiler_opt_perf.studies.inline_speed import SHIPPED, Study, chosen, study, tables
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.toolchain.layout import REPO_ROOT, exclusive
 
 _CASES = "\n".join(
     f"  case {n}: x = (x ^ {7 * n + 3}) * {2 * n + 5} + (y >> {n % 7}); y += x & {n + 9}; break;"
@@ -95,6 +96,19 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     assert f"| steps | {counted['default']:,} | {text['default']:,} |" in table
     assert "| steps | 0." in table
     assert f"| steps | {timed['judged']['default']:,} |" in table
+
+
+def test_two_studies_take_turns(output: Path, toolchain: Toolchain) -> None:
+    def again() -> object:
+        return study(["steps"], output, toolchain, ways=("default",))
+
+    first = again()
+    with ThreadPoolExecutor(1) as executor:
+        with exclusive(output / "steps.lock"):
+            second = executor.submit(again)
+            # What is there is not done again, which takes no time.
+            assert not wait([second], timeout=2).done
+        assert second.result(timeout=60) == first
 
 
 def test_the_shipped_policy_is_the_rule(output: Path, toolchain: Toolchain) -> None:
