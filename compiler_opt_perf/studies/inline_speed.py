@@ -443,7 +443,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = _table(rows, rivals, with_base=True)
     lines += ["", *_table(rows, parts)]
     lines += ["", *_table(rows, {name: _same(name) for name in others})]
-    judged = {name: row["judged"] for name, row in results.items() if row.get("judged")}
+    judged = {name: row["judged"] for name, row in results.items() if "judged" in row}
     if judged:
         lines += ["", *_judged_table(judged)]
     timed = {name: row["times"] for name, row in results.items() if "times" in row}

@@ -141,37 +141,30 @@ def _on_sources(name: str, *options: str) -> Callable[[Path], Workload]:
     return workload
 
 
-def _mujs(script: str) -> Callable[[Path], Workload]:
-    """MuJS with trees, sorting and strings; when judged, with objects, exceptions and numbers.
+# Lua seeds hashes and the pivots of large sorts with the time: no two runs are alike.
+_LUA_FLAGS = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
+
+
+def _on_script(name: str, script: str, flags: tuple[str, ...] = ()) -> Callable[[Path], Workload]:
+    """An interpreter of the corpus.
 
     Args:
-      script: name of a file beside this one.
+      script: name of a file beside this one, which says what it does.
     """
 
     def workload(folder: Path) -> Workload:
-        path = folder / "script.js"
-        write_text(path, (Path(__file__).parent / script).read_text())
-        return Workload(PROGRAMS["mujs"], debian_source("mujs"), (str(path),), (path,))
+        source = Path(__file__).parent / script
+        path = folder / f"script{source.suffix}"
+        write_text(path, source.read_text())
+        return _on_file(name, path, flags=flags)
 
     return workload
 
 
-def _lua(script: str) -> Callable[[Path], Workload]:
-    """Lua with trees, sorting and strings; when timed, with metatables and calls, too.
-
-    Args:
-      script: name of a file beside this one.
-    """
-
-    def workload(folder: Path) -> Workload:
-        path = folder / "script.lua"
-        write_text(path, (Path(__file__).parent / script).read_text())
-        # Lua seeds hashes and the pivots of large sorts with the time: no two runs are alike.
-        fixed = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
-        tree = debian_source("lua5.4")
-        return Workload(PROGRAMS["lua"], tree, (str(path),), (path,), flags=fixed)
-
-    return workload
+def _on_file(name: str, path: Path, *options: str, flags: tuple[str, ...] = ()) -> Workload:
+    program = PROGRAMS[name]
+    tree = debian_source(program.source_package)
+    return Workload(program, tree, (*options, str(path)), (path,), flags=flags)
 
 
 def _on_others(name: str, *options: str) -> Callable[[Path], Workload]:
@@ -194,9 +187,7 @@ def _on_text(name: str, folder: Path, text: bytes, *options: str) -> Workload:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "text"
     path.write_bytes(text)
-    program = PROGRAMS[name]
-    tree = debian_source(program.source_package)
-    return Workload(program, tree, (*options, str(path)), (path,))
+    return _on_file(name, path, *options)
 
 
 def _on_document(name: str, records: int, seed: int = _SEED) -> Callable[[Path], Workload]:
@@ -206,8 +197,7 @@ def _on_document(name: str, records: int, seed: int = _SEED) -> Callable[[Path],
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "document.json"
         write_document(path, records, seed)
-        program = PROGRAMS[name]
-        return Workload(program, debian_source(program.source_package), (str(path),), (path,))
+        return _on_file(name, path)
 
     return workload
 
@@ -309,8 +299,7 @@ def _minisat(seed: int = _SEED) -> Callable[[Path], Workload]:
         text = "#include <cstdlib>\n#define NDEBUG\n#define exit(status) exit(0)\n"
         write_text(header, text)
         flags = ("-include", str(header.resolve()))
-        tree = debian_source("minisat2")
-        return Workload(PROGRAMS["minisat"], tree, (str(formula),), (formula,), flags=flags)
+        return _on_file("minisat", formula, flags=flags)
 
     return workload
 
@@ -332,14 +321,14 @@ def write_formula(path: Path, seed: int) -> None:
 COUNTED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_counted,
     "lmdb": _lmdb(40_000, 100),
-    "lua": _lua("counted.lua"),
+    "lua": _on_script("lua", "counted.lua", _LUA_FLAGS),
     "bzip2": _on_sources("bzip2", "-k", "-f"),
     "sqlite": _sqlite("--size", "10"),
     "tcc": _tcc_counted,
     "minisat": _minisat(),
     "lz4": _on_sources("lz4", "-9", "-f", "-q"),
     "cmark": _on_sources("cmark"),
-    "mujs": _mujs("counted.js"),
+    "mujs": _on_script("mujs", "counted.js"),
     "zlib": _on_sources("zlib", "-c", "-9"),
     "libyaml": _on_document("libyaml", 1500),
     "jsoncpp": _on_document("jsoncpp", 1500),
@@ -347,7 +336,7 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
 }
 TIMED: dict[str, Callable[[Path], Workload]] = {
     "zstd": _zstd_timed,
-    "lua": _lua("timed.lua"),
+    "lua": _on_script("lua", "timed.lua", _LUA_FLAGS),
     "sqlite": _sqlite("--size", "25", "--verify"),
     "tcc": _tcc_timed,
     "jsoncpp": _on_document("jsoncpp", 12_000, seed=2),
@@ -361,7 +350,7 @@ JUDGED: dict[str, Callable[[Path], Workload]] = {
     "minisat": _minisat(seed=2),
     "lz4": _on_others("lz4", "-9", "-f", "-q"),
     "cmark": _cmark_judged,
-    "mujs": _mujs("judged.js"),
+    "mujs": _on_script("mujs", "judged.js"),
     "zlib": _on_others("zlib", "-c", "-9"),
     "libyaml": _on_document("libyaml", 1000, seed=2),
 }
