@@ -338,7 +338,7 @@ def _describe(network: Network) -> dict[str, Any]:
     ]
     return {
         "format": "compiler-opt-perf/model",
-        "version": 3,
+        "version": 4,
         "problem": network.problem.name,
         "with_pmu": network.with_pmu,
         "default_lead": network.default_lead,

@@ -40,6 +40,7 @@ from compiler_opt_perf.policies.arrays import (
 )
 from compiler_opt_perf.policies.network import (
     FloatArray,
+    Kind,
     Network,
     Normalisation,
     scored_features,
@@ -52,8 +53,8 @@ OUTPUT_SPEC_FILE = "output_spec.json"
 _DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 _FORMAT = "compiler-opt-perf/model"
-# 3: `default_lead`.
-_VERSION = 3
+# 4: `asked`.
+_VERSION = 4
 
 
 class ModelError(Exception):
@@ -95,6 +96,7 @@ class _Description(msgspec.Struct, frozen=True):
     features: tuple[_DescribedFeature, ...]
     files: dict[str, str]
     extra_rates: tuple[str, ...] = ()
+    asked: tuple[Kind, ...] | None = None
 
 
 def import_tensorflow() -> Any:
@@ -282,6 +284,7 @@ def publish(policy: Policy, directory: Path) -> None:
             "extra_rates": list(network.problem.extra_rates),
             "hidden": list(network.hidden),
             "default_lead": network.default_lead,
+            "asked": msgspec.to_builtins(network.asked),
             "features": msgspec.to_builtins(_described_features(network.features)),
             **policy.description,
             "files": {str(path.relative_to(folder)): sha256(path) for path in files},
@@ -347,6 +350,7 @@ def _load_described(
             description.hidden,
             normalisation,
             description.default_lead,
+            description.asked,
         )
         require_vector("weights", arrays["weights"], "float32", network.size)
     except ArraysError as error:

@@ -163,7 +163,7 @@ def _truncate(name: str) -> Callable[[Path], None]:
         ),
         (
             _edit_description(lambda d: d.update(version=99)),
-            r"\$\.version: expected 3, found 99: another version .*; train again",
+            r"\$\.version: expected 4, found 99: another version .*; train again",
         ),
         (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
         (_edit_description(lambda d: d.pop("hidden")), r"model\.json: \$\.hidden: is missing"),

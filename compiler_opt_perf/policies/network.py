@@ -27,8 +27,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -58,6 +59,9 @@ _MISSING_MAGNITUDE = -0.75
 _ROUNDING = 1.5 * 2**23 * GRID
 # Below any score that the limits above permit.
 MASKED_SCORE = -512.0
+# The lead of the compiler's own decision where the perceptron is not asked: above any difference
+# of two scores. The sum may be rounded, as it is only compared.
+_UNASKED_LEAD = 1024.0
 
 #: The forward pass's operations; `export.tensorflow_ops` has the same ones of TensorFlow.
 NUMPY_OPS = SimpleNamespace(
@@ -92,6 +96,26 @@ def to_grid(weights: npt.NDArray[Any]) -> FloatArray:
     return np.asarray(np.rint(limited / GRID) * GRID, dtype=np.float32)
 
 
+class Kind(msgspec.Struct, frozen=True, order=True):
+    """A kind of inlining decisions, which compilers tell without the costly features.
+
+    What holds for a template or an inline function, which is there because it is meant to be
+    inlined, need not hold for a static function of C.
+
+    Attributes:
+      inlining_default: whether the compiler inlines, 0 or 1.
+      callee_is_comdat: whether the callee is in a COMDAT, 0 or 1.
+    """
+
+    inlining_default: Literal[0, 1]
+    callee_is_comdat: Literal[0, 1]
+
+    def holds(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Whether each decision is of this kind; bool, in the inputs' shape."""
+        is_default = inputs["inlining_default"] == self.inlining_default
+        return is_default & (inputs["callee_is_comdat"] == self.callee_is_comdat)
+
+
 @dataclass(frozen=True)
 class Network:
     """Shape of a policy: which inputs it reads and how wide its layers are; the weights are apart.
@@ -110,9 +134,13 @@ class Network:
       default_lead: what is added to the score of the compiler's own decision: the perceptron says
         what to do otherwise and how sure it is. A multiple of 2**-8 up to 4; with one above 0, a
         network whose last layer is zero decides as the compiler does.
+      asked: the kinds of decisions that the perceptron is asked about; the others are the
+        compiler's own, and release mode computes nothing for them. None: all. A training that
+        begins with the policy asks about all.
 
     Raises:
-      ValueError: a layer too wide for exact sums, or without width, or another lead.
+      ValueError: a layer too wide for exact sums, or without width, or another lead; kinds of
+        another problem's decisions.
     """
 
     problem: Problem
@@ -120,8 +148,12 @@ class Network:
     hidden: tuple[int, ...]
     normalisation: Normalisation
     default_lead: float = 0.0
+    asked: tuple[Kind, ...] | None = None
 
     def __post_init__(self) -> None:
+        names = {feature.name for feature in self.problem.features}
+        if self.asked is not None and not names.issuperset(Kind.__struct_fields__):
+            raise ValueError(f"kinds of decisions, which {self.problem.name} does not have")
         if not 0 <= self.default_lead <= MAX_DEFAULT_LEAD or self.default_lead % GRID:
             raise ValueError(
                 f"a default lead of {self.default_lead}: expected a multiple of 2**-8 from 0 to "
@@ -241,11 +273,21 @@ class Network:
     ) -> Tensor:
         """`scores` of raw inputs, with MASKED_SCORE where a candidate is not admissible."""
         scores = self.scores(layers, self.encode(inputs, ops), ops)
-        if self.default_lead:
-            scores = scores + self.default_lead * self.is_default(inputs, ops)
+        lead = self.default_lead
+        if self.asked is not None:
+            lead = ops.where(self._is_asked(inputs, ops), lead, _UNASKED_LEAD)
+        if self.default_lead or self.asked is not None:
+            scores = scores + lead * self.is_default(inputs, ops)
         if self.problem.mask is None:
             return scores
         return ops.where(inputs[self.problem.mask] > 0, scores, MASKED_SCORE)
+
+    def _is_asked(self, inputs: Mapping[str, Tensor], ops: Any) -> Tensor:
+        """Whether the perceptron is asked, bool [rows, 1]."""
+        asked = ops.zeros_like(inputs["callee_is_comdat"]) > 0
+        for kind in self.asked or ():
+            asked = asked | kind.holds(inputs)
+        return ops.reshape(asked, (-1, 1))
 
     def is_default(self, inputs: Mapping[str, Tensor], ops: Any = NUMPY_OPS) -> Tensor:
         """1 for the compiler's own decision, else 0; float32 [rows, decisions]."""

@@ -24,6 +24,7 @@ from compiler_opt_perf.toolchain.model_inputs import (
     Tensor,
     check_inputs,
     check_problem,
+    may_differ_macro,
 )
 
 # No CPU is named, so that the code runs on every x86-64 machine.
@@ -81,6 +82,8 @@ def aot_compile(
             ) from error
         check_inputs(Path(f"{prefix}.h").read_text(), model, features, saved_model)
         stamp.unlink(missing_ok=True)
+        with open(f"{prefix}.h", "a", encoding="utf-8") as header:
+            header.write(may_differ_macro(saved_model, model))
         for suffix in (".h", ".o"):
             with atomic_write(output / f"{model.name}{suffix}") as temporary:
                 shutil.copyfile(f"{prefix}{suffix}", temporary)
@@ -149,7 +152,7 @@ def tensorflow_version() -> str:
 
 def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
     # An up-to-date result has passed the checks, so what they depend on is part of the digest.
-    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with model.json")
+    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with asked")
     digest = hashlib.sha256(repr(settings).encode())
     for file in sorted(saved_model.rglob("*")):
         if file.is_file():

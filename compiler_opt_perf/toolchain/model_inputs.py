@@ -66,6 +66,9 @@ class ReleaseModel:
       extra_prefixes: what the names of features begin with that -pmu-extra-features adds; the rest
         is a rate of the profile, which only the compiler's user knows.
       extra_tensor: what each of them is.
+      kind: features that tell kinds of decisions, in the order of the arguments of `may_differ`.
+      may_differ: macro that tells the compiler which kinds the model is asked about; without it,
+        it is asked about all.
     """
 
     name: str
@@ -77,6 +80,8 @@ class ReleaseModel:
     feature_lists: tuple[FeatureList, ...]
     extra_prefixes: tuple[str, ...]
     extra_tensor: Tensor
+    kind: tuple[str, ...] = ()
+    may_differ: str = ""
 
     def is_extra(self, name: str) -> bool:
         """Whether -pmu-extra-features may add a feature of this name."""
@@ -112,6 +117,8 @@ INLINE_MODEL = ReleaseModel(
     ),
     extra_prefixes=("pmu_callsite_", "pmu_callee_"),
     extra_tensor=Tensor("int64_t", _ELEMENTS["{1}"]),
+    kind=("inlining_default", "callee_is_comdat"),
+    may_differ="LLVM_INLINER_SIZE_MODEL_MAY_DIFFER",
 )
 EVICT_MODEL = ReleaseModel(
     name="RegAllocEvictModel",
@@ -153,6 +160,7 @@ class _Description(msgspec.Struct, frozen=True):
     """What is needed of model.json."""
 
     problem: str
+    asked: tuple[dict[str, int], ...] | None = None
 
 
 def check_problem(saved_model: Path, model: ReleaseModel) -> None:
@@ -161,20 +169,55 @@ def check_problem(saved_model: Path, model: ReleaseModel) -> None:
     Raises:
       ToolchainError: it is for another problem.
     """
-    path = saved_model / "model.json"
-    if not path.is_file():
-        return
-    try:
-        problem = decode(read_input(path), _Description, path).problem
-    except (OSError, JsonError) as error:
-        raise ToolchainError(f"{error}; export the policy again, or remove the file") from error
-    if problem == model.problem:
+    described = _description(saved_model)
+    if described is None or described.problem == model.problem:
         return
     options = {other.problem: f"; give it with {other.option}" for other in MODELS}
     raise ToolchainError(
-        f"{saved_model}: a policy for {problem} (its model.json), but {model.option} takes one for "
-        f"{model.problem}{options.get(problem, '')}"
+        f"{saved_model}: a policy for {described.problem} (its model.json), but {model.option} "
+        f"takes one for {model.problem}{options.get(described.problem, '')}"
     )
+
+
+def may_differ_macro(saved_model: Path, model: ReleaseModel) -> str:
+    """C++ that tells which decisions the model may take otherwise than the compiler's own policy.
+
+    Returns:
+      The definition of `model.may_differ`; nothing for a policy that is asked about all decisions.
+
+    Raises:
+      ToolchainError: model.json tells kinds of decisions by other features.
+    """
+    described = _description(saved_model)
+    if described is None or described.asked is None:
+        return ""
+    for kind in described.asked:
+        if tuple(kind) != model.kind:
+            raise ToolchainError(
+                f"{saved_model / 'model.json'}: $.asked: expected "
+                f"{', '.join(model.kind) or 'nothing'} for {model.name}, found "
+                f"{', '.join(kind)}; publish the policy again"
+            )
+    terms = [
+        " && ".join(f"({name}) == {value}" for name, value in kind.items())
+        for kind in described.asked
+    ]
+    return (
+        "\n// Elsewhere the policy decides as the compiler does.\n"
+        f"#define {model.may_differ}({', '.join(model.kind)}) \\\n"
+        f"  ({' || '.join(f'({term})' for term in terms) or 'false'})\n"
+    )
+
+
+def _description(saved_model: Path) -> "_Description | None":
+    """What a policy says of itself; None for a SavedModel without model.json."""
+    path = saved_model / "model.json"
+    if not path.is_file():
+        return None
+    try:
+        return decode(read_input(path), _Description, path)
+    except (OSError, JsonError) as error:
+        raise ToolchainError(f"{error}; export the policy again, or remove the file") from error
 
 
 def check_inputs(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.network import FloatArray, Network, fit_normalisation
+from compiler_opt_perf.policies.network import FloatArray, Kind, Network, fit_normalisation
 from compiler_opt_perf.policies.problem import Problem
 from compiler_opt_perf.training.gradient_descent import descend
 from compiler_opt_perf.training.recipe import NetworkSettings, TreeSettings
@@ -31,8 +31,8 @@ class Trees:
 
     Attributes:
       kept: by stratum (see `strata`), the share of what deciding otherwise could save there that
-        trees kept which had not seen the program; strata below the settings' `least_share` are
-        left to the compiler.
+        trees kept which had not seen the program, of programs in C or in C++, whichever is less;
+        strata below the settings' `least_share` are left to the compiler.
     """
 
     def __init__(
@@ -70,12 +70,19 @@ class Trees:
             boosters = _boosters(rows[others], gain[others], settings, seed)
             if boosters:
                 judged[~others] = _votes(boosters, rows[~others])
+        # In C++, programs have COMDATs. What is learnt from one language can be wrong in the other,
+        # and would not be seen beside more labels of the one.
+        is_cxx = np.isin(programs, programs[inputs["callee_is_comdat"] > 0])
         kept = {}
         of = strata(inputs)
         for stratum in np.unique(of):
-            own = gain[of == stratum]
-            best = own[own > 0].sum()
-            kept[int(stratum)] = float(own[judged[of == stratum] > 0.5].sum() / max(best, 1.0))
+            shares = []
+            for rows_of in ((of == stratum) & is_cxx, (of == stratum) & ~is_cxx):
+                own = gain[rows_of]
+                best = own[own > 0].sum()
+                if best > 0:
+                    shares.append(own[judged[rows_of] > 0.5].sum() / max(best, 1.0))
+            kept[int(stratum)] = float(min(shares, default=0.0))
         kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
         return cls(problem, _boosters(rows, gain, settings, seed), kept)
 
@@ -89,11 +96,9 @@ class Trees:
 
 
 def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
-    """The kinds of decisions that are learnt or left alone as a whole, [rows].
+    """The kinds of decisions that are learnt or left alone as a whole (`Kind`), [rows].
 
-    2 x whether the compiler inlines + whether the callee is in a COMDAT. What holds for a template
-    or an inline function, which is there because it is meant to be inlined, need not hold for a
-    static function of C.
+    2 x whether the compiler inlines + whether the callee is in a COMDAT.
     """
     return np.asarray(2 * inputs["inlining_default"] + inputs["callee_is_comdat"], np.int64)
 
@@ -162,7 +167,9 @@ def student(
       The network, and its weights as `distil` returns them.
     """
     normalisation = fit_normalisation(inputs, problem, with_pmu=False)
-    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead)
+    # What the trees leave alone, the network must not touch: it only comes near them.
+    asked = tuple(Kind(*divmod(stratum, 2)) for stratum in sorted(trees.kept))
+    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead, asked)
     weights = distil(
         trees,
         inputs,

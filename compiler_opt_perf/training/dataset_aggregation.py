@@ -21,6 +21,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
 The same recipe, modules and compiler give the same policy, byte by byte, interrupted or not.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -195,8 +196,8 @@ class _Run:
         candidates: dict[str, dict[str, float] | None] = {}
         for lead in self._recipe.network.leads:
             description = {"seed": self._recipe.seed, "round": number, "labels": rows}
-            shape = (PROBLEM, False, network.hidden, network.normalisation)
-            policy = Policy(Network(*shape, lead), weights, description)
+            led = dataclasses.replace(network, default_lead=lead)
+            policy = Policy(led, weights, description)
             directory = self._candidate(number, str(lead))
             export.publish(policy, directory)
             candidates[str(lead)] = self._validate(directory, f"round {number}, lead {lead:g}")

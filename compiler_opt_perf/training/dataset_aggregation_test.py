@@ -203,6 +203,14 @@ def test_what_costs_less_is_learnt() -> None:
     settings = TreeSettings(2, 50, 8, 20, 0.1, largest=10.0, least_share=0.2)
     trees = cost_sensitive.Trees.fit(PROBLEM, trained, gain[:2000], programs, settings, seed=1)
     assert set(trees.kept) == {0, 1}
+    # A program in C, without COMDATs, in which the lesson is wrong.
+    in_c = {name: values[:400].copy() for name, values in trained.items()}
+    in_c["callee_is_comdat"][:] = 0
+    both = {name: np.concatenate([trained[name], in_c[name]]) for name in trained}
+    gains = np.concatenate([gain[:2000], -gain[:400]])
+    numbers = np.concatenate([programs, np.full(400, 2)])
+    apart = cost_sensitive.Trees.fit(PROBLEM, both, gains, numbers, settings, seed=1)
+    assert set(apart.kept) == {1}
     assert (trees.otherwise(trained)[default[:2000] == 1] == 0).all()
     network = Network(PROBLEM, False, (8,), fit_normalisation(trained, PROBLEM, False), 1.0)
     weights = cost_sensitive.distil(
