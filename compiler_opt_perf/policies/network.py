@@ -24,6 +24,7 @@ selections, because maximum, minimum and conversions to integers mind NaN.
 
 import functools
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -100,20 +101,23 @@ class Kind(msgspec.Struct, frozen=True, order=True):
     """A kind of inlining decisions, which compilers tell without the costly features.
 
     What holds for a template or an inline function, which is there because it is meant to be
-    inlined, need not hold for a static function of C.
+    inlined, need not hold for a static function of C, nor what holds for that in C++.
 
     Attributes:
       inlining_default: whether the compiler inlines, 0 or 1.
       callee_is_comdat: whether the callee is in a COMDAT, 0 or 1.
+      callee_is_mangled: whether the callee's name is mangled as C++ mangles it, 0 or 1.
     """
 
     inlining_default: Literal[0, 1]
     callee_is_comdat: Literal[0, 1]
+    callee_is_mangled: Literal[0, 1]
 
     def holds(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Whether each decision is of this kind; bool, in the inputs' shape."""
-        is_default = inputs["inlining_default"] == self.inlining_default
-        return is_default & (inputs["callee_is_comdat"] == self.callee_is_comdat)
+        return functools.reduce(
+            operator.and_, (inputs[name] == getattr(self, name) for name in self.__struct_fields__)
+        )
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,30 @@ def test_an_untrained_network_with_a_lead_decides_as_the_compiler(problem: Probl
     assert differing[1] < differing[0]
 
 
+def test_decisions_of_a_kind_that_is_not_asked_about_are_the_compilers() -> None:
+    problem = PROBLEMS["inline-size"]
+    asked = (network_lib.Kind(0, 1, 1), network_lib.Kind(1, 0, 0))
+    network = random_network(problem)
+    inputs = random_inputs(problem, rows=2000)
+    for name in ("callee_is_comdat", "callee_is_mangled"):
+        inputs[name] = np.abs(inputs[name]) % 2
+    weights = network.initial_weights(seed=3)
+    decided = network.decide(weights, inputs)
+    default = inputs[problem.default_feature]
+    of_kind = asked[0].holds(inputs) | asked[1].holds(inputs)
+    # The network alone decides otherwise in and outside of these kinds.
+    assert (decided != default)[of_kind].any() and (decided != default)[~of_kind].any()
+    np.testing.assert_array_equal(
+        dataclasses.replace(network, asked=asked).decide(weights, inputs),
+        np.where(of_kind, decided, default),
+    )
+    np.testing.assert_array_equal(
+        dataclasses.replace(network, asked=()).decide(weights, inputs), default
+    )
+    with pytest.raises(ValueError, match="kinds of decisions, which regalloc-evict"):
+        dataclasses.replace(random_network(PROBLEMS["regalloc-evict"]), asked=asked)
+
+
 @pytest.mark.parametrize("lead", [-0.5, 4.5, 0.001])
 def test_a_lead_off_the_grid_is_refused(lead: float) -> None:
     with pytest.raises(ValueError, match="default lead"):

@@ -272,6 +272,7 @@ PROBLEMS: dict[str, Problem] = {
                 "callee_is_comdat",
                 "callee_uses",
                 "callee_body_dies",
+                "callee_is_mangled",
             ),
             pmu_features=(
                 _pmu_inline("pmu_callsite_executions_log2"),

@@ -28,6 +28,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.merge import merge
 from compiler_opt_perf.policies.export import Policy, publish
+from compiler_opt_perf.policies.network import Kind
 from compiler_opt_perf.policies.problem import PROBLEMS, Problem, for_clang
 from compiler_opt_perf.policies.testing import random_network
 from compiler_opt_perf.report.modes import Modes, ModesError
@@ -102,6 +103,9 @@ def policies(folder: Path) -> dict[str, Policy]:
         network = random_network(problem)
         weights = network.initial_weights(SEEDS[problem.name])
         led = dataclasses.replace(network, default_lead=LEADS[problem.name])
+        if problem is INLINE:
+            # Release mode leaves the other kinds to the compiler without asking.
+            led = dataclasses.replace(led, asked=(Kind(0, 0, 0), Kind(1, 0, 1), Kind(1, 1, 1)))
         made[problem.name] = Policy(led, weights, {})
         publish(made[problem.name], folder / problem.name)
     return made

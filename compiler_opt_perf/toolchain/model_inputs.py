@@ -117,7 +117,7 @@ INLINE_MODEL = ReleaseModel(
     ),
     extra_prefixes=("pmu_callsite_", "pmu_callee_"),
     extra_tensor=Tensor("int64_t", _ELEMENTS["{1}"]),
-    kind=("inlining_default", "callee_is_comdat"),
+    kind=("inlining_default", "callee_is_comdat", "callee_is_mangled"),
     may_differ="LLVM_INLINER_SIZE_MODEL_MAY_DIFFER",
 )
 EVICT_MODEL = ReleaseModel(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tests of the check of release models, on the patched sources and headers of real models."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from compiler_opt_perf.toolchain.model_inputs import (
     check_inputs,
     check_problem,
     fed_features,
+    may_differ_macro,
 )
 
 _TREE = BUILD / f"llvm-{LLVM_VERSION}"
@@ -127,3 +129,22 @@ def test_a_policy_says_what_it_is_for(tmp_path: Path) -> None:
         description.write_text(text)
         with pytest.raises(ToolchainError, match=f"model.json{problem}"):
             check_problem(tmp_path, INLINE_MODEL)
+
+
+def test_the_compiler_is_told_which_decisions_a_policy_is_asked_about(tmp_path: Path) -> None:
+    kind = dict.fromkeys(INLINE_MODEL.kind, 0)
+    path = tmp_path / "model.json"
+
+    def told(asked: list[dict[str, int]] | None, model: ReleaseModel = INLINE_MODEL) -> str:
+        path.write_text(json.dumps({"problem": model.problem, "asked": asked}))
+        return may_differ_macro(tmp_path, model)
+
+    assert may_differ_macro(tmp_path, INLINE_MODEL) == ""
+    assert told(None) == ""
+    assert told([]).endswith("\\\n  (false)\n")
+    one = "(inlining_default) == 0 && (callee_is_comdat) == 0 && (callee_is_mangled) == "
+    assert told([kind, {**kind, "callee_is_mangled": 1}]).endswith(f"  (({one}0) || ({one}1))\n")
+    with pytest.raises(ToolchainError, match=r"model.json: \$\.asked: .*, found inlining_default;"):
+        told([{"inlining_default": 0}])
+    with pytest.raises(ToolchainError, match=r"expected nothing for RegAllocEvictModel"):
+        told([kind], EVICT_MODEL)

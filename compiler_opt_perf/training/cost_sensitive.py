@@ -10,6 +10,7 @@ of all logged decisions, many more than have labels (distillation, Bucila et al.
 the compiler in a fraction of a microsecond, with the same decisions everywhere.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from compiler_opt_perf.training.gradient_descent import descend
 from compiler_opt_perf.training.recipe import NetworkSettings, TreeSettings
 
 Inputs = Mapping[str, npt.NDArray[Any]]
+#: All kinds of decisions, by number: `strata`.
+KINDS = tuple(itertools.starmap(Kind, itertools.product((0, 1), repeat=3)))
 
 
 class Trees:
@@ -31,8 +34,8 @@ class Trees:
 
     Attributes:
       kept: by stratum (see `strata`), the share of what deciding otherwise could save there that
-        trees kept which had not seen the program, of programs in C or in C++, whichever is less;
-        strata below the settings' `least_share` are left to the compiler.
+        trees kept which had not seen the program; strata below the settings' `least_share` are
+        left to the compiler.
     """
 
     def __init__(
@@ -70,19 +73,12 @@ class Trees:
             boosters = _boosters(rows[others], gain[others], settings, seed)
             if boosters:
                 judged[~others] = _votes(boosters, rows[~others])
-        # In C++, programs have COMDATs. What is learnt from one language can be wrong in the other,
-        # and would not be seen beside more labels of the one.
-        is_cxx = np.isin(programs, programs[inputs["callee_is_comdat"] > 0])
         kept = {}
         of = strata(inputs)
         for stratum in np.unique(of):
-            shares = []
-            for rows_of in ((of == stratum) & is_cxx, (of == stratum) & ~is_cxx):
-                own = gain[rows_of]
-                best = own[own > 0].sum()
-                if best > 0:
-                    shares.append(own[judged[rows_of] > 0.5].sum() / max(best, 1.0))
-            kept[int(stratum)] = float(min(shares, default=0.0))
+            own = gain[of == stratum]
+            best = own[own > 0].sum()
+            kept[int(stratum)] = float(own[judged[of == stratum] > 0.5].sum() / max(best, 1.0))
         kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
         return cls(problem, _boosters(rows, gain, settings, seed), kept)
 
@@ -98,9 +94,11 @@ class Trees:
 def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
     """The kinds of decisions that are learnt or left alone as a whole (`Kind`), [rows].
 
-    2 x whether the compiler inlines + whether the callee is in a COMDAT.
+    The numbers of `KINDS`.
     """
-    return np.asarray(2 * inputs["inlining_default"] + inputs["callee_is_comdat"], np.int64)
+    return np.asarray(
+        sum(number * kind.holds(inputs) for number, kind in enumerate(KINDS)), np.int64
+    )
 
 
 def _boosters(
@@ -168,7 +166,7 @@ def student(
     """
     normalisation = fit_normalisation(inputs, problem, with_pmu=False)
     # What the trees leave alone, the network must not touch: it only comes near them.
-    asked = tuple(Kind(*divmod(stratum, 2)) for stratum in sorted(trees.kept))
+    asked = tuple(KINDS[stratum] for stratum in sorted(trees.kept))
     network = Network(problem, False, settings.hidden, normalisation, settings.default_lead, asked)
     weights = distil(
         trees,

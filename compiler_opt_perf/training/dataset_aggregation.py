@@ -41,7 +41,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import Policy
-from compiler_opt_perf.policies.network import Network
+from compiler_opt_perf.policies.network import Kind, Network
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
@@ -69,13 +69,13 @@ from compiler_opt_perf.training.recipe import Recipe
 from compiler_opt_perf.training.result import versions
 
 PROBLEM = PROBLEMS["inline-size"]
-#: Names of `cost_sensitive.strata`: what is decided otherwise.
-STRATA = {
-    0: "to inline static and external functions",
-    1: "to inline functions in COMDATs",
-    2: "not to inline static and external functions",
-    3: "not to inline functions in COMDATs",
-}
+
+
+def _words(kind: Kind) -> str:
+    """What is decided otherwise."""
+    verb = "not to inline" if kind.inlining_default else "to inline"
+    where = "functions in COMDATs" if kind.callee_is_comdat else "static and external functions"
+    return f"{verb} {where} of {'C++' if kind.callee_is_mangled else 'C'}"
 
 
 def _without_labels(path: Path) -> Path:
@@ -284,7 +284,10 @@ class _Run:
         logging.info(
             "round %d: learnt %s",
             number,
-            ", ".join(f"{STRATA[one]} ({100 * share:.0f}%)" for one, share in trees.kept.items())
+            ", ".join(
+                f"{_words(cost_sensitive.KINDS[one])} ({100 * share:.0f}%)"
+                for one, share in trees.kept.items()
+            )
             or "nothing",
         )
         return cost_sensitive.student(
