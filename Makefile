@@ -21,7 +21,7 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 
-train-inline: build ## train the policy in models/inline-size again, as its recipe says; 43 minutes of processor time, resumable
+train-inline: build ## train the policy in models/inline-size again, as its recipe says; 22 minutes to hours on two cores, resumable
 	@$(COP) imitate models/inline-size/recipe.toml --output=build/train-inline
 
 check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel, pytest, upstream's lit tests
