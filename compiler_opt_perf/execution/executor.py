@@ -245,6 +245,9 @@ class Executor(abc.ABC):
                             continue
                         if waiting:
                             waiting.popleft().attempts += 1
+                    if not self._crew:
+                        # All died while idle: nothing would ever be ready.
+                        continue
                     for worker in self._wait(self._crew, self._seconds_to_wait()):
                         if worker not in self._crew:
                             # Dismissed a moment ago.
