@@ -94,6 +94,17 @@ def test_a_worker_killed_while_idle_is_replaced(victims: int) -> None:
         assert pool.map(_square, [7])[0].get() == 49
 
 
+def test_work_is_done_when_all_idle_workers_are_dead() -> None:
+    with Pool(2) as pool:
+        assert len(pool.map(_hang, [0.1] * 4)) == 4
+        for pid in workers_of_this_process():
+            os.kill(pid, signal.SIGKILL)
+        # Dead, so that giving them work fails, not only waiting for its result.
+        while workers_of_this_process():
+            time.sleep(0.01)
+        assert [outcome.get() for outcome in pool.map(_square, range(3))] == [0, 1, 4]
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.2])
 def test_a_worker_killed_as_it_starts_is_replaced(delay_s: float) -> None:
     killed = threading.Event()

@@ -97,7 +97,7 @@ def to_grid(weights: npt.NDArray[Any]) -> FloatArray:
     return np.asarray(np.rint(limited / GRID) * GRID, dtype=np.float32)
 
 
-class Kind(msgspec.Struct, frozen=True, order=True):
+class Kind(msgspec.Struct, frozen=True):
     """A kind of inlining decisions, which compilers tell without the costly features.
 
     What holds for a template or an inline function, which is there because it is meant to be
