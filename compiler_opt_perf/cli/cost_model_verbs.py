@@ -2,13 +2,18 @@
 """The verbs of learned cost models."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from compiler_opt_perf.cli.options import define_path, define_settings, settings_of
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
+if TYPE_CHECKING:
+    from compiler_opt_perf.learned.model import CostModel
+
+#: Evaluators that are learned models, by network and whether they take PMU inputs.
+LEARNED = ("granite", "granite-pmu", "lstm", "lstm-pmu")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
@@ -103,18 +108,43 @@ def _eval(values: Any, arguments: list[str]) -> Table:
 # cop cost predict --model
 
 
-def predict_blocks(values: Any, arguments: list[str]) -> Table:
-    """Cycles of blocks by a learned model."""
-    from compiler_opt_perf.cost.block_file import read_blocks
-    from compiler_opt_perf.cost.cpu_files import HOST, host_cpu
-    from compiler_opt_perf.learned.data import known_of
-    from compiler_opt_perf.learned.model import counted, load
+def model_of(values: Any) -> tuple["CostModel", str]:
+    """The learned model that is asked for, and LLVM's name of the CPU.
 
-    if not arguments:
-        raise UsageError("expected blocks in hexadecimal digits, or files of measured blocks")
+    Raises:
+      UsageError: there is none, or `--evaluator` names another kind.
+      LearnedError: the model is damaged, or does not know the CPU.
+    """
+    from compiler_opt_perf.cost.cpu_files import HOST, host_cpu
+    from compiler_opt_perf.learned.model import load
+
+    if not values.model:
+        raise UsageError(
+            f"--evaluator={values.evaluator}: give the folder of such a model, too, as "
+            "--model=models/cost-znver3"
+        )
     model = load(Path(values.model))
+    if values.evaluator not in (None, model.config.name):
+        raise UsageError(
+            f"--evaluator={values.evaluator}: {values.model} is a {model.config.name}; give "
+            f"--evaluator={model.config.name} or leave it out"
+        )
     cpu = values.cpu if values.cpu and values.cpu != HOST else host_cpu()
     model.require_cpu(cpu)
+    return model, cpu
+
+
+def predict_blocks(model: "CostModel", cpu: str, arguments: list[str]) -> Table:
+    """Cycles of blocks by a learned model."""
+    from compiler_opt_perf.cost.block_file import read_blocks
+    from compiler_opt_perf.learned.data import known_of
+    from compiler_opt_perf.learned.model import counted
+
+    if not arguments:
+        raise UsageError(
+            "expected blocks in hexadecimal digits, or files of measured blocks; or --trace and "
+            "object files"
+        )
     codes: list[str] = []
     pmu: list[Any] = []
     for word in arguments:

@@ -68,6 +68,9 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
         ((*WORDS, "xyz"), 2, "'xyz': no such file, and no block in hexadecimal digits"),
         (WORDS, 2, "expected blocks in hexadecimal digits, or files of measured blocks"),
         (("cost", "predict", "--model=none", "90"), 1, "a cost model is a folder written by"),
+        (("cost", "predict", "--evaluator=granite", "90"), 2, "give the folder of such a model"),
+        ((*WORDS, "--evaluator=lstm", "90"), 2, "is a granite; give --evaluator=granite"),
+        ((*WORDS, "--trace=run.bbwindows"), 2, "expected object files or a binary"),
         (
             ("cost", "train", "--model=granit", "--data=a", "--output=b"),
             2,

@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.cost_model_verbs import predict_blocks
+from compiler_opt_perf.cli.cost_model_verbs import LEARNED, model_of, predict_blocks
 from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
@@ -121,12 +121,19 @@ def _shares(words: Sequence[str], option: str, most: float) -> list[float]:
 def _define_predict(values: flags.FlagValues) -> None:
     from compiler_opt_perf.cost.evaluator import EVALUATORS
 
-    flags.DEFINE_enum("evaluator", "mca-pmu", list(EVALUATORS), "what tells", flag_values=values)
+    flags.DEFINE_enum(
+        "evaluator",
+        None,
+        [*EVALUATORS, *LEARNED],
+        "what tells: mca-pmu if not given; those that are learned need --model",
+        flag_values=values,
+    )
     define_path(
         values,
         "model",
-        "folder of a learned cost model, in the place of an evaluator: cycles of single blocks, as "
-        "hexadecimal digits or files of measured blocks; --cpu names the CPU",
+        "folder of a learned cost model, which tells the cycles of a run with --trace; without, "
+        "those of single blocks, as hexadecimal digits or files of measured blocks; --cpu names "
+        "the CPU",
         required=False,
     )
     for name, what in (
@@ -135,7 +142,7 @@ def _define_predict(values: flags.FlagValues) -> None:
             "traced",
             "the binary that was traced: blocks are then compared by their instructions, too",
         ),
-        ("profile", "PMU profile of the run, for mca-pmu, profile-count"),
+        ("profile", "PMU profile of the run, for mca-pmu, profile-count, granite-pmu"),
         ("base", "the profiled binary, for profile-count"),
     ):
         define_path(values, name, what, required=False)
@@ -156,20 +163,27 @@ def _define_predict(values: flags.FlagValues) -> None:
 
 
 def _predict(values: Any, arguments: list[str]) -> Table:
-    if values.model:
-        return predict_blocks(values, arguments)
-    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+    from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, TraceReplay
     from compiler_opt_perf.cost.report import Candidate, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    named, cpu = _candidates(arguments), cpu_of(values)
-    evaluator = EVALUATORS[values.evaluator]
-    replays = isinstance(evaluator, TraceReplay)
+    evaluator: Evaluator
+    if values.model or values.evaluator in LEARNED:
+        model, cpu = model_of(values)
+        if not values.trace:
+            return predict_blocks(model, cpu, arguments)
+        from compiler_opt_perf.learned.replay import LearnedReplay
+
+        evaluator, cpu_file, replays = LearnedReplay(model, cpu), None, True
+    else:
+        evaluator, cpu_file = EVALUATORS[values.evaluator or "mca-pmu"], cpu_of(values)
+        replays = isinstance(evaluator, TraceReplay)
+    named = _candidates(arguments)
     context = Context(
         tool=Toolchain.load(Path(values.toolchain)).trace_cost if replays else None,
         trace=optional_path(values, "trace"),
         traced=optional_path(values, "traced"),
-        cpu=cpu,
+        cpu=cpu_file,
         profile=optional_path(values, "profile"),
         base=optional_path(values, "base"),
         entries=tuple(values.entry),

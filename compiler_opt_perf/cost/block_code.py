@@ -176,16 +176,13 @@ def _find_blocks(files: Mapping[str, Sequence[Path]]) -> Iterator[Block]:
         for path in paths:
             if not _is_elf(path):
                 yield from _listed(path, program)
-            elif _is_object(path):
+            elif is_object(path):
                 objects.append(path)
             else:
                 yield from _of_binary(path, program)
         if objects:
             with tempfile.TemporaryDirectory(prefix="blocks-") as folder:
-                image = Path(folder) / "image"
-                # What the objects lack lies at 0: an operand that names it is as good as any other.
-                run_command([stock_tool("ld.lld"), *_LINK, *objects, "-o", image])
-                yield from _of_binary(image, program)
+                yield from _of_binary(linked(objects, Path(folder) / "image"), program)
 
 
 def _is_elf(path: Path) -> bool:
@@ -193,9 +190,22 @@ def _is_elf(path: Path) -> bool:
         return stream.read(len(_ELF)) == _ELF
 
 
-def _is_object(path: Path) -> bool:
+def is_object(path: Path) -> bool:
+    """Whether it is an object file that is not linked. Raises BinaryError: no ELF file."""
     with open_elf(path) as elf:
         return bool(elf["e_type"] == "ET_REL")
+
+
+def linked(objects: Sequence[Path], image: Path) -> Path:
+    """Links object files to look at their code, whatever they lack; returns `image`.
+
+    What they lack lies at address 0: an operand that names it is as good as any other.
+
+    Raises:
+      CommandError: they cannot be linked.
+    """
+    run_command([stock_tool("ld.lld"), *_LINK, *objects, "-o", image])
+    return image
 
 
 def _listed(path: Path, program: str) -> Iterator[Block]:

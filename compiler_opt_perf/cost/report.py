@@ -151,7 +151,14 @@ def _remarks(cost: Cost) -> list[str]:
             lines.append(f"standard error of sampling: {cost.standard_error / cost.total:.2%}")
         if report["trace"]["truncated"]:
             lines.append("the recording was cut off")
-    if "cycles" in report:
+    if "pieces" in report:
+        all_of_them = report["pieces"]["executions"]
+        lines += [
+            f"executions of pieces of blocks without prediction, charged the mean: {count:,} "
+            f"({count / all_of_them:.2%}): {why}"
+            for why, count in report["pieces"]["refused"].items()
+        ]
+    elif "cycles" in report:
         cycles = report["cycles"]
         lines += [
             f"  {part.replace('_', ' ')}: {cycles[part] / cost.total:.1%}"

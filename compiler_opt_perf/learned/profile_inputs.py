@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a PMU profile tells of the instructions of a binary, as inputs of learned cost models."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import iced_x86
+import numpy as np
+from iced_x86 import FlowControl, OpAccess
+
+from compiler_opt_perf.binary.symbolize import Location, symbolize
+from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats
+from compiler_opt_perf.pmu.events import Rate
+from compiler_opt_perf.pmu.profile import Profile
+
+_READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
+# Inputs that a rate of the profile tells, of loads and of jumps. Profiles know one last level: what
+# misses it has missed those between.
+_OF_LOADS = {
+    "l1_miss": "l1-miss-probability",
+    "l2_miss": "llc-miss-probability",
+    "l3_miss": "llc-miss-probability",
+}
+#: Jumps and calls that a core guesses, with the rate of wrong guesses.
+GUESSED: dict[int, str] = {
+    FlowControl.CONDITIONAL_BRANCH: "branch-mispredict-rate",
+    FlowControl.INDIRECT_BRANCH: "indirect-mispredict-rate",
+    FlowControl.INDIRECT_CALL: "indirect-mispredict-rate",
+}
+_MISPREDICT = PMU_INPUTS.index("mispredict")
+
+
+class ProfileInputs:
+    """Rates of the instructions of some blocks: those of their lines."""
+
+    def __init__(self, profile: Path, binary: Path, blocks: Sequence[tuple[int, bytes]]):
+        """Looks up the loads and jumps of blocks.
+
+        Args:
+          profile: manifest of a PMU profile of a run of the program, in any build.
+          binary: linked, with debug info.
+          blocks: address and code of each.
+
+        Raises:
+          PmuError: the profile cannot be read.
+          BinaryError: the binary has no debug info.
+        """
+        self._profile = Profile.load(profile)
+        self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
+        wanted = dict(_wanted(blocks))
+        locations = symbolize(binary, wanted).locations if wanted else {}
+        # Those that the profile knows, by address: [len(PMU_INPUTS)].
+        self._rows: dict[int, Floats] = {}
+        for address, names in wanted.items():
+            row = np.full(len(PMU_INPUTS), np.nan, np.float32)
+            location = locations.get(address)
+            if location is not None:
+                for place, name in names.items():
+                    row[place] = self._rate(name, location)
+            self._rows[address] = row
+        self._unknown = np.full(len(PMU_INPUTS), np.nan, np.float32)
+
+    def of(self, addresses: Sequence[int]) -> Floats:
+        """What is known of instructions: float32 [addresses, len(PMU_INPUTS)], NaN where unknown.
+
+        All are unknown of instructions that neither load nor jump, and of those without a line.
+        """
+        rows = [self._rows.get(address, self._unknown) for address in addresses]
+        return np.array(rows, np.float32).reshape(len(rows), len(PMU_INPUTS))
+
+    @staticmethod
+    def array(raw: bytes) -> Floats:
+        """What `of` returned, from its bytes."""
+        return np.frombuffer(raw, np.float32).reshape(-1, len(PMU_INPUTS))
+
+    def _rate(self, name: str, location: Location) -> float:
+        rate: Rate | None = self._rates.get(name)
+        sites = location.call_sites
+        function = sites[-1].callee if sites else location.function
+        lines = self._profile.functions.get(function)
+        if rate is None or lines is None:
+            return np.nan
+        if location.line in lines:
+            found = self._profile.of_line(rate, function, location.line).shrunk
+        else:
+            found = self._profile.of_function(rate, function).shrunk
+        return np.nan if found is None else min(found, 1.0)
+
+
+def _wanted(blocks: Sequence[tuple[int, bytes]]) -> list[tuple[int, dict[int, str]]]:
+    """The addresses of loads and jumps; of each, the names of its rates by number of the input."""
+    info = iced_x86.InstructionInfoFactory()
+    loads = {PMU_INPUTS.index(name): rate for name, rate in _OF_LOADS.items()}
+    found = []
+    for address, code in blocks:
+        for one in iced_x86.Decoder(64, code):
+            if one.flow_control in GUESSED:
+                found.append((address + one.ip, {_MISPREDICT: GUESSED[one.flow_control]}))
+            elif one.flow_control == FlowControl.NEXT and any(
+                part.access in _READS for part in info.info(one).used_memory()
+            ):
+                found.append((address + one.ip, loads))
+    return found

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A learned model as evaluator of a real run, and what a profile tells it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler_opt_perf.binary.address_map import read_address_map
+from compiler_opt_perf.binary.disassembly import Kind, MachineCode
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError
+from compiler_opt_perf.cost.report import Candidate, describe, document
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.learned.config import Config, Granite, LearnedError
+from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats, Vocabulary
+from compiler_opt_perf.learned.model import CostModel, load
+from compiler_opt_perf.learned.networks import initial_weights, layout
+from compiler_opt_perf.learned.profile_inputs import ProfileInputs
+from compiler_opt_perf.learned.replay import LearnedReplay, pieces
+from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.windows import write_windows
+
+SOURCE = Path(__file__).parent / "testdata" / "walks.c"
+NODES = 1 << 14
+L1_MISS, MISPREDICT = PMU_INPUTS.index("l1_miss"), PMU_INPUTS.index("mispredict")
+
+
+def compiled(output: Path, *options: str) -> Path:
+    flags = ["-O2", *PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-fuse-ld=lld", *options]
+    run_command([stock_tool("clang"), *flags, SOURCE, "-o", output], timeout_s=300)
+    return output
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("walks") / "walks", "-Wl,--build-id")
+
+
+@pytest.fixture(scope="module")
+def context(binary: Path, toolchain: Toolchain) -> Context:
+    trace = record(binary, [], binary.with_name("run.bbtrace"))
+    windows = binary.with_name("run.bbwindows")
+    write_windows(trace, 2, windows)
+    return Context(tool=toolchain.trace_cost, trace=windows)
+
+
+@pytest.fixture(scope="module")
+def profile(binary: Path) -> Path:
+    path = binary.with_name("run.pmu.json")
+    collect(binary, [], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model() -> CostModel:
+    return load(REPO_ROOT / "models" / "cost-znver3")
+
+
+def of_function(binary: Path, name: str) -> list[tuple[int, bytes]]:
+    """Address and code of its blocks."""
+    code = MachineCode.read(binary)
+    (function,) = (one for one in read_address_map(binary) if one.name == name)
+    return [(address, code.content(address, address + n)) for address, n, _ in function.blocks if n]
+
+
+def test_calls_and_jumps_divide_a_block() -> None:
+    # mov rax, rdi; call; call; add rax, rcx; cmp rax, rcx; jne; and bytes that are none.
+    code = bytes.fromhex("4889f8 e800000000 e800000000 4801c8 4839c8 7500 06".replace(" ", ""))
+    found = [(code[one.start : one.end].hex(), one.addresses) for one in pieces(code)]
+    assert found == [("4889f8", (0,)), ("", ()), ("4801c84839c8", (13, 16)), ("06", (21,))]
+
+
+def test_a_run_costs_what_its_blocks_do(binary: Path, context: Context, model: CostModel) -> None:
+    evaluator = LearnedReplay(model, "znver3")
+    cost = evaluator.cost([binary], context)
+    counted = EVALUATORS["count"].cost([binary], context)
+    assert cost.parts.keys() == counted.parts.keys()
+    assert sum(cost.parts.values()) == pytest.approx(cost.total)
+    assert cost.report["instructions"] == counted.total
+    # The list: a load that waits for the one before takes 4 cycles.
+    assert cost.parts["walk"] == pytest.approx(4 * NODES, rel=0.1)
+    # x87 is charged what other instructions take, jumps left out.
+    parts = cost.report["pieces"]
+    assert parts["refused"].keys() >= {"unknown opcode: fld", "unknown opcode: fldz"}
+    assert sum(parts["refused"].values()) < 0.01 * parts["executions"]
+    predicted = cost.total - cost.report["cycles"]["charged"]
+    others = counted.total - sum(parts["ended_by"].values()) - counted.parts["third"]
+    assert cost.parts["third"] == pytest.approx(
+        predicted / others * counted.parts["third"], rel=0.2
+    )
+    # One return for each call of a function of its own.
+    assert parts["ended_by"]["conditional_jumps"] > NODES
+    assert parts["ended_by"]["returns"] == sum(
+        function["entries"] for function in counted.report["functions"]
+    )
+
+
+def test_candidates_are_compared(
+    binary: Path, context: Context, model: CostModel, tmp_path: Path
+) -> None:
+    evaluator = LearnedReplay(model, "znver3")
+    whole = evaluator.cost([binary], context)
+    objects = [compiled(tmp_path / "walks.o", "-c")]
+    assert evaluator.cost(objects, context).parts == pytest.approx(whole.parts, rel=0.02)
+    other = compiled(tmp_path / "basic", "-mllvm", "-regalloc=basic")
+    both = [
+        Candidate("default", (binary,), whole),
+        Candidate("basic", (other,), evaluator.cost([other], context)),
+    ]
+    text = describe(evaluator, both, 3)
+    assert text.startswith("granite: cycles, and differences from default\n")
+    assert "pieces of blocks without prediction, charged the mean: " in text
+    assert document(evaluator, both, 3)["candidates"][1]["change"] == pytest.approx(
+        both[1].cost.total - whole.total
+    )
+
+
+def test_what_is_missing_is_named(binary: Path, context: Context, model: CostModel) -> None:
+    evaluator = LearnedReplay(model, "znver3")
+    with pytest.raises(CostError, match="granite needs llvm-trace-cost and a trace"):
+        evaluator.cost([binary], replace(context, trace=None))
+    with pytest.raises(LearnedError, match="on znver3, not on skylake"):
+        LearnedReplay(model, "skylake").cost([binary], context)
+    knows_nothing = replace(model, vocabulary=Vocabulary(["op:nop"] * len(model.vocabulary.tokens)))
+    with pytest.raises(CostError, match="has no prediction of anything .* unknown opcode: mov"):
+        LearnedReplay(knows_nothing, "znver3").cost([binary], context)
+
+
+def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
+    blocks = [*of_function(binary, "walk"), *of_function(binary, "chosen")]
+    inputs = ProfileInputs(profile, binary, blocks)
+    code = MachineCode.read(binary)
+    rows: dict[str, dict[Kind, list[Floats]]] = {"walk": {}, "chosen": {}}
+    for name, kinds in rows.items():
+        for address, content in of_function(binary, name):
+            for one in code.instructions(address, address + len(content)):
+                kinds.setdefault(one.kind, []).append(inputs.of([one.address])[0])
+    # Each node is in a line of its own, and 1 MiB of them leave the first level.
+    loads = [row[L1_MISS] for row in rows["walk"][Kind.LOAD]]
+    assert max(loads) > 0.9
+    assert all(np.isnan(row).all() for row in rows["walk"][Kind(0)])
+    jumps = [row[MISPREDICT] for row in rows["chosen"][Kind.BRANCH | Kind.CONDITIONAL]]
+    assert min(jumps) < 0.05 and 0.2 < max(jumps) < 0.6
+
+
+def untrained(codes: Sequence[bytes]) -> CostModel:
+    """A model that takes PMU inputs, of random weights."""
+    config = Config(Granite(width=8, rounds=1, resources=2), pmu=True)
+    vocabulary = Vocabulary.of([*codes, bytes.fromhex("7500")], 1)
+    weights = initial_weights(layout(config, len(vocabulary), 1), seed=1)
+    return CostModel(config, vocabulary, ("znver3",), weights, {})
+
+
+def test_a_model_with_pmu_inputs_takes_the_profile(
+    binary: Path, context: Context, profile: Path
+) -> None:
+    names = ("walk", "chosen", "third", "main")
+    codes = [
+        code[one.start : one.end]
+        for name in names
+        for _, code in of_function(binary, name)
+        for one in pieces(code)
+    ]
+    evaluator = LearnedReplay(untrained(codes), "znver3")
+    assert evaluator.name == "granite-pmu"
+    without = evaluator.cost([binary], context)
+    cost = evaluator.cost([binary], replace(context, profile=profile))
+    assert cost.parts.keys() == without.parts.keys()
+    for name in ("walk", "chosen"):
+        assert abs(cost.parts[name] / without.parts[name] - 1) > 1e-3
+    # What a piece costs does not depend on when it is asked for.
+    again = LearnedReplay(evaluator.model, "znver3").cost([binary], context)
+    assert again.total == pytest.approx(without.total)
