@@ -97,15 +97,15 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
             for section in elf.iter_sections()
             if section["sh_type"] == _SECTION_TYPE or section.name == ".llvm_bb_addr_map"
         ]
-        names: dict[int, str] = {}
+        # Of several names a global one is the function's own, and of these the first by name: so
+        # llvm-trace-cost has it, which finds functions by name. C++ has two for a constructor.
+        symbols: dict[int, tuple[bool, str]] = {}
         for table in (".symtab", ".dynsym"):
             for symbol in read_symbols(elf, table):
                 if symbol.kind == STT_FUNC and symbol.address:
-                    # Of several names a global one is the function's own.
-                    if not symbol.is_local:
-                        names[symbol.address] = symbol.name
-                    else:
-                        names.setdefault(symbol.address, symbol.name)
+                    one = symbol.is_local, symbol.name
+                    symbols[symbol.address] = min(symbols.get(symbol.address, one), one)
+        names = {address: name for address, (_, name) in symbols.items()}
     if not any(maps):
         raise BinaryError(
             f"{binary}: has no basic-block address map, which names the blocks of its code; "

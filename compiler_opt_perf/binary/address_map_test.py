@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names of functions of the address map."""
+
+from pathlib import Path
+
+from compiler_opt_perf.binary.address_map import read_address_map
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+
+SOURCE = """
+struct Value { Value(int); int held; };
+Value::Value(int one) : held(one) {}
+static int inner(int one) { return one * 3; }
+int (*volatile chosen)(int) = inner;
+extern "C" int zebra(int one) { return one + 1; }
+extern "C" int apple(int one) __attribute__((alias("zebra")));
+int main() { return Value(chosen(0)).held; }
+"""
+
+
+def test_of_several_names_the_first_is_the_functions_own(tmp_path: Path) -> None:
+    (tmp_path / "program.cpp").write_text(SOURCE)
+    flags = ["-O1", "-fbasic-block-address-map", "-fuse-ld=lld"]
+    run_command([stock_tool("clang++"), *flags, "program.cpp", "-o", "program"], cwd=tmp_path)
+    names = {function.name for function in read_address_map(tmp_path / "program")}
+    # The two constructors of a class without bases are one function.
+    assert names == {"_ZN5ValueC1Ei", "_ZL5inneri", "apple", "main"}
