@@ -82,6 +82,9 @@ def _define_eval(values: flags.FlagValues) -> None:
         "which of them, by the model's own division; test: those that it was never shown",
         flag_values=values,
     )
+    define_path(
+        values, "plot", "SVG file to write: predicted against measured cycles", required=False
+    )
 
 
 def _eval(values: Any, arguments: list[str]) -> Table:
@@ -94,6 +97,10 @@ def _eval(values: Any, arguments: list[str]) -> Table:
     model = load(Path(values.model))
     files = read_data([Path(path) for path in values.data])
     found = evaluate(model, files, None if values.blocks == "all" else values.blocks)
+    if values.plot:
+        from compiler_opt_perf.pages.predictions import write_plot
+
+        write_plot(Path(values.plot), f"{found.model} on {found.cpu}", found.points)
     return Table(
         found.text,
         lambda: {

@@ -222,7 +222,7 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(
         measuring, "measure_blocks", lambda *_, **__: MeasuredBlocks(None, 0.17, rows)
     )
-    judged = Judgement("granite", "znver3", {"program": Figures(4321, 0.05)}, {"no code": 1234})
+    judged = Judgement("granite", "znver3", {"program": Figures(4321, 0.05)}, {"no code": 1234}, {})
     monkeypatch.setattr(learned_model, "load", lambda *_: None)
     monkeypatch.setattr(learned_data, "read_data", lambda *_: ())
     monkeypatch.setattr(judge, "evaluate", lambda *_: judged)

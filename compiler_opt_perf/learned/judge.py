@@ -139,12 +139,14 @@ class Judgement:
     Attributes:
       figures: by group of blocks.
       refused: blocks without prediction, by reason.
+      points: predicted and measured cycles by file, [blocks] each; NaN where there is none.
     """
 
     model: str
     cpu: str
     figures: Mapping[str, Figures]
     refused: Mapping[str, int]
+    points: Mapping[str, tuple[Floats, Floats]]
 
     def text(self) -> str:
         """A table, in Markdown."""
@@ -189,10 +191,11 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
     measured, pages = every.cycles[chosen].astype(np.float64), every.pages[chosen]
     numbers: dict[bytes, int] = {}
     blocks = np.array([numbers.setdefault(canonical(code), len(numbers)) for code in codes])
-    found = {}
+    found, points = {}, {}
     for number, one in enumerate(files):
         inside = every.files[chosen] == number
         name = one.path.stem
+        points[name] = predicted[inside], measured[inside]
         rated = any(known is not None for known, here in zip(pmu, inside, strict=True) if here)
         by_rate = rate_groups(name, pmu) if rated else {}
         # Pages that the harness has chosen do not count, so that there memory tells nothing.
@@ -200,4 +203,4 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
         for group, of in parts.items():
             both = inside & of
             found[group] = figures(predicted[both], measured[both], blocks[both])
-    return Judgement(model.config.name, files[0].cpu, found, counted(problems))
+    return Judgement(model.config.name, files[0].cpu, found, counted(problems), points)
