@@ -140,6 +140,13 @@ def _define_predict(values: flags.FlagValues) -> None:
         "the CPU",
         required=False,
     )
+    define_path(
+        values,
+        "correction",
+        "file of weights, with --model, --trace and --profile: what the model says of blocks, and "
+        "what the run tells besides, count by these (cop study cycles fits them)",
+        required=False,
+    )
     for name, what in (
         ("trace", "block trace or window histogram of the run"),
         (
@@ -176,18 +183,24 @@ def _predict(values: Any, arguments: list[str]) -> Table:
         model, cpu = model_of(values)
         if not values.trace:
             return predict_blocks(model, cpu, arguments)
+        from compiler_opt_perf.cost.cpu_files import cpu_file
+        from compiler_opt_perf.learned.correction import read_correction
         from compiler_opt_perf.learned.replay import LearnedReplay
 
-        evaluator, cpu_file, replays = LearnedReplay(model, cpu), None, True
+        path = optional_path(values, "correction")
+        evaluator = LearnedReplay(model, cpu, read_correction(path) if path else None)
+        parameters, replays = cpu_file(cpu) if path else None, True
+    elif values.correction:
+        raise UsageError("--correction is of a learned model: give --model and --trace, too")
     else:
-        evaluator, cpu_file = EVALUATORS[values.evaluator or "mca-pmu"], cpu_of(values)
+        evaluator, parameters = EVALUATORS[values.evaluator or "mca-pmu"], cpu_of(values)
         replays = isinstance(evaluator, TraceReplay)
     named = _candidates(arguments)
     context = Context(
         tool=Toolchain.load(Path(values.toolchain)).trace_cost if replays else None,
         trace=optional_path(values, "trace"),
         traced=optional_path(values, "traced"),
-        cpu=cpu_file,
+        cpu=parameters,
         profile=optional_path(values, "profile"),
         base=optional_path(values, "base"),
         entries=tuple(values.entry),

@@ -391,6 +391,41 @@ def _blocks(values: Any, arguments: list[str]) -> None:
     print(report, end="")
 
 
+# cop study cycles
+
+
+def _define_cycles(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.cycles import PROGRAMS, ROUNDS
+
+    _define_output(values, "bench-cycles")
+    define_some(values, "only", PROGRAMS, "programs to measure")
+    flags.DEFINE_string(
+        "cpu", "host", "host, a CPU that there is a file of, or a CPU file", flag_values=values
+    )
+    define_toolchain(values, "toolchain", "mock")
+    define_path(values, "model", "folder of a learned cost model")
+    flags.DEFINE_integer("rounds", ROUNDS, "how often each program runs", 1, flag_values=values)
+    define_processor(values)
+
+
+def _cycles(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.cost.cpu_files import cpu_file
+    from compiler_opt_perf.learned.model import load
+    from compiler_opt_perf.studies.cycles import study
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    report = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        load(Path(values.model)),
+        cpu=cpu_file(values.cpu),
+        rounds=values.rounds,
+        processor=values.processor,
+    )
+    print(report, end="")
+
+
 # cop study series
 
 
@@ -498,6 +533,13 @@ VERBS: tuple[Verb, ...] = (
         _define_blocks,
         _blocks,
         arguments="FILE...",
+    ),
+    Verb(
+        "study cycles",
+        "Compare predicted with measured cycles of whole runs, and fit a correction.",
+        "study cycles --model=models/cost-znver3 --only=lua,zlib",
+        _define_cycles,
+        _cycles,
     ),
     Verb(
         "study series",

@@ -158,6 +158,10 @@ def _remarks(cost: Cost) -> list[str]:
             f"({count / all_of_them:.2%}): {why}"
             for why, count in report["pieces"]["refused"].items()
         ]
+        lines += [
+            f"  {name}: {one['cycles']:,.0f} cycles, weight {one['weight']:.3f}"
+            for name, one in report.get("correction", {}).items()
+        ]
     elif "cycles" in report:
         cycles = report["cycles"]
         lines += [

@@ -24,6 +24,7 @@ from compiler_opt_perf.cost.block_file import (
     write_blocks,
 )
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
+from compiler_opt_perf.cost.gematria_file import checksum, write_gematria
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
@@ -34,6 +35,7 @@ from compiler_opt_perf.gate.baseline import write_baseline
 from compiler_opt_perf.gate.history import accept
 from compiler_opt_perf.gate.limits import DEFAULT
 from compiler_opt_perf.gate.testing import sample
+from compiler_opt_perf.learned.correction import INPUTS, Correction, write_correction
 from compiler_opt_perf.pmu import callgrind, perf_record
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.manifest import FileRecord
@@ -401,6 +403,32 @@ def blocks(folder: Path, toolchain: Toolchain) -> None:
     ]
     write_blocks(folder / "some.blocks", MeasuredBlocks(cpu, 0.17, rows))
     write_bhive(folder / "some.csv", rows)
+    rated = Row(
+        code="488b077500", cycles=9.0, pmu={"l1_miss": (0.5, None), "mispredict": (None, 1)}
+    )
+    write_gematria(folder / "some.tfrecord", MeasuredBlocks(cpu, 0.17, [*rows, rated]))
+
+
+def seal_records(folder: Path) -> None:
+    """Gives gematria's records their checksums, as far as their lengths still tell them apart."""
+    path = folder / "some.tfrecord"
+    content, place = bytearray(path.read_bytes()) if path.is_file() else bytearray(), 0
+    while place + 12 <= len(content):
+        end = place + 12 + int.from_bytes(content[place : place + 8], "little")
+        content[place + 8 : place + 12] = checksum(bytes(content[place : place + 8]))
+        if end + 4 > len(content):
+            break
+        content[end : end + 4] = checksum(bytes(content[place + 12 : end]))
+        place = end + 4
+    if content and len(content) < 1 << 30:
+        path.write_bytes(content)
+
+
+def correction(folder: Path, toolchain: Toolchain) -> None:
+    """Weights of a correction of cycles."""
+    weights = dict.fromkeys(INPUTS, 0.5)
+    written = Correction(evaluator="granite", mcpu="znver3", weights=weights, programs=("lua",))
+    write_correction(folder / "correction.json", written)
 
 
 def scores(folder: Path, toolchain: Toolchain) -> None:

@@ -33,6 +33,7 @@ from compiler_opt_perf.gate.baseline import read_baseline
 from compiler_opt_perf.gate.check import check
 from compiler_opt_perf.gate.limits import read_limits
 from compiler_opt_perf.gate.testing import sample
+from compiler_opt_perf.learned.correction import read_correction
 from compiler_opt_perf.learned.model import load as load_cost_model
 from compiler_opt_perf.pmu.callgrind_dump import read_dump
 from compiler_opt_perf.policies.export import load
@@ -485,6 +486,21 @@ TARGETS: tuple[Target, ...] = (
         {"some.csv": "text"},
         call(lambda: read_blocks(Path("some.csv"))),
         80,
+    ),
+    Target(
+        "measured blocks, gematria's",
+        inputs.blocks,
+        {"some.tfrecord": "bytes"},
+        call(lambda: read_blocks(Path("some.tfrecord"))),
+        150,
+        seal=inputs.seal_records,
+    ),
+    Target(
+        "cost correction",
+        inputs.correction,
+        {"correction.json": "json"},
+        call(lambda: read_correction(Path("correction.json"))),
+        40,
     ),
     Target(
         "cost model",

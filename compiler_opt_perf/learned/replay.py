@@ -20,6 +20,7 @@ from compiler_opt_perf.binary.address_map import MappedFunction, read_address_ma
 from compiler_opt_perf.binary.disassembly import MachineCode
 from compiler_opt_perf.cost.block_code import is_object, linked
 from compiler_opt_perf.cost.evaluator import EVALUATORS, UNMAPPED, Context, Cost, CostError
+from compiler_opt_perf.learned.correction import Correction, apply
 from compiler_opt_perf.learned.instructions import OPCODE
 from compiler_opt_perf.learned.model import CostModel
 from compiler_opt_perf.learned.profile_inputs import GUESSED, ProfileInputs
@@ -93,11 +94,13 @@ class LearnedReplay:
     Attributes:
       model: of blocks.
       cpu: LLVM's name of the CPU that cycles are of, one of the model's.
+      correction: what the sum over blocks is corrected by; None for the sum as it is.
       unit: of costs.
     """
 
     model: CostModel
     cpu: str
+    correction: Correction | None = None
     unit: str = "cycles"
     # By code and what is known of its instructions: cycles, or why there are none.
     _predicted: dict[tuple[bytes, bytes], float | str] = field(
@@ -119,11 +122,14 @@ class LearnedReplay:
         (docs/formats.md).
 
         Raises, besides what Evaluator.cost does:
-          CostError: the model refuses all that was executed.
+          CostError: the model refuses all that was executed; the correction is of another model
+            or CPU.
           LearnedError: the model does not know the CPU.
         """
         if context.tool is None or context.trace is None:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
+        if self.correction is not None:
+            self.correction.require(self.name, self.cpu)
         counted = EVALUATORS["count"].cost(objects, context).report
         with tempfile.TemporaryDirectory(prefix="cost-") as folder:
             image = objects[0]
@@ -135,7 +141,8 @@ class LearnedReplay:
                 known = ProfileInputs(context.profile, image, [(b.address, b.code) for b in blocks])
         parts, ends = self._parts(blocks, known)
         self._predict({part.key for part in parts})
-        return self._sum(parts, ends, counted)
+        cost = self._sum(parts, ends, counted)
+        return cost if self.correction is None else apply(self.correction, cost, context)
 
     def _parts(
         self, blocks: Sequence[_Block], known: ProfileInputs | None

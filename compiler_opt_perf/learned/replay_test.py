@@ -5,17 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.cost.cpu_files import cpu_file
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError
 from compiler_opt_perf.cost.report import Candidate, describe, document
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.learned.config import Config, Granite, LearnedError
+from compiler_opt_perf.learned.correction import INPUTS, Correction, inputs_of
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats, Vocabulary
 from compiler_opt_perf.learned.model import CostModel, load
 from compiler_opt_perf.learned.networks import initial_weights, layout
@@ -148,6 +151,39 @@ def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
     assert all(np.isnan(row).all() for row in rows["walk"][Kind(0)])
     jumps = [row[MISPREDICT] for row in rows["chosen"][Kind.BRANCH | Kind.CONDITIONAL]]
     assert min(jumps) < 0.05 and 0.2 < max(jumps) < 0.6
+
+
+def test_a_correction_says_what_it_adds(
+    binary: Path, context: Context, profile: Path, model: CostModel
+) -> None:
+    cost = LearnedReplay(model, "znver3").cost([binary], context)
+    with pytest.raises(CostError, match=r"needs a trace, a profile .* and a CPU file"):
+        inputs_of(cost, context)
+    whole = replace(context, profile=profile, cpu=cpu_file("znver3"))
+    inputs = inputs_of(cost, whole)
+    assert inputs["blocks"] == cost.total
+    # The choice by chance is wrong about half of the time: 14 cycles each.
+    assert 0.3 * NODES * 14 < inputs["mispredictions"] < 0.8 * NODES * 15
+    # The list, and the same nodes once more: 12 cycles from the second level.
+    assert inputs["first-level misses"] > 1.5 * NODES * 12
+    # Loops end in a jump back.
+    assert 2 * NODES < inputs["taken branches"] < 6 * NODES
+    # Half of the choices print; what they call returns elsewhere.
+    assert 0.4 * NODES < inputs["calls and returns"] < 0.6 * NODES
+    # printf.
+    assert inputs["code elsewhere"] > 100 * NODES / 2
+    weights = {name: 1.0 + number for number, name in enumerate(INPUTS)}
+    correction = Correction(evaluator="granite", mcpu="znver3", weights=weights, programs=("a",))
+    evaluator = LearnedReplay(model, "znver3", correction)
+    found = evaluator.cost([binary], whole)
+    assert found.total == pytest.approx(sum(weights[name] * inputs[name] for name in INPUTS))
+    assert sum(found.parts.values()) == pytest.approx(found.total)
+    assert found.parts["walk"] == cost.parts["walk"]
+    text = describe(evaluator, [Candidate("", (), found)], 3)
+    assert f"mispredictions: {inputs['mispredictions']:,.0f} cycles, weight 2.000" in text
+    other = LearnedReplay(model, "znver3", msgspec.structs.replace(correction, evaluator="lstm"))
+    with pytest.raises(CostError, match="of lstm on znver3, not of granite on znver3"):
+        other.cost([binary], whole)
 
 
 def untrained(codes: Sequence[bytes]) -> CostModel:

@@ -37,11 +37,13 @@ __attribute__((noinline)) static long chosen(const struct node *nodes) {
 
 int main(void) {
   struct node *nodes = calloc(NODES, sizeof *nodes), *last = NULL;
+  unsigned long random = 1;
   /* An odd factor visits each node once, far from the one before. */
   for (unsigned i = 0; i < NODES; ++i) {
     struct node *one = &nodes[i * 7919u % NODES];
     one->next = last;
-    one->value = (i * 2654435761u) >> 20;
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    one->value = random >> 40;
     last = one;
   }
   printf("%ld %ld %Lf\n", walk(last), chosen(nodes), third(1000));

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the study of cycles computes of times and predictions; and its chain of additions."""
+
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.cost.timing import find_meter
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.learned.correction import INPUTS
+from compiler_opt_perf.studies import cycles
+from compiler_opt_perf.studies.cycles import SCOREBOARD, Result, Timed, corrections, tables
+
+
+def test_the_fastest_parts_count_without_the_systems_share() -> None:
+    timed = Timed(parts=[[0.3, 0.2], [0.2, 0.4]], system_s=0.1, whole_s=1.0, chain_s=[0.2, 0.1])
+    assert timed.seconds == pytest.approx(0.4 * 0.9)
+    assert timed.hertz == pytest.approx(3e9)
+
+
+def test_the_chain_is_as_long_as_it_says(tmp_path: Path) -> None:
+    source, program = Path(cycles.__file__).with_suffix(".c"), tmp_path / "chain"
+    run_command([stock_tool("clang"), "-O2", source, "-o", program])
+    meter = find_meter("instructions", tmp_path)
+    none, some = (meter.measure([program, thousands]) for thousands in ("0", "50"))
+    # Of 100 additions, the loop has two instructions more.
+    assert some - none == pytest.approx(51_000, rel=0.01)
+
+
+def result(level: float) -> Result:
+    """A run that takes so many times what its blocks do."""
+    million = 1e6
+    return Result(
+        cycles=level * million,
+        gigahertz=3.2,
+        system=0.01,
+        elsewhere=0.1,
+        refused=0.002,
+        predicted={"count": 2 * million, SCOREBOARD: million / 2, "granite": million},
+        blocks={"granite": million, SCOREBOARD: million / 2},
+        inputs=dict.fromkeys(INPUTS, 0.0) | {"blocks": million},
+    )
+
+
+def test_a_correction_is_judged_by_programs_left_out() -> None:
+    results = {f"program{number}": result(1.5) for number in range(4)}
+    found = {name: corrections(results, name) for name in ("granite", SCOREBOARD)}
+    for name, scale in (("granite", 1.5), (SCOREBOARD, 3.0)):
+        assert found[name].weights["blocks"] == pytest.approx(scale, rel=0.02)
+        assert list(found[name].left_out.values()) == pytest.approx([1.5e6] * 4, rel=0.02)
+    text = tables(results, found)
+    head, _, row, *_ = text.splitlines()
+    assert head.startswith("| program | million cycles measured |")
+    assert row.startswith("| program0 | 1.5 | 3.20 | 1.0% | 10.0% | 0.2% | 1.33 | 0.33 | 0.67 | ")
+    assert "| blocks | 1.4" in text or "| blocks | 1.5" in text
+    assert "| mean error |  |  |  |  |  | 33.3% | 66.7% | 33.3% | " in text
