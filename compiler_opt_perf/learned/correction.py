@@ -36,8 +36,8 @@ INPUTS = (
 BLOCKS = INPUTS[0]
 # Those whose weight is expected to be 1; that of others is expected to be 0.
 _EXPOSED = ("blocks", "mispredictions")
-# How far a sum of the right weights may be from a measured run, and a weight from what is expected.
-_ERROR, _SPREAD = 0.1, 1.0
+# How much weights may be drawn to what is expected, from hardly to nearly fixed.
+_STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Of all executions, those that a whole program's code may lack.
 _MOST_FOREIGN = 0.01
 # Padding before an aligned block is run through, too.
@@ -161,21 +161,33 @@ def fit(runs: Sequence[Run]) -> dict[str, float]:
 
     Least squares of predicted / measured - 1 (Lawson and Hanson 1974), so that a long run weighs no
     more than a short one. There are few programs, so each weight is drawn towards what it would be
-    if a core hid nothing of blocks and mispredictions and all else.
+    if a core hid nothing of blocks and mispredictions and all else (ridge regression); how much,
+    is what predicts each of these programs best from the others.
 
     Raises:
       ValueError: there are no runs.
     """
-    from scipy.optimize import nnls
-
     if not runs:
         raise ValueError("no runs")
     measured = np.array([run.measured for run in runs])
-    inputs = _matrix(runs) / measured[:, None]
-    drawn = np.diag(np.full(len(INPUTS), _ERROR / _SPREAD))
+
+    def error(strength: float) -> float:
+        return float(np.mean(np.abs(_left_out(runs, strength) / measured - 1)))
+
+    several = len({run.program for run in runs}) > 1
+    return _solved(runs, min(_STRENGTHS, key=error) if several else _STRENGTHS[-1])
+
+
+def _solved(runs: Sequence[Run], strength: float) -> dict[str, float]:
+    """The weights; a weight that is off by 1 counts as a run that is off by `strength`."""
+    from scipy.optimize import nnls
+
+    measured = np.array([run.measured for run in runs])
+    drawn = strength * np.eye(len(INPUTS))
     expected = [float(name in _EXPOSED) for name in INPUTS]
     weights, _ = nnls(
-        np.concatenate([inputs, drawn]), np.concatenate([np.ones(len(runs)), drawn @ expected])
+        np.concatenate([_matrix(runs) / measured[:, None], drawn]),
+        np.concatenate([np.ones(len(runs)), drawn @ expected]),
     )
     return {name: float(w) for name, w in zip(INPUTS, weights, strict=True)}
 
@@ -187,11 +199,20 @@ def corrected(runs: Sequence[Run], weights: Mapping[str, float]) -> npt.NDArray[
 
 
 def left_out(runs: Sequence[Run]) -> npt.NDArray[np.float64]:
-    """Cycles of runs, [runs], each by weights that were fitted to the other programs' runs."""
+    """Cycles of runs, [runs], each by what was fitted to the other programs' runs."""
     found = np.zeros(len(runs))
     for number, run in enumerate(runs):
         others = [one for one in runs if one.program != run.program]
         found[number] = corrected([run], fit(others))[0]
+    return found
+
+
+def _left_out(runs: Sequence[Run], strength: float) -> npt.NDArray[np.float64]:
+    """The same, by weights that are drawn so much."""
+    found = np.zeros(len(runs))
+    for number, run in enumerate(runs):
+        others = [one for one in runs if one.program != run.program]
+        found[number] = corrected([run], _solved(others, strength))[0]
     return found
 
 

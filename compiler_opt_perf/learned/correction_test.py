@@ -38,16 +38,20 @@ def runs(programs: int, noise: float = 0.0) -> list[Run]:
 
 
 def test_weights_are_found_again() -> None:
-    known = runs(200)
-    assert fit(known) == pytest.approx(WEIGHTS, abs=0.05)
-    assert left_out(known[:60]) == pytest.approx([run.measured for run in known[:60]], rel=0.05)
+    known = runs(15)
+    assert fit(known) == pytest.approx(WEIGHTS, abs=0.01)
+    assert left_out(known) == pytest.approx([run.measured for run in known], rel=0.02)
 
 
 def test_few_runs_do_not_make_up_weights() -> None:
-    first, *_ = runs(1)
-    weights = fit([first])
-    assert abs(weights["blocks"] - 1) < 0.6 and abs(weights["mispredictions"] - 1) < 0.6
-    assert max(weights[name] for name in INPUTS[2:]) < 0.5
+    weights = fit(runs(1))
+    assert weights["blocks"] == pytest.approx(1, abs=0.2)
+    assert weights["mispredictions"] == pytest.approx(1, abs=0.1)
+    assert max(weights[name] for name in INPUTS[2:]) < 0.1
+    # Of noise alone little is learnt, and less than the noise is lost by it.
+    noisy = runs(6, noise=0.3)
+    measured = np.array([run.measured for run in noisy])
+    assert np.mean(np.abs(left_out(noisy) / measured - 1)) < 0.6
 
 
 def test_a_program_is_judged_by_weights_of_others() -> None:
