@@ -3,9 +3,9 @@
 
 Programs are compiled at -O2 in several ways: by the compiler's own inlining, by other thresholds,
 by the rule of `policies.inlining_rule` with the PMU profile of a run, by parts of it and with parts
-of the profile exchanged, by LLVM's own use of the same counts (AutoFDO), and with counters (PGO).
-Callgrind counts what each executes in the run, and some ways in a run of another input. Some
-programs are timed as well, in that other run.
+of the profile exchanged, by LLVM's own use of the same counts (AutoFDO), with counters (PGO), and
+with ThinLTO. Callgrind counts what each executes in the run, and some ways in a run of another
+input. Some programs are timed as well, in that other run.
 
 A rule is chosen for each program by what it gains on all others.
 """
@@ -69,6 +69,7 @@ class Way:
       exchanged: seed of the draw that gives each decision the PMU features of another one.
       sampled: the compiler itself is given the profile's executions (-fprofile-sample-use).
       counted: it is given counters of the same run (-fprofile-use).
+      thin: with ThinLTO; the rule decides before the thin link and after it.
     """
 
     flags: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ class Way:
     exchanged: int | None = None
     sampled: bool = False
     counted: bool = False
+    thin: bool = False
 
 
 def _threshold(cost: int) -> Way:
@@ -112,11 +114,24 @@ WAYS: dict[str, Way] = {
     "AutoFDO": Way(sampled=True),
     "PGO": Way(counted=True),
     "PGO and rule": Way(rule=SHIPPED, counted=True),
+    "ThinLTO": Way(thin=True),
+    "ThinLTO and rule": Way(rule=SHIPPED, thin=True),
+    "ThinLTO and PGO": Way(counted=True, thin=True),
+    "ThinLTO and PGO and rule": Way(rule=SHIPPED, counted=True, thin=True),
 }
 _SHIPPED_NAME = next(iter(RULES))
 #: Those that are judged on another input than the profile's, by counts and by times; the first
 #: against all others.
-JUDGED_WAYS = ("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")
+_THIN = tuple(name for name, way in WAYS.items() if way.thin)
+JUDGED_WAYS = (
+    *("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule"),
+    *_THIN,
+)
+#: What the rule adds to a way that is not the default: it with the rule, and without.
+_ADDED = {
+    f"the rule adds to {without}": (f"{without} and rule", without)
+    for without in ("PGO", "ThinLTO", "ThinLTO and PGO")
+}
 
 
 class Executed(msgspec.Struct, frozen=True):
@@ -227,7 +242,8 @@ class Study:
 
         def compile() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._compile(self.toolchain.clang, flags, objects, self._deciders(way))
+            compiling = self._compile_thin if way.thin else self._compile
+            compiling(self.toolchain.clang, flags, objects, self._deciders(way))
 
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
         return objects
@@ -287,16 +303,40 @@ class Study:
         self._compile(self.toolchain.clang, FLAGS, objects, noting)
         self._pool = [row for unit in sorted(by_unit) for row in by_unit[unit]]
 
-    def _compile(
+    def _compile_thin(
         self,
         clang: Path,
         flags: Sequence[str],
         objects: Sequence[Path],
         deciders: Callable[[int], Decide] | None,
     ) -> None:
+        """Compiles to machine code through a distributed thin link.
+
+        It makes the code of a link in one process (docs/thinlto.md), and asks module by module.
+        """
+        # clang would compile what is named .bc before it links.
+        modules = [path.with_suffix(".thin.o") for path in objects]
+        self._compile(clang, [*flags, "-flto=thin"], modules, deciders)
+        self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
+        units = [
+            ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc"] for path in modules
+        ]
+        self._compile(clang, flags, objects, deciders, units)
+
+    def _compile(
+        self,
+        clang: Path,
+        flags: Sequence[str],
+        objects: Sequence[Path],
+        deciders: Callable[[int], Decide] | None,
+        units: Sequence[list[str]] | None = None,
+    ) -> None:
+        """Compiles `units`, clang's arguments for each, by default those of the program."""
+        units = self.built.units if units is None else units
+
         def one(unit: int) -> None:
             argv: list[str | Path] = ["env", "-C", self.built.directory, clang]
-            argv += [*flags, *self.built.units[unit], "-o", objects[unit].resolve()]
+            argv += [*flags, *units[unit], "-o", objects[unit].resolve()]
             if deciders is None:
                 run_command(argv, timeout_s=_TIMEOUT_S)
                 return
@@ -433,9 +473,9 @@ def publish_rule(directory: Path, results: Mapping[str, Mapping[str, Any]]) -> N
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Changes of instructions and of text against the default, and of time, in Markdown."""
     rows = {name: row["ways"] for name, row in results.items()}
-    rivals: dict[str, Callable[[str], str | None]] = {
+    rivals: dict[str, _Column] = {
         **{name: _same(name) for name in CONSTANTS},
-        "rule chosen by the others": lambda program: chosen(results, program),
+        "rule chosen by the others": lambda program: (chosen(results, program), "default"),
         **{name: _same(name) for name in (_SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")},
     }
     others = [name for name in RULES if name != _SHIPPED_NAME]
@@ -443,6 +483,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = _table(rows, rivals, with_base=True)
     lines += ["", *_table(rows, parts)]
     lines += ["", *_table(rows, {name: _same(name) for name in others})]
+    lines += ["", *_table(rows, {name: _same(name) for name in _THIN} | _added_columns())]
     judged = {name: row["judged"] for name, row in results.items() if "judged" in row}
     if judged:
         lines += ["", *_judged_table(judged)]
@@ -452,13 +493,21 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _same(name: str) -> Callable[[str], str | None]:
-    return lambda _: name
+# Of a program's name: the way that a column shows, and the one that it is compared with.
+_Column = Callable[[str], tuple[str | None, str]]
+
+
+def _same(name: str, base: str = "default") -> _Column:
+    return lambda _: (name, base)
+
+
+def _added_columns() -> dict[str, _Column]:
+    return {column: _same(*pair) for column, pair in _ADDED.items()}
 
 
 def _table(
     rows: Mapping[str, Mapping[str, Mapping[str, int]]],
-    columns: Mapping[str, Callable[[str], str | None]],
+    columns: Mapping[str, _Column],
     *,
     with_base: bool = False,
 ) -> list[str]:
@@ -471,12 +520,12 @@ def _table(
         default = ways["default"]
         cells = [program]
         cells += [f"{default['instructions']:,}", f"{default['text']:,}"] if with_base else []
-        for column, way_of in columns.items():
-            way = ways.get(way_of(program) or "")
-            if way is None:
+        for column, ways_of in columns.items():
+            way, other = (ways.get(name or "") for name in ways_of(program))
+            if way is None or other is None:
                 cells.append("–")
                 continue
-            pair = tuple(float(np.log(way[key] / default[key])) for key in ("instructions", "text"))
+            pair = tuple(float(np.log(way[key] / other[key])) for key in ("instructions", "text"))
             logs[column].append((pair[0], pair[1]))
             cells.append(_pair(pair))
         lines.append(f"| {' | '.join(cells)} |")
@@ -494,20 +543,30 @@ def _pair(logs: Sequence[float] | npt.NDArray[np.float64]) -> str:
 
 def _judged_table(judged: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Changes of instructions with inputs that were not profiled."""
-    names = [name for name in JUDGED_WAYS[1:] if any(name in row for row in judged.values())]
-    head = ["program", "instructions, other input", *names]
+    pairs = {name: (name, "default") for name in JUDGED_WAYS[1:]} | _ADDED
+    changes = {
+        column: {
+            program: row[name] / row[base]
+            for program, row in judged.items()
+            if name in row and base in row
+        }
+        for column, (name, base) in pairs.items()
+    }
+    changes = {column: own for column, own in changes.items() if own}
+    head = ["program", "instructions, other input", *changes]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for program, row in judged.items():
         cells = [program, f"{row['default']:,}"]
-        cells += [f"{row[n] / row['default'] - 1:+.2%}" if n in row else "–" for n in names]
+        cells += [f"{own[program] - 1:+.2%}" if program in own else "–" for own in changes.values()]
         lines.append(f"| {' | '.join(cells)} |")
     if len(judged) > 1:
-        cells = []
-        for name in names:
-            logs = [np.log(row[name] / row["default"]) for row in judged.values() if name in row]
-            whole = len(logs) == len(judged)
-            cells.append(f"{np.expm1(np.mean(logs)):+.2%}" if whole else "–")
-        lines.append(f"| geometric mean | | {' | '.join(cells)} |")
+        means = [
+            f"{np.expm1(np.mean(np.log(list(own.values())))):+.2%}"
+            if len(own) == len(judged)
+            else "–"
+            for own in changes.values()
+        ]
+        lines.append(f"| geometric mean | | {' | '.join(means)} |")
     return lines
 
 
