@@ -198,6 +198,9 @@ def _define_inline_speed(values: flags.FlagValues) -> None:
     _define_output(values, "bench-inline-speed")
     define_some(values, "only", PROGRAMS, "programs to study")
     define_some(values, "ways", tuple(WAYS), "of compiling them; the default is always among them")
+    flags.DEFINE_bool("judge", True, "count with inputs that were not profiled", flag_values=values)
+    help = "simulate caches and a branch predictor in the profiled run, too"
+    flags.DEFINE_bool("cycles", False, help, flag_values=values)
     flags.DEFINE_integer(
         "rounds", 0, "timed runs of each way, on an otherwise idle machine", 0, flag_values=values
     )
@@ -216,6 +219,8 @@ def _inline_speed(values: Any, arguments: list[str]) -> Table:
         Path(values.output),
         Toolchain.load(Path(values.toolchain)),
         ways=values.ways,
+        judge=values.judge,
+        cycles=values.cycles,
         rounds=values.rounds,
         processor=values.processor,
     )

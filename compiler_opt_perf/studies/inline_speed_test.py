@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
@@ -16,7 +17,7 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies import inline_speed
-from compiler_opt_perf.studies.inline_speed import SHIPPED, Study, chosen, study, tables
+from compiler_opt_perf.studies.inline_speed import SHIPPED, WAYS, Study, chosen, study, tables
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, exclusive
@@ -77,6 +78,7 @@ int main(int argc, char **argv) {
 }
 _MODEL = REPO_ROOT / "models" / "inline-speed"
 _RULE = "rule 14 3000 100 45"
+_SIMULATED = ("default", _RULE, "rates 1000")
 _WAYS = ("default", "threshold 1000", _RULE, "exchanged 1", "cold calls only", "PGO and rule")
 
 
@@ -139,7 +141,8 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
 
 def test_the_rule_decides_in_a_thin_link(output: Path, toolchain: Toolchain) -> None:
     names = ("default", _RULE, "ThinLTO", "ThinLTO and rule", "ThinLTO and PGO")
-    results = study(["apart"], output, toolchain, ways=names)
+    results = study(["apart"], output, toolchain, ways=names, judge=False)
+    assert "judged" not in results["apart"]
     counted = {name: own["instructions"] for name, own in results["apart"]["ways"].items()}
     # Nothing can be inlined from another module, and what is imported is too large by default.
     assert counted[_RULE] == counted["default"]
@@ -179,6 +182,41 @@ def _code(path: Path, function: str, folder: Path) -> bytes:
     dump = f"--dump-section=.text.{function}={section}"
     run_command([stock_tool("llvm-objcopy"), dump, path, os.devnull])
     return section.read_bytes()
+
+
+def test_rates_in_the_place_of_executions_and_beside_them() -> None:
+    inputs = {
+        "inlining_default": np.array([0, 0, 0, 0, 0, 1, 1]),
+        "cost_estimate": np.array([500, 500, 500, 4000, 500, 100, 100]),
+        "pmu_callsite_executions_log2": np.array([5, 20, 20, 20, -1, 0, 0]),
+        "pmu_callee_instructions_per_entry": np.array([30, 30, 30, 30, -1, 30, 30]),
+        "pmu_callee_l1_misses_ppm": np.array([5000, 10, 10, 5000, -1, 0, 0]),
+        "pmu_callee_mispredicts_ppm": np.array([0, 9000, 10, 9000, -1, 0, 9000]),
+    }
+
+    def decisions(name: str) -> list[int]:
+        rule = WAYS[name].rule
+        assert rule is not None
+        return rule.decide(inputs).tolist()
+
+    # Often, and not too dear; what the compiler inlines is inlined.
+    assert decisions("rates 4000") == [1, 1, 0, 0, 0, 1, 1]
+    assert decisions("rates 10000") == [0, 0, 0, 0, 0, 1, 1]
+    assert decisions(_RULE) == [0, 1, 1, 0, 0, 0, 0]
+    assert decisions("counts or rates") == [1, 1, 1, 0, 0, 0, 0]
+    assert decisions("counts without rates") == [0, 0, 1, 0, 0, 0, 0]
+
+
+def test_cycles_are_simulated(output: Path, toolchain: Toolchain) -> None:
+    found = study(["steps"], output, toolchain, ways=_SIMULATED, judge=False, cycles=True)
+    row = found["steps"]
+    assert set(row["cycles"]) == set(_SIMULATED)
+    for name, cycles in row["cycles"].items():
+        # One an instruction, and misses and mispredictions besides.
+        assert cycles > row["ways"][name]["instructions"]
+    assert row["cycles"][_RULE] < row["cycles"]["default"]
+    change = row["cycles"][_RULE] / row["cycles"]["default"] - 1
+    assert f"| steps | {row['cycles']['default']:,} | {change:+.2%} |" in tables(found)
 
 
 def test_two_studies_take_turns(output: Path, toolchain: Toolchain) -> None:
