@@ -207,9 +207,11 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(evictions, "study", lambda *_, **__: {"lua O2": result})
     search = {"default": 1234567, "share": 0.95, "searches": []}
     monkeypatch.setattr(eviction_headroom, "study", lambda *_, **__: {"lua O2": search})
-    priced = {str(price): {"work": 1234567.0} for price in callee_saved.PRICES}
-    monkeypatch.setattr(callee_saved, "study", lambda *_, **__: {"lua O2": priced})
-    learnt = {"instructions": 1234567.0, "labels": 9, "paying": 4, "changes": {"constant": -0.01}}
+    functions = {"cost": 1234567.0, "functions": {"work": 1234567.0}, "difference": None}
+    priced = {"count": {"lua O2": {str(price): functions for price in callee_saved.PRICES}}}
+    monkeypatch.setattr(callee_saved, "study", lambda *_, **__: priced)
+    learnt = {"costs": {"count": 1234567.0}, "labels": 9, "paying": {"count": 4}}
+    learnt["changes"] = {"count": {"constant": [-0.01], "count, none": [-0.01, -0.02]}}
     monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
     ways = {"default": {"instructions": 1234567, "text": 7654}}
     monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
