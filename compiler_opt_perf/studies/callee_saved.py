@@ -66,7 +66,7 @@ def study(
                 build = Level(program, level, output / program / level, toolchain, pool, cpu)
                 for evaluator in evaluators:
                     costs = {price: build.predicted(priced(price), evaluator) for price in PRICES}
-                    found = {
+                    prices = {
                         str(price): {
                             "cost": cost.total,
                             "functions": cost.parts,
@@ -74,7 +74,7 @@ def study(
                         }
                         for price, cost in costs.items()
                     }
-                    write_json(output / f"{program} {level} {evaluator}.json", found)
+                    write_json(output / f"{program} {level} {evaluator}.json", prices)
     names = [f"{program} {level}" for program in PROGRAMS for level in LEVELS]
     found = {evaluator: saved(output, names, f" {evaluator}.json") for evaluator in REWARDS}
     return {evaluator: rows for evaluator, rows in found.items() if rows}

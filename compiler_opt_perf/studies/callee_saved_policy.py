@@ -79,8 +79,6 @@ ARMS = {
     "all": Arm(counts=True, rates=True),
     "shuffled": Arm(counts=True, rates=True, shuffled=True),
 }
-#: Names of the rules that have nothing learnt.
-FIXED = ("constant", "measured")
 
 
 def _log2_of(price: int) -> float:
@@ -338,10 +336,8 @@ def study(
         found = [_labelled(name, output, toolchain, pool, rewards, cpu) for name in programs]
         for own in found:
             others = [each for each in found if each is not own]
-            changes = {
-                name: [own.change(rule, None)]
-                for name, rule in zip(FIXED, (Constant(), Measured()), strict=True)
-            }
+            fixed: dict[str, Rule] = {"constant": Constant(), "measured": Measured()}
+            changes = {name: [own.change(rule, None)] for name, rule in fixed.items()}
             for reward in rewards if others else ():
                 for name in arms:
                     changes[f"{reward}, {name}"] = [

@@ -243,8 +243,11 @@ class Study:
             by_name = dict(zip(dump.columns, dump.totals(), strict=True))
             return sum(cost * by_name[event] for event, cost in _CYCLES.items())
 
-        inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
-        inputs["cycles"] = _CYCLES
+        inputs = {
+            "objects": list(map(sha256, objects)),
+            "arguments": self.built.arguments,
+            "cycles": _CYCLES,
+        }
         found = memo(self._of(name) / "cycles.json", inputs, int, simulate)
         logging.info("%s: %s: %d cycles", self.name, name, found)
         return found

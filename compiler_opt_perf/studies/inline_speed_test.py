@@ -197,7 +197,7 @@ def test_rates_in_the_place_of_executions_and_beside_them() -> None:
     def decisions(name: str) -> list[int]:
         rule = WAYS[name].rule
         assert rule is not None
-        return rule.decide(inputs).tolist()
+        return [int(one) for one in rule.decide(inputs)]
 
     # Often, and not too dear; what the compiler inlines is inlined.
     assert decisions("rates 4000") == [1, 1, 0, 0, 0, 1, 1]
