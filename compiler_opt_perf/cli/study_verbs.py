@@ -229,6 +229,23 @@ def _inline_speed(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: tables(results), lambda: {"results": results})
 
 
+# cop study ablation
+
+
+def _define_ablation(values: flags.FlagValues) -> None:
+    help = "folder of results of `cop study inline-speed`"
+    flags.DEFINE_string("inlining", str(BUILD / "bench-inline-speed"), help, flag_values=values)
+    help = "folder of results of `cop study callee-saved-policy`"
+    flags.DEFINE_string("evictions", str(BUILD / "bench-evictions"), help, flag_values=values)
+
+
+def _ablation(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.ablation import study, table
+
+    results = study(Path(values.inlining), Path(values.evictions))
+    return Table(lambda: table(results), lambda: {"results": results})
+
+
 # cop study labels
 
 
@@ -466,6 +483,14 @@ VERBS: tuple[Verb, ...] = (
         "study inline-speed --only=lua --rounds=20 --output=build/bench-inline-speed",
         _define_inline_speed,
         _inline_speed,
+        json_version=1,
+    ),
+    Verb(
+        "study ablation",
+        "Show what each kind of PMU data adds, of results of two other studies.",
+        "study ablation --inlining=build/bench-inline-speed --evictions=build/bench-evictions",
+        _define_ablation,
+        _ablation,
         json_version=1,
     ),
     Verb(

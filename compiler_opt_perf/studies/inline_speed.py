@@ -14,7 +14,7 @@ A rule is chosen for each program by what it gains on all others.
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -510,10 +510,17 @@ def _run_inputs(workload: Workload) -> dict[str, Any]:
     return {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
 
 
-def chosen(results: Mapping[str, Mapping[str, Any]], left_out: str) -> str | None:
-    """The name of the rule that is best on all programs but one; None if none was tried there."""
+def chosen(
+    results: Mapping[str, Mapping[str, Any]], left_out: str, rules: Iterable[str] = tuple(RULES)
+) -> str | None:
+    """The name of the rule that is best on all programs but one, of those that have any.
+
+    None if none was tried there.
+    """
+    rules = tuple(rules)
     others = [row["ways"] for name, row in results.items() if name != left_out]
-    known = [name for name in RULES if all(name in ways for ways in others)]
+    others = [ways for ways in others if any(name in ways for name in rules)]
+    known = [name for name in rules if all(name in ways for ways in others)]
 
     def loss(name: str) -> float:
         return float(
