@@ -319,7 +319,8 @@ def study(
       output: folder for builds and results; that of the study `callee_saved` has builds already.
       rewards: some of `callee_saved.REWARDS`, `count` among them; all judge each policy.
       arms: some of the `ARMS`.
-      seeds: of each arm so many policies: labels are resampled and profiles shuffled by the seed.
+      seeds: of each arm so many policies; the first learns from the labels as they are, others from
+        labels that are drawn again. Profiles are shuffled by the seed.
       cpu: CPU file, for rewards in cycles.
 
     Returns:
@@ -366,7 +367,9 @@ def _learned(
     """By evaluator, the change of a program by what others taught."""
     exchanged = seed if arm.shuffled else None
     labels = [one for each in others for one in each.taught(reward, exchanged)]
-    return own.change(fit(resampled(labels, seed), reward, arm), exchanged)
+    if seed > 1:
+        labels = resampled(labels, seed)
+    return own.change(fit(labels, reward, arm), exchanged)
 
 
 def _labelled(
