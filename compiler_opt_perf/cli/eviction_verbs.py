@@ -84,8 +84,8 @@ def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
 
 
 def _define_callee_saved(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.studies.callee_saved import COUNT, PROGRAMS, REWARDS
-    from compiler_opt_perf.studies.eviction_builds import LEVELS
+    from compiler_opt_perf.studies.callee_saved import PROGRAMS
+    from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REWARDS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study")
@@ -148,8 +148,8 @@ def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
 
 
 def _define_callee_saved_policy(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.studies.callee_saved import COUNT, REWARDS
     from compiler_opt_perf.studies.callee_saved_policy import ARMS, PROGRAMS
+    from compiler_opt_perf.studies.eviction_builds import COUNT, REWARDS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study; each is left out once")
@@ -163,8 +163,8 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
 
 
 def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved import COUNT
     from compiler_opt_perf.studies.callee_saved_policy import study, tables
+    from compiler_opt_perf.studies.eviction_builds import COUNT
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if COUNT not in values.rewards:

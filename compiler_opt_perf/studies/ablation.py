@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from compiler_opt_perf.studies import callee_saved_policy, inline_speed
-from compiler_opt_perf.studies.callee_saved import REWARDS
 from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.eviction_builds import REWARDS
 
 ARMS = tuple(callee_saved_policy.ARMS)
 _EXCHANGED = tuple(name for name, way in inline_speed.WAYS.items() if way.exchanged is not None)

@@ -19,15 +19,13 @@ from compiler_opt_perf.cost.evaluator import EVALUATORS, difference_error
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
+from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REWARDS, Level, priced
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
 #: In 2^14ths of a function's entry; the compiler's own is 0.
 PRICES = (0, 1024, 4096, 16384, 65536, 262144, 1048576)
-COUNT, CYCLES = "count", "mca-pmu"
-REWARDS = (COUNT, CYCLES)
 
 #: Of one program at one level by one evaluator: by price in decimals its `cost`, what `functions`
 #: cost that cost anything, and the standard error of its `difference` from the default price, None

@@ -27,7 +27,6 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.shuffle import shuffle
-from compiler_opt_perf.studies.callee_saved import COUNT
 from compiler_opt_perf.studies.callee_saved_labels import (
     PMU_INPUTS,
     RATE_INPUTS,
@@ -41,7 +40,7 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     label,
 )
 from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import Level
+from compiler_opt_perf.studies.eviction_builds import COUNT, Level
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 

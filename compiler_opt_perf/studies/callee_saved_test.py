@@ -13,7 +13,7 @@ import pytest
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.cost.cpu_files import cpu_file
 from compiler_opt_perf.studies import callee_saved, callee_saved_policy, callee_saved_time
-from compiler_opt_perf.studies.callee_saved import REWARDS, Prices
+from compiler_opt_perf.studies.callee_saved import Prices
 from compiler_opt_perf.studies.callee_saved_labels import (
     COUNT_INPUTS,
     INPUTS,
@@ -23,6 +23,7 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     Rule,
 )
 from compiler_opt_perf.studies.callee_saved_policy import Taught
+from compiler_opt_perf.studies.eviction_builds import REWARDS
 from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -84,7 +85,7 @@ def results(output: Path, toolchain: Toolchain) -> dict[str, dict[str, Prices]]:
             output,
             toolchain,
             levels=["O2"],
-            evaluators=callee_saved.REWARDS,
+            evaluators=REWARDS,
             cpu=cpu_file("znver3"),
         )
 

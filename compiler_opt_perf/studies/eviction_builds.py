@@ -51,6 +51,10 @@ _TIMEOUT_S = 1800.0
 # Blocks of the recorded run that are known together: a count asks for no more, cycles do.
 _WINDOW, _LONG_WINDOW = 2, 9
 
+#: Evaluators that replay the recorded run, by instructions and by cycles.
+COUNT = "count"
+REWARDS = (COUNT, "mca-pmu")
+
 #: By number of the module, decisions by key.
 Decisions = Mapping[int, Mapping[str, int]]
 _NOT_GIVEN: Decisions = {}
@@ -167,7 +171,7 @@ class Level:
         logging.info("%s %s: %s: %d", self.name, self.level, variant.name, found.counted)
         return found
 
-    def predicted(self, variant: Variant, evaluator: str = "count") -> Cost:
+    def predicted(self, variant: Variant, evaluator: str = COUNT) -> Cost:
         """What a variant costs by an evaluator that replays the recorded run.
 
         Raises:
@@ -244,10 +248,10 @@ class Level:
         )
         return Executed(counted, cost.total, score, of_calls, dict(cost.parts))
 
-    def context(self, evaluator: str = "count") -> Context:
+    def context(self, evaluator: str = COUNT) -> Context:
         """The recorded run, as an evaluator needs it."""
         found = Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
-        if evaluator == "count":
+        if evaluator == COUNT:
             return found
         return dataclasses.replace(
             found, trace=self.trace(_LONG_WINDOW), cpu=self.cpu, profile=self.profile()
