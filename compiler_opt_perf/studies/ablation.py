@@ -67,7 +67,7 @@ def _inlining(
             "shuffled": _EXCHANGED,
         }
         for arm, names in ways.items():
-            known = [own[name] for name in names if name in own]
+            known = [own[name] for name in names if name is not None and name in own]
             if known:
                 logs[arm][program] = [float(np.log(cost / own["default"])) for cost in known]
     return logs
