@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler_opt_perf.studies import callee_saved_policy, inline_speed
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import StudyError, saved
 from compiler_opt_perf.studies.eviction_builds import REWARDS
 
 ARMS = tuple(callee_saved_policy.ARMS)
@@ -30,7 +30,7 @@ def study(inlining: Path, evictions: Path) -> dict[str, Any]:
       of the cost's `changes`, one a seed. The baseline of all is the compiler's own policy.
 
     Raises:
-      StudyError: a damaged result.
+      StudyError: a damaged result, or none that has all arms.
     """
     inlined = saved(inlining, inline_speed.PROGRAMS)
     learned = saved(evictions, callee_saved_policy.PROGRAMS, " policy.json")
@@ -41,8 +41,14 @@ def study(inlining: Path, evictions: Path) -> dict[str, Any]:
         ),
         **{f"callee-saved registers, {reward}": _evictions(learned, reward) for reward in REWARDS},
     }
-    found = {name: _means(logs) for name, logs in columns.items()}
-    return {name: column for name, column in found.items() if column["programs"]}
+    means = {name: _means(logs) for name, logs in columns.items()}
+    found = {name: column for name, column in means.items() if column["programs"]}
+    if not found:
+        raise StudyError(
+            f"{inlining}, {evictions}: no program has results with all, parts and none of the "
+            "profile; run `cop study inline-speed` or `cop study callee-saved-policy` on two first"
+        )
+    return found
 
 
 def _instructions(inlined: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:

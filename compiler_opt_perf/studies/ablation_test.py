@@ -8,6 +8,7 @@ import pytest
 
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.studies.ablation import study, table
+from compiler_opt_perf.studies.common import StudyError
 
 _RULE = "rule 14 3000 100 45"
 
@@ -66,5 +67,6 @@ def test_one_table_for_both_problems(folders: tuple[Path, Path]) -> None:
     assert "| counts only | -10.00% | -2.01% (-3.00% to -1.00%) |" in text
 
 
-def test_without_results_there_is_no_column(tmp_path: Path) -> None:
-    assert study(tmp_path, tmp_path) == {}
+def test_without_results_the_studies_to_run_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no program has .*cop study inline-speed"):
+        study(tmp_path, tmp_path)
