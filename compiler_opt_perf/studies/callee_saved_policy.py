@@ -259,8 +259,8 @@ class _Program:
         """The profile with counts exchanged between lines."""
         own, output = self.modules[0].profile, self.notes / f"shuffled-{seed}.pmu.json"
         inputs = {"profile": sha256(own), "seed": seed}
-        note = output.with_name(f"shuffled-{seed}.json")
-        memo(note, inputs, NoneType, lambda: shuffle(own, output, seed), [output])
+        made = output.with_name(f"shuffled-{seed}.json")
+        memo(made, inputs, NoneType, lambda: shuffle(own, output, seed), [output])
         return output
 
     def costs(self, modules: Sequence[ModuleJob], rule: Rule | None) -> list[Costs]:
@@ -316,7 +316,7 @@ def study(
 
     Args:
       output: folder for builds and results; that of the study `callee_saved` has builds already.
-      rewards: some of `callee_saved.REWARDS`, `count` among them; all judge each policy.
+      rewards: some of `eviction_builds.REWARDS`, `count` among them; all judge each policy.
       arms: some of the `ARMS`.
       seeds: of each arm so many policies; the first learns from the labels as they are, others from
         labels that are drawn again. Profiles are shuffled by the seed.
