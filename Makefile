@@ -84,9 +84,11 @@ bench-callee-saved-time: bootstrap ## the same by the clock, on an otherwise idl
 	@$(COP) toolchain build --set=mock
 	@$(COP) study callee-saved-time
 
-bench-ablation: bootstrap ## what PMU data add to inlining for speed, beside AutoFDO and PGO; two hours, machine otherwise idle
+bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to callee-saved registers, beside AutoFDO, PGO and ThinLTO; hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
-	@$(COP) study inline-speed --rounds=40
+	@$(COP) study inline-speed --cycles --rounds=40
+	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu --cpu=host
+	@$(COP) study ablation
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; 10 minutes
 	@$(COP) study labels

@@ -6,8 +6,14 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_processor, define_some, define_toolchain
-from compiler_opt_perf.cli.verb import Table, Verb
+from compiler_opt_perf.cli.options import (
+    cpu_of,
+    define_cpu,
+    define_processor,
+    define_some,
+    define_toolchain,
+)
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
 
 
@@ -79,21 +85,29 @@ def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
 
 def _define_callee_saved(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.callee_saved import PROGRAMS
-    from compiler_opt_perf.studies.eviction_builds import LEVELS
+    from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REWARDS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study")
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
+    define_some(values, "evaluator", REWARDS, "what predicts", (COUNT,))
+    define_cpu(values, "for mca-pmu")
     define_toolchain(values, "toolchain", "mock")
 
 
 def _callee_saved(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved import document, study, tables
+    from compiler_opt_perf.studies.callee_saved import study, tables
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    toolchain = Toolchain.load(Path(values.toolchain))
-    results = study(values.only, Path(values.output), toolchain, levels=values.levels)
-    return Table(lambda: tables(results), lambda: document(results))
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        levels=values.levels,
+        evaluators=values.evaluator,
+        cpu=cpu_of(values),
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
 
 
 # cop study callee-saved-time
@@ -134,21 +148,37 @@ def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
 
 
 def _define_callee_saved_policy(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.studies.callee_saved_policy import PROGRAMS
+    from compiler_opt_perf.studies.callee_saved_policy import ARMS, PROGRAMS
+    from compiler_opt_perf.studies.eviction_builds import COUNT, REWARDS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study; each is left out once")
-    flags.DEFINE_integer("seed", 1, "of the draw of decisions to label", 0, flag_values=values)
+    define_some(
+        values, "rewards", REWARDS, "to learn by and to judge by, count among them", (COUNT,)
+    )
+    define_some(values, "arms", tuple(ARMS), "what policies see of the profile")
+    flags.DEFINE_integer("seeds", 3, "policies of each kind", 1, flag_values=values)
+    define_cpu(values, "for mca-pmu")
     define_toolchain(values, "toolchain", "mock")
 
 
 def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved_policy import study, table
+    from compiler_opt_perf.studies.callee_saved_policy import study, tables
+    from compiler_opt_perf.studies.eviction_builds import COUNT
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    toolchain = Toolchain.load(Path(values.toolchain))
-    results = study(values.only, Path(values.output), toolchain, seed=values.seed)
-    return Table(lambda: table(results), lambda: {"results": results})
+    if COUNT not in values.rewards:
+        raise UsageError(f"--rewards: {COUNT}, by which functions to label are found, is missing")
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        rewards=values.rewards,
+        arms=values.arms,
+        seeds=values.seeds,
+        cpu=cpu_of(values),
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
 
 
 VERBS: tuple[Verb, ...] = (
@@ -170,11 +200,11 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "study callee-saved",
-        "Predict what programs execute by prices of callee-saved registers, function by function.",
+        "Predict what programs cost by prices of callee-saved registers, function by function.",
         "study callee-saved --only=lua,tcc --levels=O2 --output=build/bench-evictions",
         _define_callee_saved,
         _callee_saved,
-        json_version=1,
+        json_version=2,
     ),
     Verb(
         "study callee-saved-time",
@@ -186,10 +216,10 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "study callee-saved-policy",
-        "Learn from labels when to use callee-saved registers, with a PMU profile and without.",
+        "Learn from labels when to use callee-saved registers, with a profile and parts of it.",
         "study callee-saved-policy --only=lua,mujs,tcc --output=build/bench-evictions",
         _define_callee_saved_policy,
         _callee_saved_policy,
-        json_version=1,
+        json_version=2,
     ),
 )

@@ -33,6 +33,7 @@ from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
 from compiler_opt_perf.studies import (
+    ablation,
     callee_saved,
     callee_saved_policy,
     callee_saved_time,
@@ -95,6 +96,7 @@ LINES = {
     "study callee-saved-time": "study callee-saved-time --only=lua --toolchain={toolchain}",
     "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
     "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
+    "study ablation": "study ablation",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
@@ -207,12 +209,16 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(evictions, "study", lambda *_, **__: {"lua O2": result})
     search = {"default": 1234567, "share": 0.95, "searches": []}
     monkeypatch.setattr(eviction_headroom, "study", lambda *_, **__: {"lua O2": search})
-    priced = {str(price): {"work": 1234567.0} for price in callee_saved.PRICES}
-    monkeypatch.setattr(callee_saved, "study", lambda *_, **__: {"lua O2": priced})
-    learnt = {"instructions": 1234567.0, "labels": 9, "paying": 4, "changes": {"constant": -0.01}}
+    functions = {"cost": 1234567.0, "functions": {"work": 1234567.0}, "difference": None}
+    priced = {"count": {"lua O2": {str(price): functions for price in callee_saved.PRICES}}}
+    monkeypatch.setattr(callee_saved, "study", lambda *_, **__: priced)
+    learnt = {"costs": {"count": 1234567.0}, "labels": 9, "paying": {"count": 4}}
+    learnt["changes"] = {"count": {"constant": [-0.01], "count, none": [-0.01, -0.02]}}
     monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
     ways = {"default": {"instructions": 1234567, "text": 7654}}
     monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
+    column = {"programs": ["lua"], "changes": {arm: [-0.02, -0.01] for arm in ablation.ARMS}}
+    monkeypatch.setattr(ablation, "study", lambda *_: {"inlining, instructions": column})
     changes = {str(price): [-0.02, -0.03, -0.01] for price in callee_saved_time.PRICES[1:]}
     timed = {"lua O2": {"run_s": 0.1, "rounds": 60, "changes": changes}}
     monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
@@ -239,7 +245,8 @@ def test_json_is_one_document_with_what_the_text_says(
     told = {round(number) for number in _numbers(document)}
     large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
     assert large <= told
-    assert large or verb.name in ("profile check", "cost calibrate", "study callee-saved-time")
+    small = ("profile check", "cost calibrate", "study callee-saved-time", "study ablation")
+    assert large or verb.name in small
     assert text.count("\n") > 1
 
 

@@ -198,6 +198,9 @@ def _define_inline_speed(values: flags.FlagValues) -> None:
     _define_output(values, "bench-inline-speed")
     define_some(values, "only", PROGRAMS, "programs to study")
     define_some(values, "ways", tuple(WAYS), "of compiling them; the default is always among them")
+    flags.DEFINE_bool("judge", True, "count with inputs that were not profiled", flag_values=values)
+    help = "simulate caches and a branch predictor in the profiled run, too"
+    flags.DEFINE_bool("cycles", False, help, flag_values=values)
     flags.DEFINE_integer(
         "rounds", 0, "timed runs of each way, on an otherwise idle machine", 0, flag_values=values
     )
@@ -216,12 +219,31 @@ def _inline_speed(values: Any, arguments: list[str]) -> Table:
         Path(values.output),
         Toolchain.load(Path(values.toolchain)),
         ways=values.ways,
+        judge=values.judge,
+        cycles=values.cycles,
         rounds=values.rounds,
         processor=values.processor,
     )
     if values.publish:
         publish_rule(Path(values.publish), results)
     return Table(lambda: tables(results), lambda: {"results": results})
+
+
+# cop study ablation
+
+
+def _define_ablation(values: flags.FlagValues) -> None:
+    help = "folder of results of `cop study inline-speed`"
+    flags.DEFINE_string("inlining", str(BUILD / "bench-inline-speed"), help, flag_values=values)
+    help = "folder of results of `cop study callee-saved-policy`"
+    flags.DEFINE_string("evictions", str(BUILD / "bench-evictions"), help, flag_values=values)
+
+
+def _ablation(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.ablation import study, table
+
+    results = study(Path(values.inlining), Path(values.evictions))
+    return Table(lambda: table(results), lambda: {"results": results})
 
 
 # cop study labels
@@ -496,6 +518,14 @@ VERBS: tuple[Verb, ...] = (
         "study inline-speed --only=lua --rounds=20 --output=build/bench-inline-speed",
         _define_inline_speed,
         _inline_speed,
+        json_version=1,
+    ),
+    Verb(
+        "study ablation",
+        "Show what each kind of PMU data adds, of results of two other studies.",
+        "study ablation --inlining=build/bench-inline-speed --evictions=build/bench-evictions",
+        _define_ablation,
+        _ablation,
         json_version=1,
     ),
     Verb(

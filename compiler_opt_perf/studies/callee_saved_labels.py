@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Labels of the first uses of callee-saved registers: what each executes more than its alternative.
+"""Labels of the first uses of callee-saved registers: what each costs more than its alternative.
 
 A module is compiled by a constant price with one such decision of each function taken the other
 way: registers are allocated function by function, so that one compilation tells a label of each.
-`count` tells what the functions execute in the recorded run.
+Evaluators tell what the functions cost in the recorded run.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,17 +30,26 @@ INPUTS = (
     *("alternative_is_spill", "alternative_cost", "spill_cost", "hottest_block", "coldest_block"),
     *("callee_saved_in_use", "progress"),
 )
-PMU_INPUTS = ("pmu_alternative_executions", "pmu_entries", "pmu_reads")
+COUNT_INPUTS = ("pmu_alternative_executions", "pmu_entries", "pmu_reads")
+RATE_INPUTS = (
+    *("pmu_address_llc_miss_probability", "pmu_def_llc_miss_probability"),
+    *("pmu_address_l1_miss_probability", "pmu_mispredict_rate"),
+    *("pmu_memory_port_pressure", "pmu_frontend_pressure"),
+)
+PMU_INPUTS = (*COUNT_INPUTS, *RATE_INPUTS)
 #: The decision that splits or spills.
 ALTERNATIVE = PROBLEM.idle_decision
 
 _FLAGS = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", *REPLAY_FLAGS)
 _TIMEOUT_S = 600.0
+_LOG = "decisions.log"
 # What is said of a module of data alone.
 _NO_CODE = "no basic block address map"
 
 #: Whether to take the alternative, by `INPUTS` and `PMU_INPUTS`.
 Rule = Callable[[Mapping[str, float]], bool]
+#: By evaluator, what each function costs.
+Costs = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -49,13 +58,13 @@ class ModuleJob:
 
     Attributes:
       bitcode: its optimised IR.
-      context: the recorded run.
-      profile: PMU profile manifest of it.
+      contexts: by evaluator, the recorded run; `count` is among them.
+      profile: PMU profile manifest that the compiler is given.
     """
 
     toolchain: Toolchain
     bitcode: Path
-    context: Context
+    contexts: Mapping[str, Context]
     profile: Path
 
 
@@ -65,7 +74,7 @@ class LabelJob:
 
     Attributes:
       price: of the rule around whose decisions the labels are.
-      least: functions that execute fewer instructions by that rule are left out.
+      least: functions that execute fewer instructions by that price are left out.
       most: decisions of a function to take the other way; if there are more, some at random.
       seed: of that draw.
     """
@@ -81,41 +90,65 @@ class Label(msgspec.Struct, frozen=True):
     """One decision.
 
     Attributes:
-      excess: instructions executed if the register is used less those of the alternative.
+      key: of the decision (docs/features.md).
+      excess: by evaluator, the cost if the register is used less that of the alternative.
       inputs: by name.
     """
 
-    function: str
-    excess: float
+    key: str
+    excess: dict[str, float]
     inputs: dict[str, float]
+
+    @property
+    def function(self) -> str:
+        return _function(self.key)
 
 
 def label(job: LabelJob) -> list[Label]:
     """Labels one module. In a pool's worker.
 
     Raises:
-      CommandError: the compiler failed by the rule, or the evaluator did.
+      CommandError: the compiler failed by the price, or an evaluator did.
       LogError: the compiler left a damaged log.
     """
     with scratch() as folder:
-        base = _flipped(job, folder, {})
-        log = read_log(folder / "decisions.log")
+        base = _costs(_flipped(job, folder, {}), job.module)
+        log = read_log(folder / _LOG)
         taken = log.decisions(PROBLEM)
-        rows = _draw(log, base, job)
-        excess: dict[int, float] = {}
+        rows = _draw(log, base["count"], job)
+        labels: dict[int, Label] = {}
         for number in range(max(map(len, rows.values()), default=0)):
             flipped = {name: own[number] for name, own in rows.items() if number < len(own)}
             other = {
                 row: _other(log.observations[row], int(taken[row])) for row in flipped.values()
             }
-            costs = _flipped(job, folder, {log.keys[row]: other[row] for row in other})
+            given = {log.keys[row]: other[row] for row in other}
+            costs = _costs(_flipped(job, folder, given), job.module)
             for name, row in flipped.items():
-                more = costs.get(name, 0.0) - base[name]
-                excess[row] = -more if other[row] == ALTERNATIVE else more
-        return [
-            Label(_function(log.keys[row]), excess[row], inputs_of(log.observations[row]))
-            for row in sorted(excess)
-        ]
+                sign = -1 if other[row] == ALTERNATIVE else 1
+                excess = {
+                    evaluator: sign * (own.get(name, 0.0) - base[evaluator].get(name, 0.0))
+                    for evaluator, own in costs.items()
+                }
+                labels[row] = Label(log.keys[row], excess, inputs_of(log.observations[row]))
+        return [labels[row] for row in sorted(labels)]
+
+
+def inputs_by_key(job: LabelJob) -> dict[str, dict[str, float]]:
+    """The inputs of all decisions that the price is asked for in a module. In a pool's worker.
+
+    Raises:
+      CommandError: the compiler failed.
+      LogError: it left a damaged log.
+    """
+    with scratch() as folder:
+        _flipped(job, folder, {})
+        log = read_log(folder / _LOG)
+        return {
+            key: inputs_of(observation)
+            for key, observation in zip(log.keys, log.observations, strict=True)
+            if _is_question(key)
+        }
 
 
 def inputs_of(features: Mapping[str, npt.NDArray[Any]] | npt.NDArray[np.void]) -> dict[str, float]:
@@ -123,14 +156,14 @@ def inputs_of(features: Mapping[str, npt.NDArray[Any]] | npt.NDArray[np.void]) -
     return {name: float(features[name].reshape(-1)[-1]) for name in (*INPUTS, *PMU_INPUTS)}
 
 
-def executed(job: ModuleJob, rule: Rule | None) -> dict[str, float]:
-    """What the functions of a module execute. In a pool's worker.
+def cost(job: ModuleJob, rule: Rule | None) -> Costs:
+    """What the functions of a module cost. In a pool's worker.
 
     Args:
       rule: for first uses of callee-saved registers; None: the compiler's own, which has them all.
 
     Raises:
-      CommandError: the compiler or the evaluator failed.
+      CommandError: the compiler or an evaluator failed.
     """
     with scratch() as folder:
         target = folder / "module.o"
@@ -184,10 +217,9 @@ def _draw(log: TrainingLog, costs: Mapping[str, float], job: LabelJob) -> dict[s
     }
 
 
-def _flipped(job: LabelJob, folder: Path, given: Mapping[str, int]) -> dict[str, float]:
-    """What each function executes, with some decisions given; leaves the log in the folder."""
-    module, target = job.module, folder / "module.o"
-    log = folder / "decisions.log"
+def _flipped(job: LabelJob, folder: Path, given: Mapping[str, int]) -> Path:
+    """The module's object file, with some decisions given; leaves the log beside it."""
+    module, target, log = job.module, folder / "module.o", folder / _LOG
     options = [
         *PROBLEM.development_options(log=log, profile=module.profile),
         f"-regalloc-csr-first-time-cost={job.price}",
@@ -199,13 +231,16 @@ def _flipped(job: LabelJob, folder: Path, given: Mapping[str, int]) -> dict[str,
         options.append(f"-mlgo-decisions={path}")
     argv: list[str | Path] = [module.toolchain.clang, *_FLAGS, "-c", module.bitcode, "-o", target]
     run_command([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)
-    return _costs(target, module)
+    return target
 
 
-def _costs(target: Path, job: ModuleJob) -> dict[str, float]:
+def _costs(target: Path, job: ModuleJob) -> Costs:
     try:
-        return dict(EVALUATORS["count"].cost([target], job.context).parts)
+        return {
+            evaluator: dict(EVALUATORS[evaluator].cost([target], context).parts)
+            for evaluator, context in job.contexts.items()
+        }
     except CommandError as error:
         if _NO_CODE not in str(error):
             raise
-        return {}
+        return {evaluator: {} for evaluator in job.contexts}

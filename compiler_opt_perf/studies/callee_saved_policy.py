@@ -4,33 +4,43 @@
 Labels of single decisions around constant prices (`callee_saved_labels`) train a logistic
 regression that tells whether deciding otherwise than the constant pays; a label weighs what the
 wrong way costs (Zadrozny, Langford and Abe 2003). Each program is compiled by what the others
-taught, with and without the profile's features on the same labels, and compared by `count` with the
-constant and with a rule of two thresholds that has nothing learnt.
+taught, and compared with the constant and with a rule of two thresholds that has nothing learnt:
+by two rewards, and with all, some and none of the profile's features, or those of a profile whose
+counts were exchanged between lines.
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from compiler_opt_perf.cost.evaluator import EVALUATORS
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.pmu.shuffle import shuffle
 from compiler_opt_perf.studies.callee_saved_labels import (
+    PMU_INPUTS,
+    RATE_INPUTS,
+    Costs,
     Label,
     LabelJob,
     ModuleJob,
     Rule,
-    executed,
+    cost,
+    inputs_by_key,
     label,
 )
 from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import Level
+from compiler_opt_perf.studies.eviction_builds import COUNT, Level
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -43,6 +53,31 @@ _LEAST = 3e-4
 # Labels count by the square root of their share of the program, so that no function is all of it.
 _LARGEST, _POWER, _RIDGE = 0.01, 0.5, 0.05
 _SECONDS = 7200.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What a policy sees of the profile.
+
+    Attributes:
+      counts, rates: the features of executions; of misses, mispredictions and pressure.
+      shuffled: of a profile whose counts were exchanged between lines.
+    """
+
+    counts: bool = False
+    rates: bool = False
+    shuffled: bool = False
+
+
+ARMS = {
+    "none": Arm(),
+    "counts only": Arm(counts=True),
+    "rates only": Arm(rates=True),
+    "all": Arm(counts=True, rates=True),
+    "shuffled": Arm(counts=True, rates=True, shuffled=True),
+}
 
 
 def _log2_of(price: int) -> float:
@@ -75,19 +110,19 @@ class Learned:
     """A logistic regression that deviates from a constant where it is sure.
 
     Attributes:
-      with_pmu: whether it reads the profile's features.
+      arm: what it reads of the profile.
       center, scale, weights: of the inputs; the last weight is the bias.
       margin: how far its probability has to be beyond a half.
     """
 
-    with_pmu: bool
+    arm: Arm
     center: tuple[float, ...]
     scale: tuple[float, ...]
     weights: tuple[float, ...]
     margin: float = 0.2
 
     def __call__(self, inputs: Mapping[str, float]) -> bool:
-        row = (_row(inputs, self.with_pmu) - np.array(self.center)) / np.array(self.scale)
+        row = (_row(inputs, self.arm) - np.array(self.center)) / np.array(self.scale)
         probability = 1 / (1 + np.exp(-(row @ self.weights[:-1] + self.weights[-1])))
         sign = -1 if Constant()(inputs) else 1
         return bool(probability > 0.5 + sign * self.margin)
@@ -99,29 +134,46 @@ def _measured(inputs: Mapping[str, float]) -> float:
     return known - 10.0 if known >= 0 else inputs["alternative_cost"]
 
 
-def _row(inputs: Mapping[str, float], with_pmu: bool) -> npt.NDArray[np.float64]:
+def _row(inputs: Mapping[str, float], arm: Arm) -> npt.NDArray[np.float64]:
     row = [min(max(inputs["alternative_cost"], -4.0), 9.0)]
     row += [inputs[name] for name in ("callee_saved_in_use", "spill_cost", "hottest_block")]
     row += [inputs[name] for name in ("coldest_block", "progress", "alternative_is_spill")]
-    if with_pmu:
+    if arm.counts:
         entries, reads = inputs["pmu_entries"], inputs["pmu_reads"]
         row += [min(max(_measured(inputs), -4.0), 9.0)]
         row += [float(inputs["pmu_alternative_executions"] >= 0), entries]
         row += [reads - entries if min(reads, entries) >= 0 else inputs["spill_cost"]]
+    if arm.rates:
+        # What is not known, -1, counts as never.
+        row += [max(inputs[name], 0.0) for name in RATE_INPUTS]
     return np.array(row)
 
 
-def fit(labels: Sequence[tuple[Label, float]], *, with_pmu: bool) -> Learned:
+@dataclass(frozen=True)
+class Taught:
+    """A label of another program.
+
+    Attributes:
+      program: its name.
+      total: what the program costs, by the reward.
+    """
+
+    program: str
+    label: Label
+    total: float
+
+
+def fit(labels: Sequence[Taught], reward: str, arm: Arm) -> Learned:
     """Fits the regression.
 
     Args:
-      labels: each with the instructions of its program.
+      reward: the evaluator whose excess is to be small.
     """
     # Workers import this module, too.
     from scipy.optimize import minimize
 
-    rows = np.stack([_row(one.inputs, with_pmu) for one, _ in labels])
-    excess = np.array([one.excess / total for one, total in labels])
+    rows = np.stack([_row(one.label.inputs, arm) for one in labels])
+    excess = np.array([one.label.excess[reward] / one.total for one in labels])
     weight = np.minimum(np.abs(excess), _LARGEST) ** _POWER
     weight /= weight.mean()
     center, scale = rows.mean(0), rows.std(0) + 1e-9
@@ -134,7 +186,17 @@ def fit(labels: Sequence[tuple[Label, float]], *, with_pmu: bool) -> Learned:
 
     weights = minimize(loss, np.zeros(rows.shape[1] + 1)).x
     numbers = [tuple(map(float, one)) for one in (center, scale, weights)]
-    return Learned(with_pmu, center=numbers[0], scale=numbers[1], weights=numbers[2])
+    return Learned(arm, center=numbers[0], scale=numbers[1], weights=numbers[2])
+
+
+def resampled(labels: Sequence[Taught], seed: int) -> list[Taught]:
+    """Labels of as many functions, drawn with replacement: other programs as much as by chance."""
+    functions: dict[tuple[str, str], list[Taught]] = {}
+    for one in labels:
+        functions.setdefault((one.program, one.label.function), []).append(one)
+    groups = [functions[key] for key in sorted(functions)]
+    draw = np.random.default_rng(seed).integers(len(groups), size=len(groups))
+    return [one for group in draw.tolist() for one in groups[group]]
 
 
 @dataclass
@@ -142,144 +204,249 @@ class _Program:
     """What the study has of one program.
 
     Attributes:
-      total: instructions by the compiler's own rule.
+      common: what all results depend on.
+      totals: by evaluator, what it costs by the compiler's own rule.
       modules: those with a function that executes enough.
-      default: instructions of these by the compiler's own rule.
+      default: by evaluator, what these cost by the compiler's own rule.
+      jobs: for labels.
+      labels: of each job.
     """
 
     name: str
     notes: Path
     common: dict[str, Any]
-    total: float = 0.0
+    pool: Executor
+    totals: dict[str, float] = field(default_factory=dict)
     modules: list[ModuleJob] = field(default_factory=list)
-    default: float = 0.0
-    labels: list[Label] = field(default_factory=list)
+    default: dict[str, float] = field(default_factory=dict)
+    jobs: list[LabelJob] = field(default_factory=list)
+    labels: list[list[Label]] = field(default_factory=list)
+
+    def change(self, rule: Rule, seed: int | None) -> dict[str, float]:
+        """By evaluator, what the program costs more by a rule than by the compiler's own.
+
+        Args:
+          seed: of the exchange of the profile's counts; None for the profile as it is.
+        """
+        modules = self.modules
+        if seed is not None:
+            profile = self.shuffled(seed)
+            modules = [dataclasses.replace(module, profile=profile) for module in modules]
+        sums = _sums(self.costs(modules, rule))
+        return {one: (sums[one] - self.default[one]) / self.totals[one] for one in sums}
+
+    def taught(self, reward: str, seed: int | None) -> list[Taught]:
+        """Its labels for other programs; with a seed, as a profile with exchanged counts has them.
+
+        Args:
+          reward: an evaluator.
+        """
+        labels = self.labels
+        if seed is not None:
+            profile = self.shuffled(seed)
+            jobs = [
+                dataclasses.replace(job, module=dataclasses.replace(job.module, profile=profile))
+                for job in self.jobs
+            ]
+            found = self.each(inputs_by_key, jobs, dict[str, dict[str, float]])
+            labels = [
+                [msgspec.structs.replace(one, inputs=inputs[one.key]) for one in own]
+                for own, inputs in zip(labels, found, strict=True)
+            ]
+        return [Taught(self.name, one, self.totals[reward]) for own in labels for one in own]
+
+    def shuffled(self, seed: int) -> Path:
+        """The profile with counts exchanged between lines."""
+        own, output = self.modules[0].profile, self.notes / f"shuffled-{seed}.pmu.json"
+        inputs = {"profile": sha256(own), "seed": seed}
+        made = output.with_name(f"shuffled-{seed}.json")
+        memo(made, inputs, NoneType, lambda: shuffle(own, output, seed), [output])
+        return output
+
+    def costs(self, modules: Sequence[ModuleJob], rule: Rule | None) -> list[Costs]:
+        """What each module costs by a rule; by the compiler's own if it is None."""
+        inputs: dict[str, Any] = self.common | {
+            "rule": repr(rule),
+            "bitcode": [sha256(module.bitcode) for module in modules],
+            "profile": sha256(modules[0].profile) if modules else None,
+        }
+
+        def compiled() -> list[Costs]:
+            jobs = [(module, rule) for module in modules]
+            text = f"{self.name}: {type(rule).__name__}"
+            outcomes = self.pool.map(_cost, jobs, timeout_s=_SECONDS, label=text)
+            return [one.get() for one in outcomes]
+
+        return memo(numbered(self.notes, inputs), inputs, list[Costs], compiled)
+
+    def each(
+        self, function: Callable[[LabelJob], T], jobs: Sequence[LabelJob], kind: type[T]
+    ) -> list[T]:
+        """What a function makes of each job, in a pool; what is there is not made again."""
+
+        def inputs(job: LabelJob) -> dict[str, Any]:
+            bitcode = sha256(job.module.bitcode)
+            profile = sha256(job.module.profile)
+            drawn = {"price": job.price, "least": job.least, "most": job.most, "seed": job.seed}
+            made = {"made": function.__name__, "inputs": PMU_INPUTS}
+            return self.common | {"bitcode": bitcode, "profile": profile} | drawn | made
+
+        def keep(job: LabelJob, found: T) -> None:
+            note(numbered(self.notes, inputs(job)), inputs(job), kind, found)
+
+        known = [recall(numbered(self.notes, inputs(job)), inputs(job), kind) for job in jobs]
+        missing = [job for job, one in zip(jobs, known, strict=True) if one is None]
+        text = f"{self.name}: {function.__name__}"
+        outcomes = self.pool.map(function, missing, timeout_s=_SECONDS, label=text, keep=keep)
+        new = iter(outcomes)
+        return [next(new).get() if one is None else one for one in known]
 
 
 def study(
-    programs: Sequence[str], output: Path, toolchain: Toolchain, *, seed: int = 1
+    programs: Sequence[str],
+    output: Path,
+    toolchain: Toolchain,
+    *,
+    rewards: Sequence[str] = (COUNT,),
+    arms: Sequence[str] = tuple(ARMS),
+    seeds: int = 3,
+    cpu: Path | None = None,
 ) -> dict[str, Any]:
     """Labels some of the `PROGRAMS` at -O2, and compiles each by what the others taught.
 
     Args:
       output: folder for builds and results; that of the study `callee_saved` has builds already.
-      seed: of the draw of decisions where a function has many.
+      rewards: some of `eviction_builds.REWARDS`, `count` among them; all judge each policy.
+      arms: some of the `ARMS`.
+      seeds: of each arm so many policies; the first learns from the labels as they are, others from
+        labels that are drawn again. Profiles are shuffled by the seed.
+      cpu: CPU file, for rewards in cycles.
 
     Returns:
-      All results in the folder, by program, for `table`.
+      All results in the folder, by program, for `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
+      CostError: a reward needs a CPU file.
       LogError: the compiler left a damaged log.
       StudyError: a damaged result in the folder.
     """
     output = output.resolve()
     with Pool() as pool:
-        found = [_labelled(name, output, toolchain, pool, seed) for name in programs]
+        found = [_labelled(name, output, toolchain, pool, rewards, cpu) for name in programs]
         for own in found:
-            others = [(one, each.total) for each in found if each is not own for one in each.labels]
-            rules: dict[str, Rule] = {"constant": Constant(), "measured": Measured()}
-            if others:
-                rules["learned"] = fit(others, with_pmu=False)
-                rules["learned with PMU"] = fit(others, with_pmu=True)
-            changes = {
-                name: (_executed(own, rule, pool) - own.default) / own.total
-                for name, rule in rules.items()
+            others = [each for each in found if each is not own]
+            fixed: dict[str, Rule] = {"constant": Constant(), "measured": Measured()}
+            changes = {name: [own.change(rule, None)] for name, rule in fixed.items()}
+            for reward in rewards if others else ():
+                for name in arms:
+                    changes[f"{reward}, {name}"] = [
+                        _learned(own, others, reward, ARMS[name], seed)
+                        for seed in range(1, seeds + 1)
+                    ]
+            labels = [one for each in own.labels for one in each]
+            result = {
+                "costs": own.totals,
+                "labels": len(labels),
+                "paying": {
+                    reward: sum(one.excess[reward] > 0 for one in labels) for reward in rewards
+                },
+                "changes": {
+                    judge: {name: [one[judge] for one in each] for name, each in changes.items()}
+                    for judge in rewards
+                },
             }
-            paying = sum(one.excess > 0 for one in own.labels)
-            result = {"instructions": own.total, "labels": len(own.labels), "paying": paying}
-            write_json(output / f"{own.name} policy.json", result | {"changes": changes})
+            write_json(output / f"{own.name} policy.json", result)
     return saved(output, PROGRAMS, " policy.json")
 
 
-def _labelled(name: str, output: Path, toolchain: Toolchain, pool: Executor, seed: int) -> _Program:
-    build = Level(name, "O2", output / name / "O2", toolchain, pool)
+def _learned(
+    own: _Program, others: Sequence[_Program], reward: str, arm: Arm, seed: int
+) -> dict[str, float]:
+    """By evaluator, the change of a program by what others taught."""
+    exchanged = seed if arm.shuffled else None
+    labels = [one for each in others for one in each.taught(reward, exchanged)]
+    if seed > 1:
+        labels = resampled(labels, seed)
+    return own.change(fit(labels, reward, arm), exchanged)
+
+
+def _labelled(
+    name: str,
+    output: Path,
+    toolchain: Toolchain,
+    pool: Executor,
+    rewards: Sequence[str],
+    cpu: Path | None,
+) -> _Program:
+    build = Level(name, "O2", output / name / "O2", toolchain, pool, cpu)
     notes = build.folder / "callee-saved"
     notes.mkdir(exist_ok=True)
-    common = {"clang": sha256(toolchain.clang.resolve()), "trace": sha256(build.trace())}
-    own = _Program(name, notes, common)
+    contexts = {reward: build.context(reward) for reward in rewards}
+    common = {
+        "clang": sha256(toolchain.clang.resolve()),
+        "traces": {
+            reward: [sha256(path) for path in (context.trace, context.cpu, context.profile) if path]
+            for reward, context in contexts.items()
+        },
+    }
+    own = _Program(name, notes, common, pool)
     modules = [
-        ModuleJob(toolchain, bitcode, build.context(), build.profile())
-        for bitcode in build.bitcode()
+        ModuleJob(toolchain, bitcode, contexts, build.profile()) for bitcode in build.bitcode()
     ]
-    costs = _by_module(own, modules, None, pool)
-    own.total = sum(sum(one.values()) for one in costs)
-    for module, cost in zip(modules, costs, strict=True):
-        if max(cost.values(), default=0.0) >= _LEAST * own.total:
-            own.modules.append(module)
-            own.default += sum(cost.values())
-    jobs = [
-        LabelJob(module, price, _LEAST * own.total, seed=seed)
-        for module in own.modules
-        for price in PRICES
-    ]
-
-    def inputs(job: LabelJob) -> dict[str, Any]:
-        bitcode = sha256(job.module.bitcode)
-        profile = sha256(job.module.profile)
-        drawn = {"price": job.price, "least": job.least, "most": job.most, "seed": job.seed}
-        return common | {"bitcode": bitcode, "profile": profile} | drawn
-
-    def keep(job: LabelJob, labels: list[Label]) -> None:
-        note(numbered(notes, inputs(job)), inputs(job), list[Label], labels)
-
-    known = [recall(numbered(notes, inputs(job)), inputs(job), list[Label]) for job in jobs]
-    missing = [job for job, one in zip(jobs, known, strict=True) if one is None]
-    outcomes = pool.map(label, missing, timeout_s=_SECONDS, label=f"{name}: labels", keep=keep)
-    new = iter(outcomes)
-    for one in known:
-        own.labels += next(new).get() if one is None else one
-    logging.info("%s: %d labels in %d modules", name, len(own.labels), len(own.modules))
+    costs = own.costs(modules, None)
+    own.totals = _sums(costs)
+    least = _LEAST * own.totals[COUNT]
+    hot = [max(one[COUNT].values(), default=0.0) >= least for one in costs]
+    own.modules = [module for module, one in zip(modules, hot, strict=True) if one]
+    own.default = _sums([each for each, one in zip(costs, hot, strict=True) if one])
+    own.jobs = [LabelJob(module, price, least) for module in own.modules for price in PRICES]
+    own.labels = own.each(label, own.jobs, list[Label])
+    number = sum(map(len, own.labels))
+    logging.info("%s: %d labels in %d modules", name, number, len(own.modules))
     return own
 
 
-def _executed(own: _Program, rule: Rule, pool: Executor) -> float:
-    return sum(sum(one.values()) for one in _by_module(own, own.modules, rule, pool))
+def _sums(costs: Sequence[Costs]) -> dict[str, float]:
+    """By evaluator, what modules cost together."""
+    return {one: sum(sum(each[one].values()) for each in costs) for one in costs[0]}
 
 
-def _by_module(
-    own: _Program, modules: Sequence[ModuleJob], rule: Rule | None, pool: Executor
-) -> list[dict[str, float]]:
-    """What the functions of each module execute by a rule."""
-    inputs: dict[str, Any] = own.common | {
-        "rule": repr(rule),
-        "bitcode": [sha256(module.bitcode) for module in modules],
-        "profile": sha256(modules[0].profile) if modules else None,
-    }
-
-    def compiled() -> list[dict[str, float]]:
-        jobs = [(module, rule) for module in modules]
-        label = f"{own.name}: {type(rule).__name__}"
-        return [one.get() for one in pool.map(_compiled, jobs, timeout_s=_SECONDS, label=label)]
-
-    return memo(numbered(own.notes, inputs), inputs, list[dict[str, float]], compiled)
+def _cost(job: tuple[ModuleJob, Rule | None]) -> Costs:
+    return cost(*job)
 
 
-def _compiled(job: tuple[ModuleJob, Rule | None]) -> dict[str, float]:
-    return executed(*job)
+def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Changes of costs against the compiler's own rule, in Markdown, a table an evaluator."""
+    judges = list(dict.fromkeys(name for row in results.values() for name in row["changes"]))
+    return "\n".join("\n".join(_table(results, judge)) + "\n" for judge in judges)
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Changes of instructions against the compiler's own rule, in Markdown."""
-    names = list(dict.fromkeys(name for row in results.values() for name in row["changes"]))
-    head = ["program", "instructions", "labels", "of which pay", *names]
+def _table(results: Mapping[str, Mapping[str, Any]], judge: str) -> list[str]:
+    """A row for each rule, of the means over its seeds; their range is that of geometric means."""
+    programs = {name: row for name, row in results.items() if judge in row["changes"]}
+    head = [EVALUATORS[judge].unit, *programs, "geometric mean", "seeds"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for program, row in results.items():
-        cells = [program, f"{row['instructions']:,.0f}", str(row["labels"]), str(row["paying"])]
-        cells += [
-            _change(row["changes"][name]) if name in row["changes"] else "–" for name in names
+    cells = [f"{row['costs'][judge]:,.0f}" for row in programs.values()]
+    lines.append(f"| default | {' | '.join(cells)} | | |")
+    cells = [f"{row['paying'][judge]} of {row['labels']}" for row in programs.values()]
+    lines.append(f"| labels that pay | {' | '.join(cells)} | | |")
+    changes = {name: row["changes"][judge] for name, row in programs.items()}
+    for rule in dict.fromkeys(rule for own in changes.values() for rule in own):
+        known = [np.log1p(own[rule]) for own in changes.values() if rule in own]
+        cells = [
+            _change(np.mean(np.log1p(own[rule]))) if rule in own else "–"
+            for own in changes.values()
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    if len(results) > 1:
-        means = [
-            _change(np.expm1(np.mean(np.log1p([row["changes"][name] for row in results.values()]))))
-            if all(name in row["changes"] for row in results.values())
-            else "–"
-            for name in names
-        ]
-        lines.append(f"| geometric mean | | | | {' | '.join(means)} |")
-    return "\n".join(lines) + "\n"
+        if len(known) == len(programs) and len(set(map(len, known))) == 1:
+            means = np.mean(known, axis=0)
+            spread = f"{_change(means.min())} to {_change(means.max())}" if len(means) > 1 else ""
+            cells += [_change(means.mean()), spread]
+        else:
+            cells += ["–", ""]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return lines
 
 
-def _change(change: float) -> str:
-    return f"{100 * change:+.2f}%"
+def _change(log: float) -> str:
+    return f"{100 * np.expm1(log):+.2f}%"

@@ -11,8 +11,19 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.program_table import Program
+from compiler_opt_perf.cost.cpu_files import cpu_file
 from compiler_opt_perf.studies import callee_saved, callee_saved_policy, callee_saved_time
-from compiler_opt_perf.studies.callee_saved_labels import INPUTS, PMU_INPUTS, Label, Rule
+from compiler_opt_perf.studies.callee_saved import Prices
+from compiler_opt_perf.studies.callee_saved_labels import (
+    COUNT_INPUTS,
+    INPUTS,
+    PMU_INPUTS,
+    RATE_INPUTS,
+    Label,
+    Rule,
+)
+from compiler_opt_perf.studies.callee_saved_policy import Taught
+from compiler_opt_perf.studies.eviction_builds import REWARDS
 from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -65,26 +76,55 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def priced(output: Path, toolchain: Toolchain) -> dict[str, dict[str, float]]:
-    """What the first program executes, by price and function."""
-    found = callee_saved.study(["calls"], output, toolchain, levels=["O2"])
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("predicted.json")}
-    assert callee_saved.study(["calls"], output, toolchain, levels=["O2"]) == found
+def results(output: Path, toolchain: Toolchain) -> dict[str, dict[str, Prices]]:
+    """What the first program costs, by both evaluators."""
+
+    def study() -> dict[str, dict[str, Prices]]:
+        return callee_saved.study(
+            ["calls"],
+            output,
+            toolchain,
+            levels=["O2"],
+            evaluators=REWARDS,
+            cpu=cpu_file("znver3"),
+        )
+
+    found = study()
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("predicted-*.json")}
+    assert len(before) == 6
+    assert study() == found
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    return dict(found["calls O2"])
+    return found
 
 
-def test_a_function_has_the_price_that_is_best_for_it(priced: dict[str, dict[str, float]]) -> None:
+@pytest.fixture(scope="module")
+def priced(results: dict[str, dict[str, Prices]]) -> dict[str, dict[str, float]]:
+    """What the first program executes, by price and function."""
+    return {price: own["functions"] for price, own in results["count"]["calls O2"].items()}
+
+
+def test_a_function_has_the_price_that_is_best_for_it(
+    priced: dict[str, dict[str, float]], results: dict[str, dict[str, Prices]]
+) -> None:
     assert list(priced) == ["0", "262144", str(2**30)]
     # What hardly calls anything saves registers by default; a loop of calls should have them.
     assert priced["262144"]["often"] < priced["0"]["often"]
     assert priced[str(2**30)]["loop"] > priced["262144"]["loop"] == priced["0"]["loop"]
-    cost = callee_saved.costs(priced)
+    cost = callee_saved.by_function(results["count"]["calls O2"])
     assert cost.min(1).sum() <= cost.sum(0).min() < cost[:, 0].sum()
-    document = callee_saved.document({"calls O2": priced})["results"]
-    assert document["calls O2"]["0"]["instructions"] == cost[:, 0].sum()
-    text = callee_saved.tables({"calls O2": priced})
-    assert "| calls O2 |" in text and "(262144)" in text
+    assert results["count"]["calls O2"]["0"]["cost"] == pytest.approx(cost[:, 0].sum())
+    text = callee_saved.tables({"count": results["count"]})
+    assert "| calls O2 |" in text and "(262144)" in text and "±" not in text
+
+
+def test_cycles_have_an_error(results: dict[str, dict[str, Prices]]) -> None:
+    cycles = results["mca-pmu"]["calls O2"]
+    # Pushes and pops take time, too, but less than an instruction's share each.
+    assert cycles["262144"]["functions"]["often"] < cycles["0"]["functions"]["often"]
+    assert cycles["0"]["cost"] < results["count"]["calls O2"]["0"]["cost"]
+    assert cycles["0"]["difference"] == 0 < cycles["262144"]["difference"]
+    text = callee_saved.tables(results)
+    assert "cycles (mca-pmu)" in text and "±" in text
 
 
 def test_prices_are_timed_in_turns(output: Path, toolchain: Toolchain) -> None:
@@ -110,35 +150,69 @@ def test_prices_are_timed_in_turns(output: Path, toolchain: Toolchain) -> None:
 def test_programs_are_compiled_by_what_others_taught(
     output: Path, priced: dict[str, dict[str, float]], toolchain: Toolchain
 ) -> None:
-    found = callee_saved_policy.study(NAMES, output, toolchain)
+    found = callee_saved_policy.study(
+        NAMES,
+        output,
+        toolchain,
+        rewards=REWARDS,
+        arms=("none", "shuffled"),
+        seeds=1,
+        cpu=cpu_file("znver3"),
+    )
 
     row = found["calls"]
-    assert row["instructions"] == pytest.approx(sum(priced["0"].values()))
+    assert row["costs"]["count"] == pytest.approx(sum(priced["0"].values()))
     # A rule of the price's own decides as the compiler does by that price.
-    change = sum(priced["262144"].values()) / row["instructions"] - 1
-    assert row["changes"]["constant"] == pytest.approx(change) and change < -0.05
-    assert row["changes"]["learned"] == pytest.approx(change)
-    assert row["changes"].keys() == found["more"]["changes"].keys()
-    assert row["labels"] > row["paying"] > 0
-    text = callee_saved_policy.table(found)
-    assert "learned with PMU" in text and "geometric mean" in text
+    change = sum(priced["262144"].values()) / row["costs"]["count"] - 1
+    assert row["changes"]["count"]["constant"] == [pytest.approx(change)] and change < -0.05
+    assert row["changes"]["count"]["count, none"] == [pytest.approx(change)]
+    names = ["constant", "measured"]
+    names += [f"{reward}, {arm}" for reward in REWARDS for arm in ("none", "shuffled")]
+    for program in NAMES:
+        for judge in REWARDS:
+            assert list(found[program]["changes"][judge]) == names
+    assert row["changes"]["mca-pmu"]["constant"][0] < 0
+    assert row["labels"] > row["paying"]["count"] > 0
+    assert (output / "calls/O2/callee-saved/shuffled-1.pmu.json").exists()
+    text = callee_saved_policy.tables(found)
+    assert text.count("geometric mean") == 2 and "| mca-pmu, shuffled |" in text
 
 
 def test_what_is_learnt_deviates_where_labels_say_so() -> None:
-    """The price is right but for one kind, which only the profile knows."""
+    """The price is right but for two kinds, one by executions and one by rates."""
     draw = np.random.default_rng(1)
     labels = []
-    for cost in draw.uniform(-3, 8, 400).tolist():
-        rare = bool(draw.random() < 0.5)
+    for number, cost in enumerate(draw.uniform(-3, 8, 400).tolist()):
+        rare, missing = (bool(draw.random() < 0.5) for _ in range(2))
         inputs = dict.fromkeys((*INPUTS, *PMU_INPUTS), 0.0) | {"alternative_cost": cost}
-        inputs["pmu_alternative_executions"] = 0.0 if rare else 10.0 + cost
-        labels.append((Label("f", 1.0 if rare or cost < 4 else -1.0, inputs), 1000.0))
+        inputs[COUNT_INPUTS[0]] = 0.0 if rare else 10.0 + cost
+        inputs[RATE_INPUTS[0]] = 0.5 if missing else -1.0
+        excess = {"count": 1.0 if rare or cost < 4 else -1.0, "mca-pmu": 1.0 if missing else -1.0}
+        own = Label(f"f{number} %{number} saved #0", excess, inputs)
+        labels.append(Taught("program", own, 1000.0))
+
+    def share(rule: Rule, reward: str) -> float:
+        return float(
+            np.mean([rule(one.label.inputs) == (one.label.excess[reward] > 0) for one in labels])
+        )
+
+    def shares(reward: str) -> dict[str, float]:
+        arms = callee_saved_policy.ARMS.items()
+        return {
+            name: share(callee_saved_policy.fit(labels, reward, arm), reward) for name, arm in arms
+        }
+
     constant = callee_saved_policy.Constant()
-    with_pmu, without = (callee_saved_policy.fit(labels, with_pmu=one) for one in (True, False))
-
-    def share(rule: Rule) -> float:
-        return float(np.mean([rule(one.inputs) == (one.excess > 0) for one, _ in labels]))
-
-    assert share(with_pmu) > 0.97 > share(without) and share(constant) < 0.9
-    frequent = labels[0][0].inputs | {"alternative_cost": 3.0, "pmu_alternative_executions": 15.0}
+    by_count, by_cycles = shares("count"), shares("mca-pmu")
+    assert min(by_count["counts only"], by_count["all"]) > 0.97 and share(constant, "count") < 0.9
+    assert max(by_count["none"], by_count["rates only"]) < 0.97
+    assert min(by_cycles["rates only"], by_cycles["all"]) > 0.97
+    assert max(by_cycles["none"], by_cycles["counts only"]) < 0.7
+    frequent = labels[0].label.inputs | {"alternative_cost": 3.0, COUNT_INPUTS[0]: 15.0}
     assert constant(frequent) and not callee_saved_policy.Measured()(frequent)
+
+    drawn = callee_saved_policy.resampled(labels, 1)
+    assert drawn == callee_saved_policy.resampled(labels, 1)
+    assert drawn != callee_saved_policy.resampled(labels, 2)
+    # Of functions drawn with replacement, a third is missing.
+    assert 0.55 < len({one.label.key for one in drawn}) / len(labels) < 0.7

@@ -5,6 +5,7 @@ From one optimised IR each variant of register allocation is compiled twice: `re
 the evaluators predict, and `shipped`, as users compile, whose instructions callgrind counts.
 """
 
+import dataclasses
 import functools
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import compile_commands, source_checksums, write_input
-from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, Cost
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.executor import Executor
@@ -36,6 +37,7 @@ from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS, Variant
 from compiler_opt_perf.studies.workloads import COUNTED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import write_windows
 
 # Debug info changes no code; PMU profiles are looked up by it.
@@ -46,7 +48,12 @@ _KINDS = {"shipped": _SHIPPED, "replayed": (*_SHIPPED, *SCORE_FLAGS, *REPLAY_FLA
 _TIMED = "timed"
 _FLAGS = {**_KINDS, _TIMED: (*_SHIPPED, "-ffunction-sections")}
 _TIMEOUT_S = 1800.0
-_WINDOW = 2
+# Blocks of the recorded run that are known together: a count asks for no more, cycles do.
+_WINDOW, _LONG_WINDOW = 2, 9
+
+#: Evaluators that replay the recorded run, by instructions and by cycles.
+COUNT = "count"
+REWARDS = (COUNT, "mca-pmu")
 
 #: By number of the module, decisions by key.
 Decisions = Mapping[int, Mapping[str, int]]
@@ -88,6 +95,15 @@ def variants(seed: int) -> tuple[Variant, ...]:
     )
 
 
+class _Predicted(msgspec.Struct, frozen=True):
+    """What is kept of a `Cost`."""
+
+    total: float
+    functions: dict[str, float]
+    residuals: tuple[float, ...]
+    standard_error: float | None
+
+
 class Executed(msgspec.Struct, frozen=True):
     """What a variant executes in the run.
 
@@ -107,13 +123,18 @@ class Executed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Level:
-    """A program at one of `LEVELS`, in a folder of its own below the program's."""
+    """A program at one of `LEVELS`, in a folder of its own below the program's.
+
+    Attributes:
+      cpu: CPU file, for evaluators that predict cycles.
+    """
 
     name: str
     level: str
     folder: Path
     toolchain: Toolchain
     pool: Executor
+    cpu: Path | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -150,26 +171,42 @@ class Level:
         logging.info("%s %s: %s: %d", self.name, self.level, variant.name, found.counted)
         return found
 
-    def predicted(self, variant: Variant) -> dict[str, float]:
-        """What the evaluator `count` predicts that a variant executes, by function.
+    def predicted(self, variant: Variant, evaluator: str = COUNT) -> Cost:
+        """What a variant costs by an evaluator that replays the recorded run.
 
         Raises:
           CommandError: a compiler or a run failed.
+          CostError: the evaluator needs a CPU file.
         """
+        binary, context = self._replayed(variant), self.context(evaluator)
+        files = [binary, context.trace, context.cpu, context.profile]
+        inputs = [sha256(path) if path else None for path in files]
+
+        def predict() -> _Predicted:
+            cost = EVALUATORS[evaluator].cost([binary], context)
+            return _Predicted(cost.total, dict(cost.parts), cost.residuals, cost.standard_error)
+
+        note = self._of(variant) / f"predicted-{evaluator}.json"
+        kept = memo(note, inputs, _Predicted, predict)
+        report = {"sample_residuals": kept.residuals, "standard_error": kept.standard_error}
+        return Cost(kept.total, kept.functions, report)
+
+    def _replayed(self, variant: Variant) -> Path:
+        """The program of a variant, by which the evaluators predict."""
         bitcode = self.bitcode()
+        binary = self._of(variant) / "replayed" / self.name
         inputs: dict[str, Any] = {
             "variant": repr(variant),
             "bitcode": [sha256(path) for path in bitcode],
             "clang": self._clang,
             "flags": _KINDS["replayed"],
-            "trace": sha256(self.trace()),
         }
 
-        def predict() -> dict[str, float]:
-            _, binary = self._compile(variant, bitcode, ["replayed"])["replayed"]
-            return dict(EVALUATORS["count"].cost([binary], self.context()).parts)
+        def compiled() -> None:
+            self._compile(variant, bitcode, ["replayed"])
 
-        return memo(self._of(variant) / "predicted.json", inputs, dict[str, float], predict)
+        memo(self._of(variant) / "replayed.json", inputs, NoneType, compiled, [binary])
+        return binary
 
     def layouts(self, variant: Variant) -> list[Path]:
         """The program as users compile it, in each of `LAYOUTS`.
@@ -211,9 +248,14 @@ class Level:
         )
         return Executed(counted, cost.total, score, of_calls, dict(cost.parts))
 
-    def context(self) -> Context:
-        """The recorded run."""
-        return Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
+    def context(self, evaluator: str = COUNT) -> Context:
+        """The recorded run, as an evaluator needs it."""
+        found = Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
+        if evaluator == COUNT:
+            return found
+        return dataclasses.replace(
+            found, trace=self.trace(_LONG_WINDOW), cpu=self.cpu, profile=self.profile()
+        )
 
     @functools.cached_property
     def _clang(self) -> str:
@@ -237,17 +279,20 @@ class Level:
             "arguments": self.workload.arguments,
         }
 
-    def trace(self) -> Path:
-        """The run of the default variant."""
-        windows = self.folder / "run.bbwindows"
-        inputs = {**self._run_inputs(), "window": _WINDOW}
+    def trace(self, window: int = _WINDOW) -> Path:
+        """The run of the default variant, in windows of so many blocks."""
+        recorded, windows = self.folder / "run.bbtrace", self.folder / f"run-{window}.bbwindows"
+        inputs = self._run_inputs()
 
-        def recorded() -> None:
-            _, binary = self._compile(DEFAULT, self.bitcode(), ["replayed"])["replayed"]
-            trace = record(binary, self.workload.arguments, self.folder / "run.bbtrace")
-            write_windows(trace, _WINDOW, windows)
+        def run() -> None:
+            record(self._replayed(DEFAULT), self.workload.arguments, recorded)
 
-        memo(self.folder / "recorded.json", inputs, NoneType, recorded, [windows])
+        def cut() -> None:
+            memo(self.folder / "recorded.json", inputs, NoneType, run, [recorded])
+            write_windows(Trace.load(recorded), window, windows)
+
+        note = self.folder / f"windows-{window}.json"
+        memo(note, {**inputs, "window": window}, NoneType, cut, [windows])
         return windows
 
     def profile(self) -> Path:
@@ -256,7 +301,7 @@ class Level:
         inputs = self._run_inputs()
 
         def collected() -> None:
-            _, binary = self._compile(DEFAULT, self.bitcode(), ["replayed"])["replayed"]
+            binary = self._replayed(DEFAULT)
             collect(binary, self.workload.arguments, manifest, timeout_s=_TIMEOUT_S)
 
         memo(self.folder / "collected.json", inputs, NoneType, collected, [manifest])

@@ -2,10 +2,11 @@
 """What does a PMU profile add to inlining for speed?
 
 Programs are compiled at -O2 in several ways: by the compiler's own inlining, by other thresholds,
-by the rule of `policies.inlining_rule` with the PMU profile of a run, by parts of it and with parts
-of the profile exchanged, by LLVM's own use of the same counts (AutoFDO), and with counters (PGO).
-Callgrind counts what each executes in the run, and some ways in a run of another input. Some
-programs are timed as well, in that other run.
+by the rule of `policies.inlining_rule` with the PMU profile of a run, by parts of it, with parts of
+the profile exchanged, by rates of misses and mispredictions in its place and beside it, by LLVM's
+own use of the same counts (AutoFDO), with counters (PGO), and with ThinLTO. Callgrind counts what
+each executes in the run, and some ways in a run of another input; it can simulate caches and a
+branch predictor, too. Some programs are timed as well, in that other run.
 
 A rule is chosen for each program by what it gains on all others.
 """
@@ -13,7 +14,7 @@ A rule is chosen for each program by what it gains on all others.
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,7 +57,45 @@ _NEVER, _ANY = 31, 1 << 30
 # How much of the executed instructions a rule may give for all of the text, when one is chosen.
 TEXT_PRICE = 0.02
 
+# Cycles of callgrind's events, those of its own estimate: the least that a model can say of misses.
+_CYCLES = {
+    "Ir": 1,
+    **dict.fromkeys(("I1mr", "D1mr", "D1mw", "Bcm", "Bim"), 10),
+    **dict.fromkeys(("ILmr", "DLmr", "DLmw"), 100),
+}
+
 SHIPPED = InliningRule()
+_RATES = ("pmu_callee_l1_misses_ppm", "pmu_callee_mispredicts_ppm")
+
+
+@dataclass(frozen=True)
+class RateRule:
+    """Calls are hot by how their callee misses and is mispredicted, not by executions.
+
+    The compiler decides about all others.
+
+    Attributes:
+      rate: a call is hot from so many loads that miss the first level of the data cache, or so
+        many mispredicted conditional branches, in 10⁶ instructions of the callee.
+      beside: the rule by executions whose calls are hot besides; None for none.
+      without: of that rule's hot calls, those that are hot by rates are left to the compiler.
+    """
+
+    rate: int
+    beside: InliningRule | None = None
+    without: bool = False
+
+    def decide(self, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+        """1 to inline, or 0; int64 [rows]. As `InliningRule.decide`."""
+        default = inputs[_PROBLEM.default_feature] > 0
+        # Where the profile does not know the callee, its rates are -1.
+        often = np.maximum(*(inputs[name] for name in _RATES)) >= self.rate
+        hot = often & (inputs["cost_estimate"] < SHIPPED.cost)
+        if self.beside is None:
+            return np.asarray(default | hot, np.int64)
+        counted = self.beside.decide(inputs) > 0
+        beside = counted & ~often if self.without else counted | hot
+        return np.asarray(np.where(default, counted, beside), np.int64)
 
 
 @dataclass(frozen=True)
@@ -69,13 +108,15 @@ class Way:
       exchanged: seed of the draw that gives each decision the PMU features of another one.
       sampled: the compiler itself is given the profile's executions (-fprofile-sample-use).
       counted: it is given counters of the same run (-fprofile-use).
+      thin: with ThinLTO; the rule decides before the thin link and after it.
     """
 
     flags: tuple[str, ...] = ()
-    rule: InliningRule | None = None
+    rule: InliningRule | RateRule | None = None
     exchanged: int | None = None
     sampled: bool = False
     counted: bool = False
+    thin: bool = False
 
 
 def _threshold(cost: int) -> Way:
@@ -103,20 +144,42 @@ PARTS = {
     "whether it ran": Way(rule=replace(SHIPPED, hot=1)),
     **{f"exchanged {seed}": Way(rule=SHIPPED, exchanged=seed) for seed in (1, 2, 3)},
 }
+#: By rates in the place of executions; half of Lua's known callees are beyond the second.
+RATES = {f"rates {rate}": Way(rule=RateRule(rate)) for rate in (1000, 4000, 10_000)}
+#: By both.
+BOTH = {
+    "counts or rates": Way(rule=RateRule(4000, SHIPPED)),
+    "counts without rates": Way(rule=RateRule(4000, SHIPPED, without=True)),
+}
 CONSTANTS = {f"threshold {cost}": _threshold(cost) for cost in (25, 500, 1000)}
 WAYS: dict[str, Way] = {
     "default": Way(),
     **CONSTANTS,
     **{name: Way(rule=rule) for name, rule in RULES.items()},
     **PARTS,
+    **RATES,
+    **BOTH,
     "AutoFDO": Way(sampled=True),
     "PGO": Way(counted=True),
     "PGO and rule": Way(rule=SHIPPED, counted=True),
+    "ThinLTO": Way(thin=True),
+    "ThinLTO and rule": Way(rule=SHIPPED, thin=True),
+    "ThinLTO and PGO": Way(counted=True, thin=True),
+    "ThinLTO and PGO and rule": Way(rule=SHIPPED, counted=True, thin=True),
 }
 _SHIPPED_NAME = next(iter(RULES))
 #: Those that are judged on another input than the profile's, by counts and by times; the first
 #: against all others.
-JUDGED_WAYS = ("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")
+_THIN = tuple(name for name, way in WAYS.items() if way.thin)
+JUDGED_WAYS = (
+    *("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule"),
+    *_THIN,
+)
+#: What the rule adds to a way that is not the default: it with the rule, and without.
+_ADDED = {
+    f"the rule adds to {without}": (f"{without} and rule", without)
+    for without in ("PGO", "ThinLTO", "ThinLTO and PGO")
+}
 
 
 class Executed(msgspec.Struct, frozen=True):
@@ -166,6 +229,27 @@ class Study:
         inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
         found = memo(self._of(name) / "executed.json", inputs, Executed, count)
         logging.info("%s: %s: %d instructions", self.name, name, found.instructions)
+        return found
+
+    def cycles(self, name: str) -> int:
+        """What one of the `WAYS` takes in the profiled run, as simulated. Raises CommandError."""
+        objects = self.objects(name)
+        binary = self._of(name) / self.name
+
+        def simulate() -> int:
+            self._link(objects, binary)
+            options = ("--cache-sim=yes", "--branch-sim=yes")
+            dump = counted_run(binary, self.built.arguments, self.folder, options)
+            by_name = dict(zip(dump.columns, dump.totals(), strict=True))
+            return sum(cost * by_name[event] for event, cost in _CYCLES.items())
+
+        inputs = {
+            "objects": list(map(sha256, objects)),
+            "arguments": self.built.arguments,
+            "cycles": _CYCLES,
+        }
+        found = memo(self._of(name) / "cycles.json", inputs, int, simulate)
+        logging.info("%s: %s: %d cycles", self.name, name, found)
         return found
 
     @cached_property
@@ -227,7 +311,8 @@ class Study:
 
         def compile() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._compile(self.toolchain.clang, flags, objects, self._deciders(way))
+            compiling = self._compile_thin if way.thin else self._compile
+            compiling(self.toolchain.clang, flags, objects, self._deciders(way))
 
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
         return objects
@@ -287,16 +372,40 @@ class Study:
         self._compile(self.toolchain.clang, FLAGS, objects, noting)
         self._pool = [row for unit in sorted(by_unit) for row in by_unit[unit]]
 
-    def _compile(
+    def _compile_thin(
         self,
         clang: Path,
         flags: Sequence[str],
         objects: Sequence[Path],
         deciders: Callable[[int], Decide] | None,
     ) -> None:
+        """Compiles to machine code through a distributed thin link.
+
+        It makes the code of a link in one process (docs/thinlto.md), and asks module by module.
+        """
+        # clang would compile what is named .bc before it links.
+        modules = [path.with_suffix(".thin.o") for path in objects]
+        self._compile(clang, [*flags, "-flto=thin"], modules, deciders)
+        self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
+        units = [
+            ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc"] for path in modules
+        ]
+        self._compile(clang, flags, objects, deciders, units)
+
+    def _compile(
+        self,
+        clang: Path,
+        flags: Sequence[str],
+        objects: Sequence[Path],
+        deciders: Callable[[int], Decide] | None,
+        units: Sequence[list[str]] | None = None,
+    ) -> None:
+        """Compiles `units`, clang's arguments for each, by default those of the program."""
+        units = self.built.units if units is None else units
+
         def one(unit: int) -> None:
             argv: list[str | Path] = ["env", "-C", self.built.directory, clang]
-            argv += [*flags, *self.built.units[unit], "-o", objects[unit].resolve()]
+            argv += [*flags, *units[unit], "-o", objects[unit].resolve()]
             if deciders is None:
                 run_command(argv, timeout_s=_TIMEOUT_S)
                 return
@@ -312,12 +421,12 @@ class Study:
         run_command([*link, *options, *objects, *self.built.libraries, "-o", binary])
 
 
-def _by_rule(rule: InliningRule) -> Decide:
+def _by_rule(rule: InliningRule | RateRule) -> Decide:
     return lambda observation: int(rule.decide(observation.features)[0])
 
 
 def _exchanged(
-    rule: InliningRule, pool: Sequence[Mapping[str, npt.NDArray[Any]]], seed: int
+    rule: InliningRule | RateRule, pool: Sequence[Mapping[str, npt.NDArray[Any]]], seed: int
 ) -> Decide:
     """The rule with the PMU features of a decision of the same program, drawn at random."""
     random = np.random.default_rng(seed)
@@ -335,6 +444,8 @@ def study(
     toolchain: Toolchain,
     *,
     ways: Sequence[str] = tuple(WAYS),
+    judge: bool = True,
+    cycles: bool = False,
     rounds: int = 0,
     processor: int = 0,
 ) -> dict[str, Any]:
@@ -344,12 +455,15 @@ def study(
 
     Args:
       output: folder for builds and results; what is there is not done again.
+      judge: count with the other input, too, which is a longer run of some programs.
+      cycles: simulate caches and a branch predictor, too; four times as long as counting.
       rounds: timed runs of each way, of programs that have one to time; 0 for none.
       processor: number of the processor that timed runs are bound to.
 
     Returns:
       All results in the folder, by program: `ways`, by name instructions and bytes; `judged`, by
-      name instructions with another input; with timed runs `times`, as of `times`. For `tables`.
+      name instructions with another input; with `cycles` these by name; with timed runs `times`, as
+      of `times`. For `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
@@ -365,8 +479,12 @@ def study(
             result = saved(output, [program]).get(program, {})
             result["ways"] = {**result.get("ways", {}), **found}
             to_judge = [name for name in JUDGED_WAYS if name in ways]
-            judged = {name: own.judged_instructions(name) for name in to_judge}
-            result["judged"] = {**result.get("judged", {}), **judged}
+            if judge:
+                judged = {name: own.judged_instructions(name) for name in to_judge}
+                result["judged"] = {**result.get("judged", {}), **judged}
+            if cycles:
+                simulated = {name: own.cycles(name) for name in ways}
+                result["cycles"] = {**result.get("cycles", {}), **simulated}
             if rounds and program in TIMED:
                 result["times"] = times(own, to_judge, rounds, processor)
             write_json(output / f"{program}.json", result)
@@ -392,10 +510,17 @@ def _run_inputs(workload: Workload) -> dict[str, Any]:
     return {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
 
 
-def chosen(results: Mapping[str, Mapping[str, Any]], left_out: str) -> str | None:
-    """The name of the rule that is best on all programs but one; None if none was tried there."""
+def chosen(
+    results: Mapping[str, Mapping[str, Any]], left_out: str, rules: Iterable[str] = tuple(RULES)
+) -> str | None:
+    """The name of the rule that is best on all programs but one, of those that have any.
+
+    None if none was tried there.
+    """
+    rules = tuple(rules)
     others = [row["ways"] for name, row in results.items() if name != left_out]
-    known = [name for name in RULES if all(name in ways for ways in others)]
+    others = [ways for ways in others if any(name in ways for name in rules)]
+    known = [name for name in rules if all(name in ways for ways in others)]
 
     def loss(name: str) -> float:
         return float(
@@ -433,36 +558,54 @@ def publish_rule(directory: Path, results: Mapping[str, Mapping[str, Any]]) -> N
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Changes of instructions and of text against the default, and of time, in Markdown."""
     rows = {name: row["ways"] for name, row in results.items()}
-    rivals: dict[str, Callable[[str], str | None]] = {
+    rivals: dict[str, _Column] = {
         **{name: _same(name) for name in CONSTANTS},
-        "rule chosen by the others": lambda program: chosen(results, program),
+        "rule chosen by the others": lambda program: (chosen(results, program), "default"),
         **{name: _same(name) for name in (_SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule")},
     }
     others = [name for name in RULES if name != _SHIPPED_NAME]
     parts = {name: _same(name) for name in (_SHIPPED_NAME, *PARTS)}
-    lines = _table(rows, rivals, with_base=True)
-    lines += ["", *_table(rows, parts)]
-    lines += ["", *_table(rows, {name: _same(name) for name in others})]
+    kinds = {name: _same(name) for name in (_SHIPPED_NAME, *RATES, *BOTH)}
+    thin = {name: _same(name) for name in _THIN}
+    added = {column: _same(*pair) for column, pair in _ADDED.items()}
+    found = [_table(rows, rivals, with_base=True)]
+    for columns in (parts, kinds, {name: _same(name) for name in others}, thin | added):
+        found.append(_table(rows, columns))
+    against_default = {name: (name, "default") for name in WAYS if name != "default"}
     judged = {name: row["judged"] for name, row in results.items() if "judged" in row}
     if judged:
-        lines += ["", *_judged_table(judged)]
+        found.append(_counts_table(judged, "instructions, other input", against_default | _ADDED))
+    cycles = {name: row["cycles"] for name, row in results.items() if "cycles" in row}
+    if cycles:
+        found.append(_counts_table(cycles, "cycles, simulated", against_default))
     timed = {name: row["times"] for name, row in results.items() if "times" in row}
     if timed:
-        lines += ["", *_times_table(timed)]
-    return "\n".join(lines) + "\n"
+        found.append(_times_table(timed))
+    return "\n".join("".join(f"{line}\n" for line in lines) for lines in found if lines)
 
 
-def _same(name: str) -> Callable[[str], str | None]:
-    return lambda _: name
+# Of a program's name: the way that a column shows, and the one that it is compared with.
+_Column = Callable[[str], tuple[str | None, str]]
+
+
+def _same(name: str, base: str = "default") -> _Column:
+    return lambda _: (name, base)
 
 
 def _table(
     rows: Mapping[str, Mapping[str, Mapping[str, int]]],
-    columns: Mapping[str, Callable[[str], str | None]],
+    columns: Mapping[str, _Column],
     *,
     with_base: bool = False,
 ) -> list[str]:
-    """Of each program "instructions / text", and the geometric means."""
+    """Of each program "instructions / text", and the geometric means; columns that are known."""
+    columns = {
+        name: ways_of
+        for name, ways_of in columns.items()
+        if any(ways.keys() >= set(ways_of(program)) for program, ways in rows.items())
+    }
+    if not columns and not with_base:
+        return []
     base = ["instructions", "bytes of text"] if with_base else []
     head = ["program", *base, *columns]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -471,12 +614,12 @@ def _table(
         default = ways["default"]
         cells = [program]
         cells += [f"{default['instructions']:,}", f"{default['text']:,}"] if with_base else []
-        for column, way_of in columns.items():
-            way = ways.get(way_of(program) or "")
-            if way is None:
+        for column, ways_of in columns.items():
+            way, other = (ways.get(name or "") for name in ways_of(program))
+            if way is None or other is None:
                 cells.append("–")
                 continue
-            pair = tuple(float(np.log(way[key] / default[key])) for key in ("instructions", "text"))
+            pair = tuple(float(np.log(way[key] / other[key])) for key in ("instructions", "text"))
             logs[column].append((pair[0], pair[1]))
             cells.append(_pair(pair))
         lines.append(f"| {' | '.join(cells)} |")
@@ -492,22 +635,33 @@ def _pair(logs: Sequence[float] | npt.NDArray[np.float64]) -> str:
     return " / ".join(f"{100 * np.expm1(one):+.2f}%" for one in logs)
 
 
-def _judged_table(judged: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Changes of instructions with inputs that were not profiled."""
-    names = [name for name in JUDGED_WAYS[1:] if any(name in row for row in judged.values())]
-    head = ["program", "instructions, other input", *names]
+def _counts_table(
+    counts: Mapping[str, Mapping[str, int]], what: str, pairs: Mapping[str, tuple[str, str]]
+) -> list[str]:
+    """Changes of what is counted, by column of a way from another; columns that are known."""
+    changes = {
+        column: {
+            program: row[name] / row[base]
+            for program, row in counts.items()
+            if name in row and base in row
+        }
+        for column, (name, base) in pairs.items()
+    }
+    changes = {column: own for column, own in changes.items() if own}
+    head = ["program", what, *changes]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for program, row in judged.items():
+    for program, row in counts.items():
         cells = [program, f"{row['default']:,}"]
-        cells += [f"{row[n] / row['default'] - 1:+.2%}" if n in row else "–" for n in names]
+        cells += [f"{own[program] - 1:+.2%}" if program in own else "–" for own in changes.values()]
         lines.append(f"| {' | '.join(cells)} |")
-    if len(judged) > 1:
-        cells = []
-        for name in names:
-            logs = [np.log(row[name] / row["default"]) for row in judged.values() if name in row]
-            whole = len(logs) == len(judged)
-            cells.append(f"{np.expm1(np.mean(logs)):+.2%}" if whole else "–")
-        lines.append(f"| geometric mean | | {' | '.join(cells)} |")
+    if len(counts) > 1:
+        means = [
+            f"{np.expm1(np.mean(np.log(list(own.values())))):+.2%}"
+            if len(own) == len(counts)
+            else "–"
+            for own in changes.values()
+        ]
+        lines.append(f"| geometric mean | | {' | '.join(means)} |")
     return lines
 
 

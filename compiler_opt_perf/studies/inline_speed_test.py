@@ -4,31 +4,39 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies import inline_speed
-from compiler_opt_perf.studies.inline_speed import SHIPPED, Study, chosen, study, tables
+from compiler_opt_perf.studies.inline_speed import SHIPPED, WAYS, Study, chosen, study, tables
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, exclusive
 
-_CASES = "\n".join(
-    f"  case {n}: x = (x ^ {7 * n + 3}) * {2 * n + 5} + (y >> {n % 7}); y += x & {n + 9}; break;"
-    for n in range(24)
-)
+
+def _cases(count: int) -> str:
+    return "\n".join(
+        f"case {n}: x = (x ^ {7 * n + 3}) * {2 * n + 5} + (y >> {n % 7}); y += x & {n + 9}; break;"
+        for n in range(count)
+    )
+
+
 # Too large to inline by itself; called all the time in one place, and never in others.
 _SOURCE = f"""
 #include <stdio.h>
 #include <stdlib.h>
 static unsigned step(unsigned k, unsigned x, unsigned y) {{
   switch (k % 24) {{
-{_CASES}
+{_cases(24)}
   }}
   return x ^ y;
 }}
@@ -46,21 +54,54 @@ int main(int argc, char **argv) {{
   printf("%u\\n", sum);
 }}
 """
+# Small enough to be imported by a thin link, and still too large to inline by itself.
+_APART = {
+    "stir.c": f"""
+unsigned stir(unsigned k, unsigned x, unsigned y) {{
+  switch (k % 12) {{
+{_cases(12)}
+  }}
+  return x ^ y;
+}}
+""",
+    "main.c": """
+#include <stdio.h>
+#include <stdlib.h>
+unsigned stir(unsigned, unsigned, unsigned);
+int main(int argc, char **argv) {
+  int n = atoi(argv[1]);
+  unsigned sum = 1;
+  for (int i = 0; i < n; ++i) sum = stir(i, sum, i);
+  printf("%u\\n", sum);
+}
+""",
+}
+_MODEL = REPO_ROOT / "models" / "inline-speed"
 _RULE = "rule 14 3000 100 45"
+_SIMULATED = ("default", _RULE, "rates 1000")
 _WAYS = ("default", "threshold 1000", _RULE, "exchanged 1", "cold calls only", "PGO and rule")
 
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for the study of one program, which has a run to count and one to time."""
+    """A folder for the study of two programs, which have a run to count and one to time."""
     tree = tmp_path_factory.mktemp("tree")
-    (tree / "steps.c").write_text(_SOURCE)
-    program = Program(name="steps", source_package="none", sources=("steps.c",))
+    for name, text in {"steps.c": _SOURCE, **_APART}.items():
+        (tree / name).write_text(text)
+    programs = {
+        name: Program(name=name, source_package="none", sources=sources)
+        for name, sources in {"steps": ("steps.c",), "apart": tuple(_APART)}.items()
+    }
+
+    def workload(program: Program, runs: str, _: Path) -> Workload:
+        return Workload(program, tree, (runs,))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(COUNTED, "steps", lambda _: Workload(program, tree, ("20000",)))
-        for runs in (JUDGED, TIMED):
-            patch.setitem(runs, "steps", lambda _: Workload(program, tree, ("3000000",)))
-        patch.setattr(inline_speed, "PROGRAMS", ("steps",))
+        for name, program in programs.items():
+            patch.setitem(COUNTED, name, partial(workload, program, "20000"))
+            for runs in (JUDGED, TIMED):
+                patch.setitem(runs, name, partial(workload, program, "3000000"))
+        patch.setattr(inline_speed, "PROGRAMS", tuple(programs))
         yield tmp_path_factory.mktemp("study")
 
 
@@ -98,6 +139,86 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     assert f"| steps | {timed['judged']['default']:,} |" in table
 
 
+def test_the_rule_decides_in_a_thin_link(output: Path, toolchain: Toolchain) -> None:
+    names = ("default", _RULE, "ThinLTO", "ThinLTO and rule", "ThinLTO and PGO")
+    results = study(["apart"], output, toolchain, ways=names, judge=False)
+    assert "judged" not in results["apart"]
+    counted = {name: own["instructions"] for name, own in results["apart"]["ways"].items()}
+    # Nothing can be inlined from another module, and what is imported is too large by default.
+    assert counted[_RULE] == counted["default"]
+    assert counted["ThinLTO and rule"] < 0.97 * counted["ThinLTO"]
+    assert counted["ThinLTO and PGO"] < counted["ThinLTO"]
+    table = tables(results)
+    added = counted["ThinLTO and rule"] / counted["ThinLTO"] - 1
+    assert "the rule adds to ThinLTO" in table and f"| {added:+.2%} / " in table
+
+    # The code is that of a link in one process, with the policy that is shipped.
+    own = Study("apart", output / "apart", toolchain)
+    problem = PROBLEMS["inline-size"]
+    options = problem.development_options(model=_MODEL, profile=own.profile)
+    options += [f"-litert-library={toolchain.litert_library}", *PROFILING_FLAGS.split()[-1:]]
+    flags = [*inline_speed.FLAGS, "-flto=thin"]
+    modules = [output / f"{number}.thin.o" for number in range(len(_APART))]
+    for arguments, module in zip(own.built.units, modules, strict=True):
+        run_command(
+            [toolchain.clang, *flags, *arguments, *for_clang(options), "-o", module],
+            cwd=own.built.directory,
+            timeout_s=120,
+        )
+    native = output / "native"
+    link: list[str | Path] = [toolchain.clang, *flags, "-fuse-ld=lld"]
+    link += [word for option in options for word in ("-Xlinker", "-mllvm", "-Xlinker", option)]
+    link += [*modules, f"-Wl,--lto-obj-path={native}", "-o", output / "in-process"]
+    run_command(link, timeout_s=120)
+    distributed = own.objects("ThinLTO and rule")
+    for number, function in enumerate(("stir", "main")):
+        in_process = _code(Path(f"{native}{number + 1}"), function, output)
+        assert in_process == _code(distributed[number], function, output)
+
+
+def _code(path: Path, function: str, folder: Path) -> bytes:
+    """The machine code of a function of an object file."""
+    section = folder / "section"
+    dump = f"--dump-section=.text.{function}={section}"
+    run_command([stock_tool("llvm-objcopy"), dump, path, os.devnull])
+    return section.read_bytes()
+
+
+def test_rates_in_the_place_of_executions_and_beside_them() -> None:
+    inputs = {
+        "inlining_default": np.array([0, 0, 0, 0, 0, 1, 1]),
+        "cost_estimate": np.array([500, 500, 500, 4000, 500, 100, 100]),
+        "pmu_callsite_executions_log2": np.array([5, 20, 20, 20, -1, 0, 0]),
+        "pmu_callee_instructions_per_entry": np.array([30, 30, 30, 30, -1, 30, 30]),
+        "pmu_callee_l1_misses_ppm": np.array([5000, 10, 10, 5000, -1, 0, 0]),
+        "pmu_callee_mispredicts_ppm": np.array([0, 9000, 10, 9000, -1, 0, 9000]),
+    }
+
+    def decisions(name: str) -> list[int]:
+        rule = WAYS[name].rule
+        assert rule is not None
+        return [int(one) for one in rule.decide(inputs)]
+
+    # Often, and not too dear; what the compiler inlines is inlined.
+    assert decisions("rates 4000") == [1, 1, 0, 0, 0, 1, 1]
+    assert decisions("rates 10000") == [0, 0, 0, 0, 0, 1, 1]
+    assert decisions(_RULE) == [0, 1, 1, 0, 0, 0, 0]
+    assert decisions("counts or rates") == [1, 1, 1, 0, 0, 0, 0]
+    assert decisions("counts without rates") == [0, 0, 1, 0, 0, 0, 0]
+
+
+def test_cycles_are_simulated(output: Path, toolchain: Toolchain) -> None:
+    found = study(["steps"], output, toolchain, ways=_SIMULATED, judge=False, cycles=True)
+    row = found["steps"]
+    assert set(row["cycles"]) == set(_SIMULATED)
+    for name, cycles in row["cycles"].items():
+        # One an instruction, and misses and mispredictions besides.
+        assert cycles > row["ways"][name]["instructions"]
+    assert row["cycles"][_RULE] < row["cycles"]["default"]
+    change = row["cycles"][_RULE] / row["cycles"]["default"] - 1
+    assert f"| steps | {row['cycles']['default']:,} | {change:+.2%} |" in tables(found)
+
+
 def test_two_studies_take_turns(output: Path, toolchain: Toolchain) -> None:
     def again() -> object:
         return study(["steps"], output, toolchain, ways=("default",))
@@ -112,8 +233,7 @@ def test_two_studies_take_turns(output: Path, toolchain: Toolchain) -> None:
 
 
 def test_the_shipped_policy_is_the_rule(output: Path, toolchain: Toolchain) -> None:
-    model = REPO_ROOT / "models" / "inline-speed"
-    policy = export.load(model)
+    policy = export.load(_MODEL)
     network, weights = SHIPPED.network()
     assert policy.weights.tolist() == weights.tolist()
     assert policy.network.hidden == network.hidden
@@ -122,7 +242,7 @@ def test_the_shipped_policy_is_the_rule(output: Path, toolchain: Toolchain) -> N
     (by_rule,) = own.objects(_RULE)
     target = output / "by-model.o"
     options = for_clang(
-        PROBLEMS["inline-size"].development_options(model=model, profile=own.profile)
+        PROBLEMS["inline-size"].development_options(model=_MODEL, profile=own.profile)
     )
     run_command(
         [toolchain.clang, *inline_speed.FLAGS, *own.built.units[0], *options, "-o", target],

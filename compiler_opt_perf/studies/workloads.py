@@ -18,7 +18,12 @@ import msgspec
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
-from compiler_opt_perf.corpus.programs import build_program, program_sources, sqlite_amalgamation
+from compiler_opt_perf.corpus.programs import (
+    build_program,
+    program_sources,
+    source_checksums,
+    sqlite_amalgamation,
+)
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.json_text import decode
@@ -91,14 +96,24 @@ class Workload:
     def build(
         self, folder: Path, options: Sequence[str] = ("-O2", *PROFILING_FLAGS.split())
     ) -> Built:
-        """Builds the program in `folder`, with `options` of clang.
+        """Builds the program in `folder`, with `options` of clang; once.
 
         Raises:
           CommandError: the compiler's own error.
         """
         options = (*options, *self.flags)
-        clang = stock_tool("clang")
-        built = build_program(self.program, self.tree, folder, clang=clang, flags=options)
+        clang, binary = stock_tool("clang"), folder / self.program.name
+        inputs = {
+            **source_checksums(self.program, self.tree),
+            "options": options,
+            "clang": sha256(clang.resolve()),
+        }
+
+        def compiled() -> None:
+            build_program(self.program, self.tree, folder, clang=clang, flags=options)
+
+        files = [binary, *([folder / "input"] if self.program.workload_inputs else [])]
+        memo(folder / "built.json", inputs, NoneType, compiled, files)
         shared = [*self.flags, *self.program.flags]
         shared += [f"-I{(folder / 'generated').resolve()}"] if self.program.generated else []
         units = [
@@ -106,7 +121,7 @@ class Workload:
             for source in program_sources(self.program, self.tree)
         ]
         arguments = list(self.arguments)
-        return Built(built.binary, arguments, units, self.tree, self.program.libraries)
+        return Built(binary, arguments, units, self.tree, self.program.libraries)
 
 
 def _input(folder: Path) -> str:

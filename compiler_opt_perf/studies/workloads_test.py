@@ -38,7 +38,8 @@ def test_units_compile_to_the_program_that_is_built(tmp_path: Path) -> None:
         flags=("-Iinclude", "-DOWN=16"),
         generated=(("generated.h", "#define GENERATED 1\n"),),
     )
-    built = Workload(program, tree, ("a",), flags=("-DSHIFT(x)=2*x",)).build(folder)
+    workload = Workload(program, tree, ("a",), flags=("-DSHIFT(x)=2*x",))
+    built = workload.build(folder)
     assert built.arguments == ["a"] and built.directory == tree
     assert [unit[-1] for unit in built.units] == ["main.c", "two.c"]
     objects = [tmp_path / f"{number}.o" for number in range(len(built.units))]
@@ -51,6 +52,11 @@ def test_units_compile_to_the_program_that_is_built(tmp_path: Path) -> None:
     script = '"$0"; first=$?; "$1"; echo $first $?'
     found = run_command(["sh", "-c", script, built.binary, tmp_path / "linked"])
     assert found.stdout == "35 35\n"
+
+    # What is there is not built again, but for other options or sources.
+    made = built.binary.stat().st_ino
+    assert workload.build(folder).binary.stat().st_ino == made
+    assert workload.build(folder, ("-O1",)).binary.stat().st_ino != made
 
 
 def test_units_of_llvm_compile_with_options_of_their_own(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The table of what kinds of PMU data add, of results as the two studies write them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.studies.ablation import study, table
+from compiler_opt_perf.studies.common import StudyError
+
+_RULE = "rule 14 3000 100 45"
+
+
+def _ways(**instructions: int) -> dict[str, Any]:
+    names = {"rule": _RULE} | {f"rates_{n}": f"rates {n}" for n in (1000, 4000, 10000)}
+    names |= {f"exchanged_{n}": f"exchanged {n}" for n in (1, 2, 3)}
+    names |= {"either": "counts or rates", "less": "counts without rates"}
+    return {
+        "ways": {
+            names.get(name, name): {"instructions": number, "text": 100}
+            for name, number in instructions.items()
+        }
+    }
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders of the two studies, with three programs each, of which two have all arms."""
+    inlining, evictions = tmp_path / "inlining", tmp_path / "evictions"
+    for folder in (inlining, evictions):
+        folder.mkdir()
+    common = {"default": 100, "rule": 90, "exchanged_1": 101, "exchanged_2": 104, "less": 95}
+    rows = {
+        # The rate that is best here is the worse one on the other program.
+        "lua": _ways(**common, rates_1000=99, rates_4000=80, rates_10000=110, either=85),
+        "tcc": _ways(**common, rates_1000=98, rates_4000=120, rates_10000=110, either=85),
+        "cmark": _ways(default=100, rule=50),
+    }
+    for name, row in rows.items():
+        write_json(inlining / f"{name}.json", row)
+    arms = ("none", "counts only", "rates only", "all", "shuffled")
+    changes = {f"count, {arm}": [-0.01 * i, -0.03 * i] for i, arm in enumerate(arms)}
+    for name, own in {"lua": changes, "tcc": changes, "mujs": {"constant": [0.5]}}.items():
+        write_json(evictions / f"{name} policy.json", {"changes": {"count": own}})
+    return inlining, evictions
+
+
+def test_one_table_for_both_problems(folders: tuple[Path, Path]) -> None:
+    found = study(*folders)
+    # Nobody simulated cycles, or learned by them.
+    assert list(found) == ["inlining, instructions", "callee-saved registers, count"]
+    inlined = found["inlining, instructions"]
+    assert inlined["programs"] == ["lua", "tcc"]
+    assert inlined["changes"]["none"] == [0.0]
+    assert inlined["changes"]["counts only"] == [pytest.approx(-0.1)]
+    assert inlined["changes"]["rates only"] == [pytest.approx((0.99 * 1.2) ** 0.5 - 1)]
+    assert inlined["changes"]["all"] == [pytest.approx(-0.15)]
+    assert inlined["changes"]["shuffled"] == pytest.approx([0.01, 0.04])
+    learned = found["callee-saved registers, count"]
+    assert learned["programs"] == ["lua", "tcc"]
+    assert learned["changes"]["all"] == pytest.approx([-0.03, -0.09])
+
+    text = table(found)
+    assert "| programs | 2 | 2 |" in text
+    assert "| counts only | -10.00% | -2.01% (-3.00% to -1.00%) |" in text
+
+
+def test_without_results_the_studies_to_run_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no program has .*cop study inline-speed"):
+        study(tmp_path, tmp_path)
