@@ -171,8 +171,23 @@ def decision_lines(decisions: Mapping[str, int]) -> str:
     return "".join(f"{key} {decision}\n" for key, decision in decisions.items())
 
 
+# Of upstream's features, what networks do not take: sizes of the module and the function's place in
+# it, by which trees recognise modules that they have seen; what other features tell as well; and
+# what is hardly ever other than 0 (docs/results.md, "Which features are inputs").
+_NO_INPUTS = frozenset(
+    {
+        *("node_count", "edge_count", "callsite_height"),
+        *("is_callee_avail_external", "is_caller_avail_external", "threshold"),
+        *("load_relative_intrinsic", "cold_cc_penalty", "indirect_call_penalty", "switch_penalty"),
+        *("jump_table_penalty", "case_cluster_penalty", "switch_default_dest_penalty"),
+    }
+)
+
+
 def _inline(*names: str) -> tuple[Feature, ...]:
-    return tuple(Feature(name, "int64", (1,), signed=True) for name in names)
+    return tuple(
+        Feature(name, "int64", (1,), signed=True, scored=name not in _NO_INPUTS) for name in names
+    )
 
 
 def _pmu_inline(name: str) -> Feature:
@@ -273,6 +288,19 @@ PROBLEMS: dict[str, Problem] = {
                 "callee_uses",
                 "callee_body_dies",
                 "callee_is_mangled",
+                "callee_calls",
+                "callee_loads",
+                "callee_stores",
+                "callee_float_instructions",
+                "callee_allocas",
+                "caller_calls",
+                "caller_linkage",
+                "caller_is_comdat",
+                "caller_calls_of_callee",
+                "call_arguments",
+                "call_result_uses",
+                "call_is_tail",
+                "values_across_call",
             ),
             pmu_features=(
                 _pmu_inline("pmu_callsite_executions_log2"),

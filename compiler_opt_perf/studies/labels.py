@@ -24,7 +24,7 @@ from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.training.recipe import Recipe, recipe_of
 
-# Shares of the labels, for the curve.
+# Shares of the compilations, for the curve.
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 # A program with less to save tells nothing.
 _LEAST_BYTES = 200.0
@@ -58,35 +58,53 @@ def study(training: Path) -> str:
             programs.setdefault(labels.module.split("/")[0], []).append(labels)
     if len(programs) < 2:
         raise TrainingError(f"{training}: no labels of two programs; `cop imitate` makes them")
+    drawn = {share: _draw(programs, share, recipe.seed) for share in _SHARES}
     kept = {
-        share: {name: _leave_out(name, programs, recipe, share) for name in programs}
-        for share in _SHARES
+        share: {name: _leave_out(name, programs[name], some, recipe, share) for name in programs}
+        for share, some in drawn.items()
     }
-    tables = [_programs_table(programs, kept[1.0]), "", _curve_table(programs, kept), ""]
-    return "\n".join(tables)
+    curve = [(drawn[share], kept[share]) for share in _SHARES]
+    return "\n".join([_programs_table(programs, kept[1.0]), "", _curve_table(curve), ""])
+
+
+def _draw(
+    programs: Mapping[str, Sequence[Labels]], share: float, seed: int
+) -> dict[str, list[Labels]]:
+    """Modules, drawn at random, that took a share of all compilations; by program.
+
+    A smaller share is a part of a larger one.
+    """
+    modules = [(name, one) for name, own in programs.items() for one in own]
+    order = np.random.default_rng(derive_seed(seed, "share")).permutation(len(modules))
+    spent = np.cumsum([modules[i][1].compilations for i in order])
+    some: dict[str, list[Labels]] = {name: [] for name in programs}
+    for i in np.sort(order[spent <= share * spent[-1]]):
+        name, one = modules[i]
+        some[name].append(one)
+    return some
 
 
 def _leave_out(
-    name: str, programs: Mapping[str, Sequence[Labels]], recipe: Recipe, share: float
+    name: str,
+    own: Sequence[Labels],
+    programs: Mapping[str, Sequence[Labels]],
+    recipe: Recipe,
+    share: float,
 ) -> _Kept:
-    """Learns from the labels of the other programs, or from a share of them."""
-    logging.info("without %s, %g%% of the labels", name, 100 * share)
-    others = [one for other, own in programs.items() if other != name for one in own]
-    inputs, gain, numbers = labelled_rows(PROBLEM, others)
-    rows = np.arange(len(gain))
-    if share < 1:
-        draw = np.random.default_rng(derive_seed(recipe.seed, "share", str(share)))
-        rows = np.sort(draw.choice(rows, round(share * len(rows)), replace=False))
-    trees = cost_sensitive.Trees.fit(
-        PROBLEM,
-        {feature: values[rows] for feature, values in inputs.items()},
-        gain[rows],
-        numbers[rows],
-        recipe.trees,
-        recipe.seed,
-    )
-    unseen, saved, _ = labelled_rows(PROBLEM, programs[name])
+    """Learns from the labels of other programs.
+
+    Args:
+      own: labels of the program that is left out.
+      programs: labels of all programs, or a share of them.
+    """
+    logging.info("without %s, %g%% of the compilations", name, 100 * share)
+    others = [one for other, labels in programs.items() if other != name for one in labels]
+    unseen, saved, _ = labelled_rows(PROBLEM, own)
     best = float(saved[saved > 0].sum())
+    if not others:
+        return _Kept(best, 0.0)
+    inputs, gain, numbers = labelled_rows(PROBLEM, others)
+    trees = cost_sensitive.Trees.fit(PROBLEM, inputs, gain, numbers, recipe.trees, recipe.seed)
     by_trees = float(saved[trees.otherwise(unseen) > 0.5].sum())
     if share < 1:
         return _Kept(best, by_trees)
@@ -118,13 +136,18 @@ def _programs_table(programs: Mapping[str, Sequence[Labels]], kept: Mapping[str,
 
 
 def _curve_table(
-    programs: Mapping[str, Sequence[Labels]], curve: Mapping[float, Mapping[str, _Kept]]
+    curve: Sequence[tuple[Mapping[str, Sequence[Labels]], Mapping[str, _Kept]]],
 ) -> str:
-    labels = sum(len(one.keys) for own in programs.values() for one in own)
-    lines = ["| labels of all programs | mean share that trees keep |", "|---|---|"]
-    for share, kept in curve.items():
+    lines = [
+        "| compilations | labels | mean share that trees keep |",
+        "|---|---|---|",
+    ]
+    for drawn, kept in curve:
         told = [one for one in kept.values() if one.best >= _LEAST_BYTES]
         if told:
             mean = np.mean([one.trees / one.best for one in told])
-            lines.append(f"| {share * labels:,.0f} | {100 * mean:+.0f}% |")
+            files = [one for own in drawn.values() for one in own]
+            compilations = sum(one.compilations for one in files)
+            labels = sum(len(one.keys) for one in files)
+            lines.append(f"| {compilations:,} | {labels:,} | {100 * mean:+.0f}% |")
     return "\n".join(lines)
