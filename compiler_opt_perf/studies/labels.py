@@ -8,17 +8,19 @@ Decisions that the policy would have come to by itself are not among them: this 
 the training's own test about results.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from absl import logging
 
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.policies.network import to_grid
 from compiler_opt_perf.training import cost_sensitive
-from compiler_opt_perf.training.dataset_aggregation import PROBLEM
+from compiler_opt_perf.training.dataset_aggregation import PROBLEM, words
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.label_files import Labels, labelled_rows, logged_rows, read_labels
@@ -36,8 +38,7 @@ class _Kept:
 
     best: float
     trees: float
-    # Not asked for in the curve.
-    network: float = 0.0
+    network: float
 
 
 def study(training: Path) -> str:
@@ -58,13 +59,8 @@ def study(training: Path) -> str:
             programs.setdefault(labels.module.split("/")[0], []).append(labels)
     if len(programs) < 2:
         raise TrainingError(f"{training}: no labels of two programs; `cop imitate` makes them")
-    drawn = {share: _draw(programs, share, recipe.seed) for share in _SHARES}
-    kept = {
-        share: {name: _leave_out(name, programs[name], some, recipe, share) for name in programs}
-        for share, some in drawn.items()
-    }
-    curve = [(drawn[share], kept[share]) for share in _SHARES]
-    return "\n".join([_programs_table(programs, kept[1.0]), "", _curve_table(curve), ""])
+    kept = {name: _leave_out(name, programs, recipe) for name in programs}
+    return "\n".join([_programs_table(programs, kept), "", _curve_table(programs, recipe), ""])
 
 
 def _draw(
@@ -84,34 +80,21 @@ def _draw(
     return some
 
 
-def _leave_out(
-    name: str,
-    own: Sequence[Labels],
-    programs: Mapping[str, Sequence[Labels]],
-    recipe: Recipe,
-    share: float,
-) -> _Kept:
-    """Learns from the labels of other programs.
-
-    Args:
-      own: labels of the program that is left out.
-      programs: labels of all programs, or a share of them.
-    """
-    logging.info("without %s, %g%% of the compilations", name, 100 * share)
-    others = [one for other, labels in programs.items() if other != name for one in labels]
-    unseen, saved, _ = labelled_rows(PROBLEM, own)
-    best = float(saved[saved > 0].sum())
-    if not others:
-        return _Kept(best, 0.0)
+def _leave_out(name: str, programs: Mapping[str, Sequence[Labels]], recipe: Recipe) -> _Kept:
+    """Learns from the labels of the other programs."""
+    logging.info("without %s", name)
+    others = [one for other, own in programs.items() if other != name for one in own]
     inputs, gain, numbers = labelled_rows(PROBLEM, others)
     trees = cost_sensitive.Trees.fit(PROBLEM, inputs, gain, numbers, recipe.trees, recipe.seed)
-    by_trees = float(saved[trees.otherwise(unseen) > 0.5].sum())
-    if share < 1:
-        return _Kept(best, by_trees)
+    unseen, saved, _ = labelled_rows(PROBLEM, programs[name])
     logged = logged_rows(PROBLEM, others)
     network, weights = cost_sensitive.student(trees, PROBLEM, logged, recipe.network, recipe.seed)
     otherwise = network.decide(to_grid(weights), unseen) != unseen[PROBLEM.default_feature]
-    return _Kept(best, by_trees, float(saved[otherwise].sum()))
+    return _Kept(
+        float(saved[saved > 0].sum()),
+        float(saved[trees.otherwise(unseen) > 0.5].sum()),
+        float(saved[otherwise].sum()),
+    )
 
 
 def _programs_table(programs: Mapping[str, Sequence[Labels]], kept: Mapping[str, _Kept]) -> str:
@@ -135,19 +118,26 @@ def _programs_table(programs: Mapping[str, Sequence[Labels]], kept: Mapping[str,
     return "\n".join(lines)
 
 
-def _curve_table(
-    curve: Sequence[tuple[Mapping[str, Sequence[Labels]], Mapping[str, _Kept]]],
-) -> str:
+def _curve_table(programs: Mapping[str, Sequence[Labels]], recipe: Recipe) -> str:
+    """Of all programs, each left out in turn, the share that trees keep, by kind of decision."""
+    # Those that keep too little to be learnt, too.
+    settings = msgspec.structs.replace(recipe.trees, least_share=-math.inf)
+    curve: list[tuple[int, int, dict[int, float]]] = []
+    for share in _SHARES:
+        logging.info("%g%% of the compilations", 100 * share)
+        drawn = [one for own in _draw(programs, share, recipe.seed).values() for one in own]
+        if drawn:
+            rows = labelled_rows(PROBLEM, drawn)
+            trees = cost_sensitive.Trees.fit(PROBLEM, *rows, settings, recipe.seed)
+            spent = sum(one.compilations for one in drawn)
+            curve.append((spent, sum(len(one.keys) for one in drawn), trees.kept))
+    kinds = sorted(curve[-1][2])
+    heads = [words(cost_sensitive.KINDS[kind]) for kind in kinds]
     lines = [
-        "| compilations | labels | mean share that trees keep |",
-        "|---|---|---|",
+        f"| compilations | labels | {' | '.join(heads)} |",
+        "|---|---|" + "---|" * len(kinds),
     ]
-    for drawn, kept in curve:
-        told = [one for one in kept.values() if one.best >= _LEAST_BYTES]
-        if told:
-            mean = np.mean([one.trees / one.best for one in told])
-            files = [one for own in drawn.values() for one in own]
-            compilations = sum(one.compilations for one in files)
-            labels = sum(len(one.keys) for one in files)
-            lines.append(f"| {compilations:,} | {labels:,} | {100 * mean:+.0f}% |")
+    for spent, labels, kept in curve:
+        cells = [f"{100 * kept[kind]:+.0f}%" if kind in kept else "–" for kind in kinds]
+        lines.append(f"| {spent:,} | {labels:,} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -71,7 +71,7 @@ from compiler_opt_perf.training.result import versions
 PROBLEM = PROBLEMS["inline-size"]
 
 
-def _words(kind: Kind) -> str:
+def words(kind: Kind) -> str:
     """What is decided otherwise."""
     verb = "not to inline" if kind.inlining_default else "to inline"
     where = "functions in COMDATs" if kind.callee_is_comdat else "static and external functions"
@@ -285,7 +285,7 @@ class _Run:
             "round %d: learnt %s",
             number,
             ", ".join(
-                f"{_words(cost_sensitive.KINDS[one])} ({100 * share:.0f}%)"
+                f"{words(cost_sensitive.KINDS[one])} ({100 * share:.0f}%)"
                 for one, share in trees.kept.items()
             )
             or "nothing",
