@@ -32,6 +32,8 @@ def pytest(name, srcs, data = [], in_place = False, tags = [], **attributes):
     sh_test(
         name = name,
         size = "large",
+        # pytest has a limit for each test (pyproject.toml).
+        timeout = "eternal",
         srcs = ["//tools/bazel:pytest_in_place.sh" if in_place else "//tools/bazel:pytest.sh"],
         args = [native.package_name() + "/" + src for src in srcs],
         data = _ENVIRONMENT + srcs + data,
