@@ -12,6 +12,7 @@ link() { [[ ! -e $1 ]] || ln -s "$build/$2" "$root/build/$2"; }
 link ../venv venv
 link ../patched_tools toolchain/mock
 link ../built/models models
+link ../built/overlay overlay
 for stamp in ../built/llvm-*/.git/overlay-applied; do
   llvm=$(basename "$(dirname "$(dirname "$stamp")")")
   for folder in "$llvm" "sources/$llvm" "sources/$llvm.origin"; do
