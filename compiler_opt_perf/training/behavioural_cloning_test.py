@@ -18,7 +18,7 @@ ROWS = 10000
 def teach(problem: Problem, inputs: dict[str, npt.NDArray[Any]]) -> IntArray:
     """A rule like the compiler's: cheap call sites are inlined, light ranges evicted."""
     if problem.mask is None:
-        return (inputs["cost_estimate"] < inputs["threshold"]).astype(np.int64)
+        return (inputs["cost_estimate"] < inputs["callsite_cost"]).astype(np.int64)
     weight = np.where(np.isnan(inputs["use_def_density"]), 1.0, inputs["use_def_density"])
     return np.asarray(np.argmin(np.where(inputs["mask"] > 0, weight, 9.0), axis=1), np.int64)
 

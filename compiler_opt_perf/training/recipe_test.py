@@ -36,7 +36,7 @@ def test_a_recipe_is_the_same_after_a_round_trip_through_inputs() -> None:
         ("rounds = 1", "rounds = 0", "$.labels.rounds: expected `int` >= 1, found 0"),
         ("hidden = [32, 16]", "hidden = [32, 63]", "$.network.hidden[1]: expected `int` <= 62"),
         ("hidden = [32, 16]", "hidden = []", "$.network.hidden: expected `array` of length >= 1"),
-        ("leads = [1.0, 1.5", "leads = [1.0, 1.001", "$.network.leads[1]: expected `float` that"),
+        ("leads = [0.25, 0.5", "leads = [0.25, 0.501", "$.network.leads[1]: expected `float` that"),
         ("least_share = 0.1", "least_share = nan", "$.trees.least_share: "),
     ],
 )
