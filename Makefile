@@ -90,7 +90,7 @@ bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to calle
 	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu --cpu=host
 	@$(COP) study ablation
 
-bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; 10 minutes
+bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour
 	@$(COP) study labels
 
 bench-throughput: bootstrap ## modules a second by our worker and in other ways; after train-inline; 5 minutes

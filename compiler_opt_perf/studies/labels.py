@@ -63,21 +63,14 @@ def study(training: Path) -> str:
     return "\n".join([_programs_table(programs, kept), "", _curve_table(programs, recipe), ""])
 
 
-def _draw(
-    programs: Mapping[str, Sequence[Labels]], share: float, seed: int
-) -> dict[str, list[Labels]]:
-    """Modules, drawn at random, that took a share of all compilations; by program.
+def _draw(modules: Sequence[Labels], share: float, seed: int) -> list[Labels]:
+    """Modules, drawn at random, that took a share of all compilations.
 
     A smaller share is a part of a larger one.
     """
-    modules = [(name, one) for name, own in programs.items() for one in own]
     order = np.random.default_rng(derive_seed(seed, "share")).permutation(len(modules))
-    spent = np.cumsum([modules[i][1].compilations for i in order])
-    some: dict[str, list[Labels]] = {name: [] for name in programs}
-    for i in np.sort(order[spent <= share * spent[-1]]):
-        name, one = modules[i]
-        some[name].append(one)
-    return some
+    spent = np.cumsum([modules[i].compilations for i in order])
+    return [modules[i] for i in np.sort(order[spent <= share * spent[-1]])]
 
 
 def _leave_out(name: str, programs: Mapping[str, Sequence[Labels]], recipe: Recipe) -> _Kept:
@@ -122,10 +115,11 @@ def _curve_table(programs: Mapping[str, Sequence[Labels]], recipe: Recipe) -> st
     """Of all programs, each left out in turn, the share that trees keep, by kind of decision."""
     # Those that keep too little to be learnt, too.
     settings = msgspec.structs.replace(recipe.trees, least_share=-math.inf)
+    modules = [one for own in programs.values() for one in own]
     curve: list[tuple[int, int, dict[int, float]]] = []
     for share in _SHARES:
         logging.info("%g%% of the compilations", 100 * share)
-        drawn = [one for own in _draw(programs, share, recipe.seed).values() for one in own]
+        drawn = _draw(modules, share, recipe.seed)
         if drawn:
             rows = labelled_rows(PROBLEM, drawn)
             trees = cost_sensitive.Trees.fit(PROBLEM, *rows, settings, recipe.seed)
