@@ -152,6 +152,8 @@ BOTH = {
     "counts without rates": Way(rule=RateRule(4000, SHIPPED, without=True)),
 }
 CONSTANTS = {f"threshold {cost}": _threshold(cost) for cost in (25, 500, 1000)}
+#: Without a profile, as much text as rates cost.
+CONTROLS = {f"threshold {cost}": _threshold(cost) for cost in (2000, 4000)}
 WAYS: dict[str, Way] = {
     "default": Way(),
     **CONSTANTS,
@@ -159,6 +161,7 @@ WAYS: dict[str, Way] = {
     **PARTS,
     **RATES,
     **BOTH,
+    **CONTROLS,
     "AutoFDO": Way(sampled=True),
     "PGO": Way(counted=True),
     "PGO and rule": Way(rule=SHIPPED, counted=True),
@@ -565,7 +568,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     }
     others = [name for name in RULES if name != _SHIPPED_NAME]
     parts = {name: _same(name) for name in (_SHIPPED_NAME, *PARTS)}
-    kinds = {name: _same(name) for name in (_SHIPPED_NAME, *RATES, *BOTH)}
+    kinds = {name: _same(name) for name in (_SHIPPED_NAME, *RATES, *BOTH, *CONTROLS)}
     thin = {name: _same(name) for name in _THIN}
     added = {column: _same(*pair) for column, pair in _ADDED.items()}
     found = [_table(rows, rivals, with_base=True)]
