@@ -88,7 +88,7 @@ bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to calle
 	@$(COP) toolchain build --set=mock
 	@$(COP) study inline-speed --cycles --rounds=40
 	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu --cpu=host
-	@$(COP) study ablation
+	@$(COP) study ablation --plot=build/ablation.svg
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour
 	@$(COP) study labels

@@ -237,12 +237,18 @@ def _define_ablation(values: flags.FlagValues) -> None:
     flags.DEFINE_string("inlining", str(BUILD / "bench-inline-speed"), help, flag_values=values)
     help = "folder of results of `cop study callee-saved-policy`"
     flags.DEFINE_string("evictions", str(BUILD / "bench-evictions"), help, flag_values=values)
+    define_path(values, "plot", "SVG file to write: the table as a plot", required=False)
 
 
 def _ablation(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.studies.ablation import study, table
 
     results = study(Path(values.inlining), Path(values.evictions))
+    if values.plot:
+        # Loads matplotlib.
+        from compiler_opt_perf.pages.ablation import write_plot
+
+        write_plot(Path(values.plot), results)
     return Table(lambda: table(results), lambda: {"results": results})
 
 
