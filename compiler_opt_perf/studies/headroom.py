@@ -182,7 +182,7 @@ def _study(
                 "default": best.default,
                 "best": best.best,
                 "given": len(best.decisions),
-                "rounds": len(best.rounds),
+                "rounds": best.rounds,
                 "compilations": best.compilations,
                 "taken": compiled[i].decisions,
                 "by_threshold": [one.weighted(copies) for one in compiled[i].by_threshold],

@@ -174,8 +174,7 @@ class Flipper:
     def labels(self, given: Mapping[str, int]) -> Labels:
         """What each other decision than those taken, some of which are given, would change."""
         base, log = self.compile(given)
-        decision = self._job.compiler.problem.decision
-        taken = dict(zip(log.keys, log.observations[decision].reshape(-1).tolist(), strict=True))
+        taken = self.taken(log)
         rows = np.arange(len(log.keys))
         if len(rows) > self._job.most:
             callees = [key.split(" ")[1] for key in log.keys]
@@ -231,6 +230,11 @@ class Flipper:
                 half = len(batch) // 2
                 waiting += [batch[:half], batch[half:]]
         return difference
+
+    def taken(self, log: TrainingLog) -> dict[str, int]:
+        """The decisions of a log, by key."""
+        decisions = log.observations[self._job.compiler.problem.decision].reshape(-1)
+        return dict(zip(log.keys, decisions.tolist(), strict=True))
 
     def compile(self, decisions: Mapping[str, int]) -> tuple[FunctionSizes, TrainingLog]:
         """The sizes of the functions, and the log, with some decisions given."""
