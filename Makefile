@@ -87,7 +87,7 @@ bench-callee-saved-time: bootstrap ## the same by the clock, on an otherwise idl
 bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to callee-saved registers, beside AutoFDO, PGO and ThinLTO; hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
 	@$(COP) study inline-speed --cycles --rounds=40
-	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu --cpu=host
+	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu,learned --cpu=znver3 --model=models/cost-znver3
 	@$(COP) study ablation --plot=build/ablation.svg
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour

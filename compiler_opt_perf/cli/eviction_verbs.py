@@ -9,9 +9,11 @@ from absl import flags
 from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
+    define_path,
     define_processor,
     define_some,
     define_toolchain,
+    optional_path,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD
@@ -83,6 +85,11 @@ def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
 # cop study callee-saved
 
 
+def _define_model(values: flags.FlagValues) -> None:
+    define_cpu(values, "for what predicts cycles")
+    define_path(values, "model", "folder of a learned cost model, for `learned`", required=False)
+
+
 def _define_callee_saved(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.callee_saved import PROGRAMS
     from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REWARDS
@@ -90,8 +97,8 @@ def _define_callee_saved(values: flags.FlagValues) -> None:
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study")
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
-    define_some(values, "evaluator", REWARDS, "what predicts", (COUNT,))
-    define_cpu(values, "for mca-pmu")
+    define_some(values, "evaluator", tuple(REWARDS), "what predicts", (COUNT,))
+    _define_model(values)
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -106,6 +113,7 @@ def _callee_saved(values: Any, arguments: list[str]) -> Table:
         levels=values.levels,
         evaluators=values.evaluator,
         cpu=cpu_of(values),
+        model=optional_path(values, "model"),
     )
     return Table(lambda: tables(results), lambda: {"results": results})
 
@@ -154,11 +162,11 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study; each is left out once")
     define_some(
-        values, "rewards", REWARDS, "to learn by and to judge by, count among them", (COUNT,)
+        values, "rewards", tuple(REWARDS), "to learn by and to judge by, count among them", (COUNT,)
     )
     define_some(values, "arms", tuple(ARMS), "what policies see of the profile")
     flags.DEFINE_integer("seeds", 3, "policies of each kind", 1, flag_values=values)
-    define_cpu(values, "for mca-pmu")
+    _define_model(values)
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -177,6 +185,7 @@ def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
         arms=values.arms,
         seeds=values.seeds,
         cpu=cpu_of(values),
+        model=optional_path(values, "model"),
     )
     return Table(lambda: tables(results), lambda: {"results": results})
 

@@ -5,9 +5,12 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 from absl import logging
 
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.json_text import CText, decode
 from compiler_opt_perf.execution.llvm import stock_tool
 
 FOLDER = Path(__file__).with_name("cpus")
@@ -19,6 +22,12 @@ _MEASURE = (
 
 class CpuFileError(Exception):
     """A CPU that there is no file of; the message lists those that there are."""
+
+
+class _CpuFile(msgspec.Struct, frozen=True):
+    """What Python needs of a CPU file."""
+
+    mcpu: CText
 
 
 def names() -> list[str]:
@@ -53,6 +62,11 @@ def cpu_file(cpu: str) -> Path:
         f"--cpu={cpu}: no such file, and no CPU that there is a file of; there are {HOST}, "
         f"{', '.join(names())}; or {_MEASURE}"
     )
+
+
+def llvm_name(path: Path) -> str:
+    """LLVM's name of the CPU that a file is of. Raises JsonError, OSError."""
+    return decode(read_input(path), _CpuFile, path).mcpu
 
 
 def _file_of(cpu: str) -> Path | None:

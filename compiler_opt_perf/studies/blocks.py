@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import iced_x86
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.cost.block_file import MeasuredBlocks, Row, read_blocks
+from compiler_opt_perf.cost.cpu_files import llvm_name
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
 from compiler_opt_perf.cost.measure_blocks import sampled
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import CText, decode
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.learned.judge import HEAD, figures, groups, left_out
@@ -51,12 +49,6 @@ _REPLAYED = ("mca", "mca-pmu")
 PREDICTORS = ("llvm-mca", *_REPLAYED)
 _CLOSE, _NEAR = 0.01, 0.05
 _TIMEOUT_S = 600.0
-
-
-class _CpuFile(msgspec.Struct, frozen=True):
-    """What is needed of a CPU file."""
-
-    mcpu: CText
 
 
 @dataclass(frozen=True)
@@ -104,7 +96,7 @@ def study(
       CommandError: a tool failed.
     """
     read = {path.stem: read_blocks(path) for path in files}
-    mcpu = decode(read_input(cpu), _CpuFile, cpu).mcpu
+    mcpu = llvm_name(cpu)
     for name, blocks in read.items():
         _require(name, blocks, mcpu)
     parts = [_yields(read)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.cost.evaluator import EVALUATORS, difference_error
+from compiler_opt_perf.cost.evaluator import difference_error
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.studies.common import saved
@@ -41,6 +41,7 @@ def study(
     levels: Sequence[str] = tuple(LEVELS),
     evaluators: Sequence[str] = (COUNT,),
     cpu: Path | None = None,
+    model: Path | None = None,
 ) -> dict[str, dict[str, Prices]]:
     """Compiles some of the `PROGRAMS` at some levels with all `PRICES`.
 
@@ -48,6 +49,7 @@ def study(
       output: folder for builds and results.
       evaluators: some of the `REWARDS`.
       cpu: CPU file, for evaluators that predict cycles.
+      model: folder of a learned cost model, for `LEARNED`.
 
     Returns:
       All results in the folder, by evaluator, then by program and level ("lua O2"). For `tables`.
@@ -55,13 +57,14 @@ def study(
     Raises:
       CommandError: a compiler or a run failed.
       CostError: an evaluator needs a CPU file.
-      StudyError: a damaged result in the folder.
+      LearnedError: the model is damaged, or does not know the CPU.
+      StudyError: there is no model, or a damaged result in the folder.
     """
     output = output.resolve()
     with Pool() as pool:
         for program in programs:
             for level in levels:
-                build = Level(program, level, output / program / level, toolchain, pool, cpu)
+                build = Level(program, level, output / program / level, toolchain, pool, cpu, model)
                 for evaluator in evaluators:
                     costs = {price: build.predicted(priced(price), evaluator) for price in PRICES}
                     prices = {
@@ -92,7 +95,7 @@ def tables(results: Mapping[str, Mapping[str, Prices]]) -> str:
         for level in LEVELS:
             rows = {name: row for name, row in found.items() if name.split(" ")[1] == level}
             if rows:
-                lines += ["", *_table(rows, level, f"{EVALUATORS[evaluator].unit} ({evaluator})")]
+                lines += ["", *_table(rows, level, f"{REWARDS[evaluator]} ({evaluator})")]
     return "\n".join(lines[1:]) + "\n"
 
 

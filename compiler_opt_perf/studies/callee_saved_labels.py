@@ -15,11 +15,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.policies.interactive import InteractiveHost, Observation
 from compiler_opt_perf.policies.problem import PROBLEMS, decision_lines, for_clang
+from compiler_opt_perf.studies.eviction_builds import Judge
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import scratch
 from compiler_opt_perf.training.log import TrainingLog, read_log
@@ -58,13 +59,13 @@ class ModuleJob:
 
     Attributes:
       bitcode: its optimised IR.
-      contexts: by evaluator, the recorded run; `count` is among them.
+      judges: by name; `count` is among them.
       profile: PMU profile manifest that the compiler is given.
     """
 
     toolchain: Toolchain
     bitcode: Path
-    contexts: Mapping[str, Context]
+    judges: Mapping[str, Judge]
     profile: Path
 
 
@@ -236,11 +237,8 @@ def _flipped(job: LabelJob, folder: Path, given: Mapping[str, int]) -> Path:
 
 def _costs(target: Path, job: ModuleJob) -> Costs:
     try:
-        return {
-            evaluator: dict(EVALUATORS[evaluator].cost([target], context).parts)
-            for evaluator, context in job.contexts.items()
-        }
+        return {name: dict(judge.cost([target]).parts) for name, judge in job.judges.items()}
     except CommandError as error:
         if _NO_CODE not in str(error):
             raise
-        return {evaluator: {} for evaluator in job.contexts}
+        return {name: {} for name in job.judges}

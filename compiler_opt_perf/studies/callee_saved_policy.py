@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.cost.evaluator import EVALUATORS
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
@@ -40,7 +39,7 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     label,
 )
 from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import COUNT, Level
+from compiler_opt_perf.studies.eviction_builds import COUNT, REWARDS, Level
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -311,6 +310,7 @@ def study(
     arms: Sequence[str] = tuple(ARMS),
     seeds: int = 3,
     cpu: Path | None = None,
+    model: Path | None = None,
 ) -> dict[str, Any]:
     """Labels some of the `PROGRAMS` at -O2, and compiles each by what the others taught.
 
@@ -321,6 +321,7 @@ def study(
       seeds: of each arm so many policies; the first learns from the labels as they are, others from
         labels that are drawn again. Profiles are shuffled by the seed.
       cpu: CPU file, for rewards in cycles.
+      model: folder of a learned cost model, for `eviction_builds.LEARNED`.
 
     Returns:
       All results in the folder, by program, for `tables`.
@@ -328,12 +329,13 @@ def study(
     Raises:
       CommandError: a compiler or a run failed.
       CostError: a reward needs a CPU file.
+      LearnedError: the model is damaged, or does not know the CPU.
       LogError: the compiler left a damaged log.
-      StudyError: a damaged result in the folder.
+      StudyError: there is no model, or a damaged result in the folder.
     """
     output = output.resolve()
     with Pool() as pool:
-        found = [_labelled(name, output, toolchain, pool, rewards, cpu) for name in programs]
+        found = [_labelled(name, output, toolchain, pool, rewards, cpu, model) for name in programs]
         for own in found:
             others = [each for each in found if each is not own]
             fixed: dict[str, Rule] = {"constant": Constant(), "measured": Measured()}
@@ -378,21 +380,19 @@ def _labelled(
     pool: Executor,
     rewards: Sequence[str],
     cpu: Path | None,
+    model: Path | None,
 ) -> _Program:
-    build = Level(name, "O2", output / name / "O2", toolchain, pool, cpu)
+    build = Level(name, "O2", output / name / "O2", toolchain, pool, cpu, model)
     notes = build.folder / "callee-saved"
     notes.mkdir(exist_ok=True)
-    contexts = {reward: build.context(reward) for reward in rewards}
+    judges = {reward: build.judge(reward) for reward in rewards}
     common = {
         "clang": sha256(toolchain.clang.resolve()),
-        "traces": {
-            reward: [sha256(path) for path in (context.trace, context.cpu, context.profile) if path]
-            for reward, context in contexts.items()
-        },
+        "judges": {reward: judge.inputs() for reward, judge in judges.items()},
     }
     own = _Program(name, notes, common, pool)
     modules = [
-        ModuleJob(toolchain, bitcode, contexts, build.profile()) for bitcode in build.bitcode()
+        ModuleJob(toolchain, bitcode, judges, build.profile()) for bitcode in build.bitcode()
     ]
     costs = own.costs(modules, None)
     own.totals = _sums(costs)
@@ -425,7 +425,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
 def _table(results: Mapping[str, Mapping[str, Any]], judge: str) -> list[str]:
     """A row for each rule, of the means over its seeds; their range is that of geometric means."""
     programs = {name: row for name, row in results.items() if judge in row["changes"]}
-    head = [EVALUATORS[judge].unit, *programs, "geometric mean", "seeds"]
+    head = [f"{REWARDS[judge]} ({judge})", *programs, "geometric mean", "seeds"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     cells = [f"{row['costs'][judge]:,.0f}" for row in programs.values()]
     lines.append(f"| default | {' | '.join(cells)} | | |")

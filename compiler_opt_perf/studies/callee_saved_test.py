@@ -51,6 +51,7 @@ int main(int argc, char **argv) {
 }
 """
 NAMES = ("calls", "more")
+MODEL = Path(__file__).parents[2] / "models" / "cost-znver3"
 
 
 def _workload(workload: Workload, _: Path) -> Workload:
@@ -77,7 +78,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def results(output: Path, toolchain: Toolchain) -> dict[str, dict[str, Prices]]:
-    """What the first program costs, by both evaluators."""
+    """What the first program costs, by all evaluators."""
 
     def study() -> dict[str, dict[str, Prices]]:
         return callee_saved.study(
@@ -85,13 +86,14 @@ def results(output: Path, toolchain: Toolchain) -> dict[str, dict[str, Prices]]:
             output,
             toolchain,
             levels=["O2"],
-            evaluators=REWARDS,
+            evaluators=tuple(REWARDS),
             cpu=cpu_file("znver3"),
+            model=MODEL,
         )
 
     found = study()
     before = {path: path.stat().st_mtime_ns for path in output.rglob("predicted-*.json")}
-    assert len(before) == 6
+    assert len(before) == 9
     assert study() == found
     assert {path: path.stat().st_mtime_ns for path in before} == before
     return found
@@ -123,8 +125,11 @@ def test_cycles_have_an_error(results: dict[str, dict[str, Prices]]) -> None:
     assert cycles["262144"]["functions"]["often"] < cycles["0"]["functions"]["often"]
     assert cycles["0"]["cost"] < results["count"]["calls O2"]["0"]["cost"]
     assert cycles["0"]["difference"] == 0 < cycles["262144"]["difference"]
+    learned = results["learned"]["calls O2"]
+    assert learned["262144"]["functions"]["often"] < learned["0"]["functions"]["often"]
+    assert learned["0"]["difference"] is None
     text = callee_saved.tables(results)
-    assert "cycles (mca-pmu)" in text and "±" in text
+    assert "cycles (mca-pmu)" in text and "±" in text and "cycles (learned)" in text
 
 
 def test_prices_are_timed_in_turns(output: Path, toolchain: Toolchain) -> None:
@@ -154,10 +159,11 @@ def test_programs_are_compiled_by_what_others_taught(
         NAMES,
         output,
         toolchain,
-        rewards=REWARDS,
+        rewards=tuple(REWARDS),
         arms=("none", "shuffled"),
         seeds=1,
         cpu=cpu_file("znver3"),
+        model=MODEL,
     )
 
     row = found["calls"]
@@ -171,11 +177,12 @@ def test_programs_are_compiled_by_what_others_taught(
     for program in NAMES:
         for judge in REWARDS:
             assert list(found[program]["changes"][judge]) == names
-    assert row["changes"]["mca-pmu"]["constant"][0] < 0
+    for judge in REWARDS:
+        assert row["changes"][judge]["constant"][0] < 0
     assert row["labels"] > row["paying"]["count"] > 0
     assert (output / "calls/O2/callee-saved/shuffled-1.pmu.json").exists()
     text = callee_saved_policy.tables(found)
-    assert text.count("geometric mean") == 2 and "| mca-pmu, shuffled |" in text
+    assert text.count("geometric mean") == 3 and "| mca-pmu, shuffled |" in text
 
 
 def test_what_is_learnt_deviates_where_labels_say_so() -> None:

@@ -18,11 +18,12 @@ import numpy as np
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import source_checksums
+from compiler_opt_perf.cost.cpu_files import llvm_name
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries, processor_seconds
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import read_input, sha256, write_json
-from compiler_opt_perf.execution.json_text import CText, convert, decode
+from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.json_text import convert
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo, note, recall
 from compiler_opt_perf.learned.correction import (
@@ -112,12 +113,6 @@ class Result(msgspec.Struct, frozen=True):
     predicted: dict[str, float]
     blocks: dict[str, float]
     inputs: dict[str, float]
-
-
-class _CpuFile(msgspec.Struct, frozen=True):
-    """What is needed of a CPU file."""
-
-    mcpu: CText
 
 
 class Study:
@@ -234,7 +229,7 @@ def study(
       LearnedError: the model does not know the CPU.
     """
     output = output.resolve()
-    learned = LearnedReplay(model, decode(read_input(cpu), _CpuFile, cpu).mcpu)
+    learned = LearnedReplay(model, llvm_name(cpu))
     output.mkdir(parents=True, exist_ok=True)
     chain = output / "chain"
     run_command([stock_tool("clang"), "-O2", _CHAIN, "-o", chain])

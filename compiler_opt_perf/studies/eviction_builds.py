@@ -20,7 +20,8 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.programs import compile_commands, source_checksums, write_input
-from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, Cost
+from compiler_opt_perf.cost.cpu_files import llvm_name
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, Cost, Evaluator
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.executor import Executor
@@ -28,9 +29,11 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.learned.model import load
+from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.problem import for_clang
-from compiler_opt_perf.studies.common import counted_run, run_all
+from compiler_opt_perf.studies.common import StudyError, counted_run, run_all
 from compiler_opt_perf.studies.eviction_search import decision_options
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, Codegen, generate, link_layouts
 from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS, Variant
@@ -51,9 +54,12 @@ _TIMEOUT_S = 1800.0
 # Blocks of the recorded run that are known together: a count asks for no more, cycles do.
 _WINDOW, _LONG_WINDOW = 2, 9
 
-#: Evaluators that replay the recorded run, by instructions and by cycles.
+#: Evaluators that replay the recorded run, by instructions and by cycles: `LEARNED` stands for that
+#: of a learned cost model.
 COUNT = "count"
-REWARDS = (COUNT, "mca-pmu")
+LEARNED = "learned"
+#: Units of their costs.
+REWARDS = {COUNT: "instructions", "mca-pmu": "cycles", LEARNED: "cycles"}
 
 #: By number of the module, decisions by key.
 Decisions = Mapping[int, Mapping[str, int]]
@@ -122,11 +128,36 @@ class Executed(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class Judge:
+    """An evaluator, and the recorded run that it replays.
+
+    Attributes:
+      model: folder of what it has learned, if it has.
+    """
+
+    evaluator: Evaluator
+    context: Context
+    model: Path | None = None
+
+    def cost(self, objects: Sequence[Path]) -> Cost:
+        """As Evaluator.cost."""
+        return self.evaluator.cost(objects, self.context)
+
+    def inputs(self) -> list[str | None]:
+        """Digests of what its costs depend on, beside the objects."""
+        context = self.context
+        model = self.model and self.model / "model.json"
+        files = [context.tool, context.trace, context.cpu, context.profile, model]
+        return [sha256(path) if path else None for path in files]
+
+
+@dataclass(frozen=True)
 class Level:
     """A program at one of `LEVELS`, in a folder of its own below the program's.
 
     Attributes:
       cpu: CPU file, for evaluators that predict cycles.
+      model: folder of the learned cost model that is meant by `LEARNED`.
     """
 
     name: str
@@ -135,6 +166,7 @@ class Level:
     toolchain: Toolchain
     pool: Executor
     cpu: Path | None = None
+    model: Path | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -172,18 +204,17 @@ class Level:
         return found
 
     def predicted(self, variant: Variant, evaluator: str = COUNT) -> Cost:
-        """What a variant costs by an evaluator that replays the recorded run.
+        """What a variant costs by one of the `REWARDS`.
 
-        Raises:
+        Raises, besides what `judge` does:
           CommandError: a compiler or a run failed.
           CostError: the evaluator needs a CPU file.
         """
-        binary, context = self._replayed(variant), self.context(evaluator)
-        files = [binary, context.trace, context.cpu, context.profile]
-        inputs = [sha256(path) if path else None for path in files]
+        binary, judge = self._replayed(variant), self.judge(evaluator)
+        inputs = [sha256(binary), *judge.inputs()]
 
         def predict() -> _Predicted:
-            cost = EVALUATORS[evaluator].cost([binary], context)
+            cost = judge.cost([binary])
             return _Predicted(cost.total, dict(cost.parts), cost.residuals, cost.standard_error)
 
         note = self._of(variant) / f"predicted-{evaluator}.json"
@@ -240,22 +271,37 @@ class Level:
         if variant is MEASURED:
             return Executed(counted)
         objects, binary = built["replayed"]
-        context = self.context()
-        cost = EVALUATORS["count"].cost([binary], context)
+        judge = self.judge()
+        cost = judge.cost([binary])
         score, of_calls = (
-            EVALUATORS[name].cost(objects, context).total
+            EVALUATORS[name].cost(objects, judge.context).total
             for name in ("regalloc-score", "regalloc-score-calls")
         )
         return Executed(counted, cost.total, score, of_calls, dict(cost.parts))
 
-    def context(self, evaluator: str = COUNT) -> Context:
-        """The recorded run, as an evaluator needs it."""
-        found = Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
-        if evaluator == COUNT:
-            return found
-        return dataclasses.replace(
-            found, trace=self.trace(_LONG_WINDOW), cpu=self.cpu, profile=self.profile()
-        )
+    def judge(self, name: str = COUNT) -> Judge:
+        """One of the `REWARDS`, with the recorded run as it needs it.
+
+        Raises:
+          StudyError: the learned one, without a model or a CPU file.
+          LearnedError: the model is damaged, or does not know the CPU.
+        """
+        context = Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
+        if name == COUNT:
+            return Judge(EVALUATORS[name], context)
+        context = dataclasses.replace(context, cpu=self.cpu, profile=self.profile())
+        if name != LEARNED:
+            context = dataclasses.replace(context, trace=self.trace(_LONG_WINDOW))
+            return Judge(EVALUATORS[name], context)
+        if self.model is None or self.cpu is None:
+            raise StudyError(
+                f"{name}: give the folder of a learned cost model, as --model=models/cost-znver3, "
+                "and the CPU, as --cpu=znver3"
+            )
+        model = load(self.model)
+        mcpu = llvm_name(self.cpu)
+        model.require_cpu(mcpu)
+        return Judge(LearnedReplay(model, mcpu), context, self.model)
 
     @functools.cached_property
     def _clang(self) -> str:

@@ -187,7 +187,7 @@ def _search(
     limits: Limits,
 ) -> dict[str, list[Found]]:
     """What is found of each function, by the start's name; those that were found are kept."""
-    context, notes = build.context(), build.folder / "searches"
+    context, notes = build.judge().context, build.folder / "searches"
     notes.mkdir(exist_ok=True)
     common = {
         "clang": sha256(build.toolchain.clang.resolve()),
