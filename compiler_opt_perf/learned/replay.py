@@ -188,12 +188,13 @@ class LearnedReplay:
             else:
                 costs[part.function] += part.executions * predicted
                 instructions += part.executions * part.instructions
-        if not instructions:
+        if refused and not instructions:
             raise CostError(
                 f"the model {self.name} has no prediction of anything that the run executed"
                 + "".join(f"; {why}" for why in sorted(refused))
             )
-        mean = sum(costs.values()) / instructions
+        # A module among others may execute nothing.
+        mean = sum(costs.values()) / instructions if instructions else 0.0
         for function, count in refused_in.items():
             costs[function] += mean * count
         own = sum(costs.values())

@@ -125,6 +125,16 @@ def test_candidates_are_compared(
     )
 
 
+def test_a_module_that_executes_nothing_costs_nothing(
+    context: Context, model: CostModel, tmp_path: Path
+) -> None:
+    source, module = tmp_path / "other.c", tmp_path / "other.o"
+    source.write_text("long never(long x) { return 3 * x; }")
+    run_command([stock_tool("clang"), "-O2", *REPLAY_FLAGS, "-c", source, "-o", module])
+    cost = LearnedReplay(model, "znver3").cost([module], context)
+    assert (cost.total, dict(cost.parts)) == (0.0, {})
+
+
 def test_what_is_missing_is_named(binary: Path, context: Context, model: CostModel) -> None:
     evaluator = LearnedReplay(model, "znver3")
     with pytest.raises(CostError, match="granite needs llvm-trace-cost and a trace"):
