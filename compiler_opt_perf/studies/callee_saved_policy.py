@@ -122,7 +122,8 @@ class Learned:
 
     def __call__(self, inputs: Mapping[str, float]) -> bool:
         row = (_row(inputs, self.arm) - np.array(self.center)) / np.array(self.scale)
-        probability = 1 / (1 + np.exp(-(row @ self.weights[:-1] + self.weights[-1])))
+        # The logistic function, without overflow.
+        probability = 0.5 + 0.5 * np.tanh((row @ self.weights[:-1] + self.weights[-1]) / 2)
         sign = -1 if Constant()(inputs) else 1
         return bool(probability > 0.5 + sign * self.margin)
 
