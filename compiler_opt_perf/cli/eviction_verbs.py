@@ -167,11 +167,13 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
     define_some(values, "arms", tuple(ARMS), "what policies see of the profile")
     flags.DEFINE_integer("seeds", 3, "policies of each kind", 1, flag_values=values)
     _define_model(values)
+    help = "folder to publish the rule of two numbers to, as a policy with these results"
+    define_path(values, "publish", help, required=False)
     define_toolchain(values, "toolchain", "mock")
 
 
 def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved_policy import study, tables
+    from compiler_opt_perf.studies.callee_saved_policy import publish_rule, study, tables
     from compiler_opt_perf.studies.eviction_builds import COUNT
     from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -187,6 +189,8 @@ def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
         cpu=cpu_of(values),
         model=optional_path(values, "model"),
     )
+    if values.publish:
+        publish_rule(Path(values.publish), results)
     return Table(lambda: tables(results), lambda: {"results": results})
 
 

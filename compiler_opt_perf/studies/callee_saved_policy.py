@@ -4,14 +4,15 @@
 Labels of single decisions around constant prices (`callee_saved_labels`) train a logistic
 regression that tells whether deciding otherwise than the constant pays; a label weighs what the
 wrong way costs (Zadrozny, Langford and Abe 2003). Each program is compiled by what the others
-taught, and compared with the constant and with a rule of two thresholds that has nothing learnt:
-by two rewards, and with all, some and none of the profile's features, or those of a profile whose
-counts were exchanged between lines.
+taught, and compared with constants and with the shipped rule of two numbers, which has nothing
+learnt (`policies.callee_saved_rule`): by several rewards, and with all, some and none of the
+profile's features, or those of a profile whose counts were exchanged between lines.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
@@ -26,6 +27,8 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.shuffle import shuffle
+from compiler_opt_perf.policies.callee_saved_rule import CalleeSavedRule
+from compiler_opt_perf.policies.export import Policy, publish
 from compiler_opt_perf.studies.callee_saved_labels import (
     PMU_INPUTS,
     RATE_INPUTS,
@@ -46,6 +49,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 PROGRAMS = tuple(COUNTED)
 #: The constant that is best for other programs (`callee_saved`), and prices to label around.
 CONSTANT = 262144
+RULE = "rule"
 PRICES = (65536, CONSTANT)
 # Functions with less of a program's instructions have no labels: nothing is to gain there.
 _LEAST = 3e-4
@@ -91,17 +95,6 @@ class Constant:
 
     def __call__(self, inputs: Mapping[str, float]) -> bool:
         return inputs["alternative_cost"] < _log2_of(self.price)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Takes the alternative if it costs less than a price by the profile, too."""
-
-    price: int = CONSTANT
-    measured: float = 8.0
-
-    def __call__(self, inputs: Mapping[str, float]) -> bool:
-        return Constant(self.price)(inputs) and _measured(inputs) < np.log2(self.measured)
 
 
 @dataclass(frozen=True)
@@ -209,7 +202,6 @@ class _Program:
       modules: those with a function that executes enough.
       default: by evaluator, what these cost by the compiler's own rule.
       jobs: for labels.
-      labels: of each job.
     """
 
     name: str
@@ -220,7 +212,14 @@ class _Program:
     modules: list[ModuleJob] = field(default_factory=list)
     default: dict[str, float] = field(default_factory=dict)
     jobs: list[LabelJob] = field(default_factory=list)
-    labels: list[list[Label]] = field(default_factory=list)
+
+    @cached_property
+    def labels(self) -> list[list[Label]]:
+        """Of each job."""
+        found = self.each(label, self.jobs, list[Label])
+        number = sum(map(len, found))
+        logging.info("%s: %d labels in %d modules", self.name, number, len(self.modules))
+        return found
 
     def change(self, rule: Rule, seed: int | None) -> dict[str, float]:
         """By evaluator, what the program costs more by a rule than by the compiler's own.
@@ -313,7 +312,7 @@ def study(
     cpu: Path | None = None,
     model: Path | None = None,
 ) -> dict[str, Any]:
-    """Labels some of the `PROGRAMS` at -O2, and compiles each by what the others taught.
+    """Compiles some of the `PROGRAMS` at -O2 by rules, and by what labels of the others taught.
 
     Args:
       output: folder for builds and results; that of the study `callee_saved` has builds already.
@@ -336,18 +335,21 @@ def study(
     """
     output = output.resolve()
     with Pool() as pool:
-        found = [_labelled(name, output, toolchain, pool, rewards, cpu, model) for name in programs]
+        found = [_program(name, output, toolchain, pool, rewards, cpu, model) for name in programs]
         for own in found:
             others = [each for each in found if each is not own]
-            fixed: dict[str, Rule] = {"constant": Constant(), "measured": Measured()}
-            changes = {name: [own.change(rule, None)] for name, rule in fixed.items()}
+            changes = {f"constant {price}": [own.change(Constant(price), None)] for price in PRICES}
+            changes[RULE] = [own.change(CalleeSavedRule(), None)]
+            changes[f"{RULE}, shuffled"] = [
+                own.change(CalleeSavedRule(), seed) for seed in range(1, seeds + 1)
+            ]
             for reward in rewards if others else ():
                 for name in arms:
                     changes[f"{reward}, {name}"] = [
                         _learned(own, others, reward, ARMS[name], seed)
                         for seed in range(1, seeds + 1)
                     ]
-            labels = [one for each in own.labels for one in each]
+            labels = [one for each in own.labels for one in each] if others else []
             result = {
                 "costs": own.totals,
                 "labels": len(labels),
@@ -374,7 +376,7 @@ def _learned(
     return own.change(fit(labels, reward, arm), exchanged)
 
 
-def _labelled(
+def _program(
     name: str,
     output: Path,
     toolchain: Toolchain,
@@ -402,9 +404,6 @@ def _labelled(
     own.modules = [module for module, one in zip(modules, hot, strict=True) if one]
     own.default = _sums([each for each, one in zip(costs, hot, strict=True) if one])
     own.jobs = [LabelJob(module, price, least) for module in own.modules for price in PRICES]
-    own.labels = own.each(label, own.jobs, list[Label])
-    number = sum(map(len, own.labels))
-    logging.info("%s: %d labels in %d modules", name, number, len(own.modules))
     return own
 
 
@@ -415,6 +414,31 @@ def _sums(costs: Sequence[Costs]) -> dict[str, float]:
 
 def _cost(job: tuple[ModuleJob, Rule | None]) -> Costs:
     return cost(*job)
+
+
+def publish_rule(directory: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Publishes the rule as a policy, with its changes of `count` on all programs.
+
+    Raises:
+      FileWriteError: the folder cannot be written.
+    """
+    rule = CalleeSavedRule()
+    network, weights = rule.network()
+    changes = {
+        name: {
+            key: own[0]
+            for key, own in row["changes"][COUNT].items()
+            if key == RULE or key.startswith("constant ")
+        }
+        for name, row in results.items()
+    }
+    description = {
+        "purpose": "fewer executed instructions at -O2, by the PMU profile of a run: first uses of "
+        "callee-saved registers; evictions are the compiler's own",
+        "rule": rule.as_json(),
+        "results": {"programs": changes},
+    }
+    publish(Policy(network, weights, description), directory)
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
