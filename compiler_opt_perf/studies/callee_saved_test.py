@@ -12,20 +12,29 @@ import pytest
 
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.cost.cpu_files import cpu_file
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.policies.callee_saved_rule import CalleeSavedRule
+from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.studies import callee_saved, callee_saved_policy, callee_saved_time
 from compiler_opt_perf.studies.callee_saved import Prices
 from compiler_opt_perf.studies.callee_saved_labels import (
     COUNT_INPUTS,
     INPUTS,
     PMU_INPUTS,
+    PROBLEM,
     RATE_INPUTS,
     Label,
+    ModuleJob,
     Rule,
+    cost,
 )
 from compiler_opt_perf.studies.callee_saved_policy import Taught
-from compiler_opt_perf.studies.eviction_builds import REWARDS
+from compiler_opt_perf.studies.eviction_builds import REWARDS, Level
 from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 SOURCE = r"""
 #include <stdio.h>
@@ -51,7 +60,8 @@ int main(int argc, char **argv) {
 }
 """
 NAMES = ("calls", "more")
-MODEL = Path(__file__).parents[2] / "models" / "cost-znver3"
+MODEL = REPO_ROOT / "models" / "cost-znver3"
+POLICY = REPO_ROOT / "models" / "regalloc-evict"
 
 
 def _workload(workload: Workload, _: Path) -> Workload:
@@ -185,16 +195,45 @@ def test_programs_are_compiled_by_what_others_taught(
     assert text.count("geometric mean") == 3 and "| mca-pmu, shuffled |" in text
 
 
+def test_the_shipped_policy_is_the_rule(
+    output: Path, priced: dict[str, dict[str, float]], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    assert priced
+    level = output / "calls" / "O2"
+    (bitcode,) = (path for path in (level / "ir").rglob("*") if path.is_file())
+    options = PROBLEM.development_options(model=POLICY, profile=level / "profile.pmu.json")
+    environment = {"LLVM_LITERT_LIBRARY": os.fspath(toolchain.litert_library)}
+
+    def compiled(name: str, *words: str | Path) -> bytes:
+        flags = ["-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", *REPLAY_FLAGS]
+        command = [toolchain.clang, *flags, "-c", bitcode, "-o", tmp_path / name, *words]
+        run_command(command, timeout_s=120, env=environment)
+        return (tmp_path / name).read_bytes()
+
+    by_policy = compiled("policy.o", *for_clang(options))
+    assert by_policy != compiled("default.o")
+    judges = {"count": Level("calls", "O2", level, toolchain, Pool()).judge()}
+    module = ModuleJob(toolchain, bitcode, judges, level / "profile.pmu.json")
+    by_rule = cost(module, CalleeSavedRule())["count"]
+    assert dict(judges["count"].cost([tmp_path / "policy.o"]).parts) == by_rule
+    default = cost(module, None)["count"]
+    assert by_rule["often"] < default["often"] and by_rule["loop"] == default["loop"]
+    # Without a profile, the compiler decides.
+    assert compiled("none.o", *for_clang(PROBLEM.development_options(model=POLICY))) == compiled(
+        "default.o"
+    )
+
+
 def test_what_is_learnt_deviates_where_labels_say_so() -> None:
     """The price is right but for two kinds, one by executions and one by rates."""
     draw = np.random.default_rng(1)
     labels = []
-    for number, cost in enumerate(draw.uniform(-3, 8, 400).tolist()):
+    for number, price in enumerate(draw.uniform(-3, 8, 400).tolist()):
         rare, missing = (bool(draw.random() < 0.5) for _ in range(2))
-        inputs = dict.fromkeys((*INPUTS, *PMU_INPUTS), 0.0) | {"alternative_cost": cost}
-        inputs[COUNT_INPUTS[0]] = 0.0 if rare else 10.0 + cost
+        inputs = dict.fromkeys((*INPUTS, *PMU_INPUTS), 0.0) | {"alternative_cost": price}
+        inputs[COUNT_INPUTS[0]] = 0.0 if rare else 10.0 + price
         inputs[RATE_INPUTS[0]] = 0.5 if missing else -1.0
-        excess = {"count": 1.0 if rare or cost < 4 else -1.0, "mca-pmu": 1.0 if missing else -1.0}
+        excess = {"count": 1.0 if rare or price < 4 else -1.0, "mca-pmu": 1.0 if missing else -1.0}
         own = Label(f"f{number} %{number} saved #0", excess, inputs)
         labels.append(Taught("program", own, 1000.0))
 
