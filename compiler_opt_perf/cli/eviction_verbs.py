@@ -233,6 +233,6 @@ VERBS: tuple[Verb, ...] = (
         "study callee-saved-policy --only=lua,mujs,tcc --output=build/bench-evictions",
         _define_callee_saved_policy,
         _callee_saved_policy,
-        json_version=2,
+        json_version=3,
     ),
 )

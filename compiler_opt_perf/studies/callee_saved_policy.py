@@ -49,8 +49,9 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 PROGRAMS = tuple(COUNTED)
 #: The constant that is best for other programs (`callee_saved`), and prices to label around.
 CONSTANT = 262144
-RULE = "rule"
 PRICES = (65536, CONSTANT)
+#: Name of the shipped rule in tables.
+RULE = "rule"
 # Functions with less of a program's instructions have no labels: nothing is to gain there.
 _LEAST = 3e-4
 # Labels count by the square root of their share of the program, so that no function is all of it.

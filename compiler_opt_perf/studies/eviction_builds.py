@@ -54,11 +54,10 @@ _TIMEOUT_S = 1800.0
 # Blocks of the recorded run that are known together: a count asks for no more, cycles do.
 _WINDOW, _LONG_WINDOW = 2, 9
 
-#: Evaluators that replay the recorded run, by instructions and by cycles: `LEARNED` stands for that
-#: of a learned cost model.
 COUNT = "count"
+#: Stands for that of a learned cost model.
 LEARNED = "learned"
-#: Units of their costs.
+#: Evaluators that replay the recorded run, and the units of their costs.
 REWARDS = {COUNT: "instructions", "mca-pmu": "cycles", LEARNED: "cycles"}
 
 #: By number of the module, decisions by key.
