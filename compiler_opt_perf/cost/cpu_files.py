@@ -74,7 +74,7 @@ def _file_of(cpu: str) -> Path | None:
     if cpu in names():
         return FOLDER / f"{cpu}.json"
     for path in sorted(FOLDER.glob("*.json")):
-        if json.loads(path.read_text())["mcpu"] == cpu:
+        if llvm_name(path) == cpu:
             return path
     return None
 

@@ -8,7 +8,6 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.pages import page
 
 
@@ -39,4 +38,4 @@ def write_plot(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
         axes.set_yticks(places, list(map(page.literal, arms)))
     # The fields share the axis.
     fields[0].invert_yaxis()
-    write_text(path, '<?xml version="1.0" encoding="utf-8"?>\n' + page.svg(figure))
+    page.write_svg(figure, path)

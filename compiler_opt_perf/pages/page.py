@@ -50,6 +50,15 @@ def svg(figure: matplotlib.figure.Figure) -> str:
     return start + rest
 
 
+def write_svg(figure: matplotlib.figure.Figure, output: Path) -> None:
+    """Writes a plot as a file of its own; the figure is empty afterwards.
+
+    Raises:
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    write_text(output, '<?xml version="1.0" encoding="utf-8"?>\n' + svg(figure))
+
+
 def write_page(template: str, output: Path, values: dict[str, Any]) -> None:
     """Fills in `template` of the folder `templates`.
 

@@ -8,7 +8,6 @@ import matplotlib.figure
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.pages import page
 
 Floats = npt.NDArray[np.float64]
@@ -50,4 +49,4 @@ def write_plot(path: Path, title: str, points: Mapping[str, tuple[Floats, Floats
         for factor, width in ((1.0, 1.0), (_FACTOR, 0.5), (1 / _FACTOR, 0.5)):
             axes.plot(ends, factor * ends, color="black", linewidth=width)
     figure.suptitle(title, fontsize=9)
-    write_text(path, '<?xml version="1.0" encoding="utf-8"?>\n' + page.svg(figure))
+    page.write_svg(figure, path)

@@ -22,7 +22,7 @@ from compiler_opt_perf.policies.network import (
     FloatArray,
     Network,
     Normalisation,
-    compress,
+    compress_one,
     scored_features,
 )
 from compiler_opt_perf.policies.problem import PROBLEMS
@@ -80,8 +80,7 @@ class CalleeSavedRule:
         scale = np.ones(len(features), np.float32)
 
         def encoded(name: str, value: float) -> float:
-            feature = features[index[name]]
-            logarithm = compress(np.array([[[value]]], np.float32), (feature,))[0, 0, 0]
+            logarithm = compress_one(features[index[name]], value)
             return float(np.rint(logarithm * scale[index[name]] / GRID) * GRID)
 
         center[index[_COST]] = encoded(_COST, float(np.log2(self.price)))

@@ -25,9 +25,9 @@ from compiler_opt_perf.policies.network import (
     FloatArray,
     Network,
     Normalisation,
-    compress,
+    compress_one,
 )
-from compiler_opt_perf.policies.problem import PROBLEMS, Feature
+from compiler_opt_perf.policies.problem import PROBLEMS
 
 _PROBLEM = PROBLEMS["inline-size"]
 _COST = "cost_estimate"
@@ -89,7 +89,7 @@ class InliningRule:
 
         def encoded(name: str, value: int) -> float:
             number = index[name]
-            logarithm = _compressed(features[number], value)
+            logarithm = compress_one(features[number], value)
             shifted = np.rint((logarithm - center[number]) * scale[number] / GRID) * GRID
             return float(np.clip(shifted, -ACTIVATION_LIMIT, ACTIVATION_LIMIT))
 
@@ -103,7 +103,7 @@ class InliningRule:
         # Missing is -2, never executed 0, the most executed 4.95.
         center[index[_EXECUTIONS]] = 1.0
         center[index[_DEFAULT]] = 0.5
-        work = _compressed(features[index[_WORK]], self.work)
+        work = compress_one(features[index[_WORK]], self.work)
         center[index[_WORK]], scale[index[_WORK]] = np.floor(work / GRID) * GRID, 64.0
 
         first = np.zeros((len(features), 8), np.float32)
@@ -144,8 +144,3 @@ class InliningRule:
     def as_json(self) -> dict[str, int]:
         """The numbers by name."""
         return dataclasses.asdict(self)
-
-
-def _compressed(feature: Feature, value: int) -> float:
-    """The logarithm that networks see of a value."""
-    return float(compress(np.array([[[value]]], np.float32), (feature,))[0, 0, 0])

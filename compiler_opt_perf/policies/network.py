@@ -375,6 +375,11 @@ def compress(values: Tensor, features: Sequence[Feature], ops: Any = NUMPY_OPS) 
     return _compress(values, _Ranges.of(features), ops)
 
 
+def compress_one(feature: Feature, value: float) -> float:
+    """The logarithm that networks see of one value of a feature; as `compress`."""
+    return float(compress(np.array([[[value]]], np.float32), (feature,))[0, 0, 0])
+
+
 def _compress(values: Tensor, ranges: _Ranges, ops: Any) -> Tensor:
     magnitude = values * ranges.unit_scale
     negative = None if ranges.negative_below is None else values < ranges.negative_below
