@@ -128,28 +128,30 @@ def _define_callee_saved_time(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values)
-    define_some(values, "only", PROGRAMS, "programs to time")
+    define_some(values, "only", PROGRAMS, "programs to count and to time")
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
-    flags.DEFINE_integer(
-        "rounds", ROUNDS, f"runs at each price, {LAYOUTS} layouts in turn", 4, flag_values=values
-    )
+    help = "folder of one for evictions that takes PMU features"
+    flags.DEFINE_string("policy", "models/regalloc-evict", help, flag_values=values)
+    help = f"timed runs of each way, {LAYOUTS} layouts in turn; 0 to count only"
+    flags.DEFINE_integer("rounds", ROUNDS, help, 0, flag_values=values)
     define_processor(values)
     define_toolchain(values, "toolchain", "mock")
 
 
 def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved_time import study, table
+    from compiler_opt_perf.studies.callee_saved_time import study, tables
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     results = study(
         values.only,
         Path(values.output),
         Toolchain.load(Path(values.toolchain)),
+        Path(values.policy),
         levels=values.levels,
         rounds=values.rounds,
         processor=values.processor,
     )
-    return Table(lambda: table(results), lambda: {"results": results})
+    return Table(lambda: tables(results), lambda: {"results": results})
 
 
 # cop study callee-saved-policy
@@ -221,11 +223,11 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "study callee-saved-time",
-        "Time programs by prices of callee-saved registers, on an otherwise idle machine.",
+        "Count and time programs by prices of callee-saved registers and by a policy for them.",
         "study callee-saved-time --only=lua --levels=O2 --output=build/bench-evictions",
         _define_callee_saved_time,
         _callee_saved_time,
-        json_version=1,
+        json_version=2,
     ),
     Verb(
         "study callee-saved-policy",

@@ -32,7 +32,7 @@ from compiler_opt_perf.studies.callee_saved_labels import (
 )
 from compiler_opt_perf.studies.callee_saved_policy import Taught
 from compiler_opt_perf.studies.eviction_builds import REWARDS, Level
-from compiler_opt_perf.studies.workloads import COUNTED, TIMED, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
@@ -74,10 +74,11 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tree = tmp_path_factory.mktemp("tree")
     (tree / "calls.c").write_text(SOURCE)
     with pytest.MonkeyPatch.context() as patch:
-        for name, runs in zip(NAMES, ("5000", "7000"), strict=True):
+        for name, runs in zip(NAMES, (5000, 7000), strict=True):
             program = Program(name=name, source_package="none", sources=("calls.c",))
-            for table in (COUNTED, TIMED):
-                patch.setitem(table, name, partial(_workload, Workload(program, tree, (runs,))))
+            for table, more in ((COUNTED, 0), (JUDGED, 1000)):
+                workload = Workload(program, tree, (str(runs + more),))
+                patch.setitem(table, name, partial(_workload, workload))
         for module in (callee_saved, callee_saved_policy, callee_saved_time):
             patch.setattr(module, "PROGRAMS", NAMES)
         patch.setattr(callee_saved, "PRICES", (0, 262144, 2**30))
@@ -142,24 +143,39 @@ def test_cycles_have_an_error(results: dict[str, dict[str, Prices]]) -> None:
     assert "cycles (mca-pmu)" in text and "±" in text and "cycles (learned)" in text
 
 
-def test_prices_are_timed_in_turns(output: Path, toolchain: Toolchain) -> None:
+def test_prices_and_the_policy_are_timed_in_turns(output: Path, toolchain: Toolchain) -> None:
     def study(rounds: int) -> dict[str, Any]:
-        processor = min(os.sched_getaffinity(0))
         return callee_saved_time.study(
-            ["calls"], output, toolchain, levels=["O2"], rounds=rounds, processor=processor
+            ["calls"],
+            output,
+            toolchain,
+            POLICY,
+            levels=["O2"],
+            rounds=rounds,
+            processor=min(os.sched_getaffinity(0)),
         )
 
-    before = study(5)["calls O2"]
-    assert (before["rounds"], before["changes"].keys()) == (5, {"262144"})
+    counted = study(0)
+    assert counted["calls O2"].keys() == {"executed"}
+    text = callee_saved_time.tables(counted)
+    assert "| calls O2 |" in text and "a run" not in text
+
+    assert study(5)["calls O2"]["rounds"] == 5
     found = study(6)
     row = found["calls O2"]
-    value, low, high = row["changes"]["262144"]
+    ways = ["262144", "policy", "policy, shuffled"]
+    executed = row["executed"]
+    assert list(executed) == ["0", *ways] and executed == counted["calls O2"]["executed"]
+    # Of what a price of the first use gains here, the policy gains as much by the profile.
+    assert executed["policy"] == executed["262144"] < executed["0"]
     # The first rounds count, each price's code is other code, and a run is of milliseconds.
-    assert row["rounds"] == 6 and low <= value <= high and 0 < row["run_s"] < 1
+    assert row["rounds"] == 6 and 0 < row["run_s"] < 1 and list(row["changes"]) == ways
+    assert all(low <= value <= high for value, low, high in row["changes"].values())
     layouts = output / "calls" / "O2"
-    images = {path.read_bytes() for path in layouts.glob("*/layouts/*")}
-    assert len(images) == 10
-    assert "| calls O2 |" in callee_saved_time.table(found)
+    images = {way: [*(layouts / way / "layouts").iterdir()] for way in ("default", "csr-262144")}
+    assert len({path.read_bytes() for paths in images.values() for path in paths}) == 10
+    text = callee_saved_time.tables(found)
+    assert text.count("| calls O2 |") == 2 and "a run" in text
 
 
 def test_programs_are_compiled_by_what_others_taught(

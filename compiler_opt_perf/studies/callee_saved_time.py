@@ -1,98 +1,181 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Do programs run faster at a price of callee-saved registers?
+"""Do programs run faster by prices of callee-saved registers, or by a policy for them?
 
-What `callee_saved` predicts in instructions, in processor time: programs as users compile them run
-at several prices, interleaved and on one processor, in several layouts of their functions
-(`rounds`). The builds are those of the other studies of evictions; the runs are longer ones, of
-other inputs, which no counters are of.
+What `callee_saved` and `callee_saved_policy` predict for the recorded run, on other inputs, of
+which there is no profile: callgrind counts what programs execute as users compile them, and they
+run interleaved and on one processor, in several layouts of their functions (`rounds`). The builds
+are those of the other studies of evictions.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.pmu.shuffle import shuffle
+from compiler_opt_perf.studies.common import counted_run, saved
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
-from compiler_opt_perf.studies.workloads import TIMED
+from compiler_opt_perf.studies.variants import Variant
+from compiler_opt_perf.studies.workloads import JUDGED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-PROGRAMS = tuple(TIMED)
+PROGRAMS = tuple(JUDGED)
 #: Among them the best constants by instructions, with counters and without.
 PRICES = (0, 16384, 65536, 262144)
+#: Names of the policy's ways, with the profile of the counted run and with an exchanged one.
+POLICY, SHUFFLED = "policy", "policy, shuffled"
+_SEED = 1
 
 
 def study(
     programs: Sequence[str],
     output: Path,
     toolchain: Toolchain,
+    policy: Path,
     *,
     levels: Sequence[str] = tuple(LEVELS),
     rounds: int = ROUNDS,
     processor: int,
 ) -> dict[str, Any]:
-    """Times some of the `PROGRAMS` at some levels with all `PRICES`.
+    """Counts and times some of the `PROGRAMS` at some levels, by all `PRICES` and by a policy.
 
     Args:
-      output: folder for builds and results; rounds of earlier calls count.
-      rounds: runs at each price.
+      output: folder for builds and results; counts and rounds of earlier calls count.
+      policy: folder of one for evictions that takes PMU features.
+      rounds: timed runs of each way; 0 for counts alone.
       processor: number of the processor that runs are bound to.
 
     Returns:
-      All results in the folder, by program and level ("lua O2"): `run_s`, seconds of the fastest
-      run by the compiler's own price; `rounds`; and by price the `change` of time against that one,
-      with the ends of its 95% interval. For `table`.
+      All results in the folder, by program and level ("lua O2"): `executed`, instructions by way,
+      of which the first is the compiler's own price; and if it was timed, `run_s`, seconds of that
+      one's fastest run, `rounds`, and by way the `changes` of time against it, each with the ends
+      of its 95% interval. For `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
-      StudyError: programs of several prices compute different things, or a damaged result.
+      PmuError: the profile cannot be shuffled.
+      StudyError: programs of several ways compute different things, or a damaged result.
     """
     output = output.resolve()
     with Pool() as pool:
         for program in programs:
-            (output / program / "timed").mkdir(parents=True, exist_ok=True)
-            workload = TIMED[program](output / program / "timed")
+            (output / program / "judged").mkdir(parents=True, exist_ok=True)
+            workload = JUDGED[program](output / program / "judged")
             for level in levels:
                 build = Level(program, level, output / program / level, toolchain, pool)
-                measured = run_rounds(
-                    build.folder / "rounds.json",
-                    {str(price): build.layouts(priced(price)) for price in PRICES},
-                    workload.arguments,
-                    {
-                        "arguments": workload.arguments,
-                        "files": [sha256(path) for path in workload.inputs],
-                    },
-                    rounds,
-                    processor,
-                    label=f"{program} {level}",
-                )
-                write_json(output / f"{program} {level} times.json", measured.against_first())
-    names = [f"{program} {level}" for program in PROGRAMS for level in LEVELS]
-    return saved(output, names, " times.json")
+                binaries = {str(price): build.layouts(priced(price)) for price in PRICES}
+                binaries |= _by_policy(build, policy)
+                run_inputs = {
+                    "arguments": workload.arguments,
+                    "files": [sha256(path) for path in workload.inputs],
+                }
+                result: dict[str, Any] = {
+                    "executed": {
+                        way: _executed(build, way, layouts[0], workload, run_inputs)
+                        for way, layouts in binaries.items()
+                    }
+                }
+                if rounds:
+                    measured = run_rounds(
+                        build.folder / "rounds.json",
+                        binaries,
+                        workload.arguments,
+                        run_inputs,
+                        rounds,
+                        processor,
+                        label=f"{program} {level}",
+                    )
+                    result |= measured.against_first()
+                write_json(output / f"{program} {level} judged.json", result)
+    names = [f"{program} {level}" for level in LEVELS for program in PROGRAMS]
+    return saved(output, names, " judged.json")
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Changes of time against the compiler's own price, with 95% intervals, in Markdown."""
-    prices = [str(price) for price in PRICES[1:]]
-    head = ["program", "a run", "rounds", *prices]
+def _by_policy(build: Level, policy: Path) -> dict[str, list[Path]]:
+    """The program in all layouts, by the policy's ways."""
+    own, shuffled = build.profile(), build.folder / "shuffled.pmu.json"
+    inputs = {"profile": sha256(own), "seed": _SEED}
+    note = build.folder / "shuffled.json"
+    memo(note, inputs, NoneType, lambda: shuffle(own, shuffled, _SEED), [shuffled])
+    ways = {POLICY: own, SHUFFLED: shuffled}
+    return {way: build.layouts(Variant(way), policy, profile) for way, profile in ways.items()}
+
+
+def _executed(
+    build: Level, way: str, binary: Path, workload: Workload, run_inputs: Mapping[str, Any]
+) -> int:
+    """Instructions of the program's own object."""
+    inputs = {"binary": sha256(binary), **run_inputs}
+
+    def count() -> int:
+        return counted_run(binary, workload.arguments, build.folder).totals()[0]
+
+    return memo(build.folder / f"judged {way}.json", inputs, int, count)
+
+
+def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Changes of instructions, and of time with 95% intervals, by level, in Markdown."""
+    return "\n".join(
+        text
+        for level in LEVELS
+        for table in (_executed_table, _timed_table)
+        if (text := table({n: row for n, row in results.items() if n.endswith(f" {level}")}))
+    )
+
+
+def _executed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    changes = {
+        name: {way: executed / first - 1 for way, executed in list(row["executed"].items())[1:]}
+        for name, row in results.items()
+        if (first := next(iter(row["executed"].values())))
+    }
+    rows = {
+        name: [f"{next(iter(results[name]['executed'].values())):,}"]
+        + [f"{change:+.2%}" for change in own.values()]
+        for name, own in changes.items()
+    }
+    return _table(["instructions"], rows, changes)
+
+
+def _timed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    timed = {name: row for name, row in results.items() if "changes" in row}
+    rows = {
+        name: [
+            f"{row['run_s']:.2f} s",
+            str(row["rounds"]),
+            *map(_interval, row["changes"].values()),
+        ]
+        for name, row in timed.items()
+    }
+    changes = {
+        name: {way: change[0] for way, change in row["changes"].items()}
+        for name, row in timed.items()
+    }
+    return _table(["a run", "rounds"], rows, changes)
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[str]],
+    changes: Mapping[str, Mapping[str, float]],
+) -> str:
+    """Rows, and geometric means of the changes, which all have the same ways."""
+    if not rows:
+        return ""
+    ways = list(next(iter(changes.values())))
+    head = ["program", *columns, *ways]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for name, row in results.items():
-        cells = [name, f"{row['run_s']:.2f} s", str(row["rounds"])]
-        cells += [_interval(row["changes"][price]) for price in prices]
-        lines.append(f"| {' | '.join(cells)} |")
-    for level in LEVELS:
-        rows = [row for name, row in results.items() if name.endswith(f" {level}")]
-        if len(rows) > 1:
-            means = [
-                np.expm1(np.mean([np.log1p(row["changes"][price][0]) for row in rows]))
-                for price in prices
-            ]
-            cells = [f"geometric mean, {level}", "", "", *(f"{mean:+.2%}" for mean in means)]
-            lines.append(f"| {' | '.join(cells)} |")
+    lines += [f"| {' | '.join([name, *cells])} |" for name, cells in rows.items()]
+    if len(rows) > 1:
+        logs = [[np.log1p(own[way]) for way in ways] for own in changes.values()]
+        means = [f"{mean:+.2%}" for mean in np.expm1(np.mean(logs, axis=0))]
+        lines.append(f"| {' | '.join(['geometric mean', *[''] * len(columns), *means])} |")
     return "\n".join(lines) + "\n"
 
 

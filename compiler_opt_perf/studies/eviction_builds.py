@@ -238,8 +238,14 @@ class Level:
         memo(self._of(variant) / "replayed.json", inputs, NoneType, compiled, [binary])
         return binary
 
-    def layouts(self, variant: Variant) -> list[Path]:
+    def layouts(
+        self, variant: Variant, policy: Path | None = None, profile: Path | None = None
+    ) -> list[Path]:
         """The program as users compile it, in each of `LAYOUTS`.
+
+        Args:
+          policy: folder of one that decides evictions.
+          profile: PMU profile manifest for it.
 
         Raises:
           CommandError: the compiler or the linker failed.
@@ -253,9 +259,14 @@ class Level:
             "flags": _FLAGS[_TIMED],
             "layouts": LAYOUTS,
         }
+        if policy:
+            inputs["policy"] = sha256(policy / "model.json")
+        if profile:
+            inputs["profile"] = sha256(profile)
 
         def link() -> None:
-            objects, _ = self._compile(variant, bitcode, [_TIMED])[_TIMED]
+            built = self._compile(variant, bitcode, [_TIMED], policy=policy, profile=profile)
+            objects, _ = built[_TIMED]
             folder.mkdir(exist_ok=True)
             link_layouts(objects, self.workload.program.libraries, targets)
 
@@ -449,6 +460,9 @@ class Level:
         bitcode: Sequence[Path],
         kinds: Sequence[str],
         decisions: Decisions = _NOT_GIVEN,
+        *,
+        policy: Path | None = None,
+        profile: Path | None = None,
     ) -> dict[str, tuple[list[Path], Path]]:
         """By kind, the objects of a variant and the program that is linked from them."""
         built: dict[str, tuple[list[Path], Path]] = {}
@@ -463,7 +477,8 @@ class Level:
                 if number in decisions:
                     given = decision_options(decisions[number], folder / f"{number}.txt")
                     flags = (*flags, *for_clang(given))
-                jobs.append(Codegen(self.toolchain, variant, None, source, target, flags))
+                job = Codegen(self.toolchain, variant, policy, source, target, flags, profile)
+                jobs.append(job)
             built[kind] = objects, folder / self.name
         label = f"{self.name} {self.level}: {variant.name}"
         for outcome in self.pool.map(generate, jobs, label=label):
@@ -480,7 +495,7 @@ class Level:
         return built
 
     def _of(self, variant: Variant) -> Path:
-        return self.folder / variant.name.replace(" ", "-")
+        return self.folder / variant.name.replace(",", "").replace(" ", "-")
 
 
 def _outputs(sources: Sequence[Path], targets: Sequence[Path]) -> list[list[str | Path]]:

@@ -98,6 +98,7 @@ class Codegen:
     Attributes:
       policy: folder of the policy that decides evictions; None: the variant's own way.
       flags: of clang, beside the variant's.
+      profile: PMU profile manifest for the policy.
     """
 
     toolchain: Toolchain
@@ -106,6 +107,7 @@ class Codegen:
     bitcode: Path
     target: Path
     flags: tuple[str, ...] = _CODEGEN
+    profile: Path | None = None
 
 
 def generate(job: Codegen) -> None:
@@ -113,14 +115,15 @@ def generate(job: Codegen) -> None:
     argv: list[str | Path] = [job.toolchain.clang, *job.flags, "-c", job.bitcode]
     argv += ["-o", job.target, *for_clang(job.variant.options)]
     if job.policy:
-        argv += for_clang(_PROBLEM.development_options(model=job.policy))
+        options = _PROBLEM.development_options(model=job.policy, profile=job.profile)
+        argv += for_clang(options)
     if job.variant.rule is None:
         environment = {"LLVM_LITERT_LIBRARY": str(job.toolchain.litert_library)}
         run_command(argv, timeout_s=_TIMEOUT_S, env=environment)
         return
     with InteractiveHost(_PROBLEM, job.variant.decide(job.bitcode.name)) as host:
-        options = for_clang(_PROBLEM.interactive_options(host.channel))
-        host.run([*argv, *options], timeout_s=_TIMEOUT_S)
+        argv += for_clang(_PROBLEM.interactive_options(host.channel))
+        host.run(argv, timeout_s=_TIMEOUT_S)
 
 
 def link_layouts(
