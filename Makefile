@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-ablation bench-labels bench-algorithms bench-rank \
+  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-ablation bench-inline-reward bench-labels bench-algorithms bench-rank \
   bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
@@ -80,7 +80,7 @@ bench-callee-saved: bootstrap ## what is the price of callee-saved registers wor
 	@$(COP) toolchain build --set=mock
 	@$(COP) study callee-saved
 
-bench-callee-saved-time: bootstrap ## the same by the clock, on an otherwise idle machine; an hour
+bench-callee-saved-time: bootstrap ## prices and the shipped policy on other inputs, counted and by the clock, on an otherwise idle machine; hours
 	@$(COP) toolchain build --set=mock
 	@$(COP) study callee-saved-time
 
@@ -89,6 +89,10 @@ bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to calle
 	@$(COP) study inline-speed --cycles --rounds=40
 	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu,learned --cpu=znver3 --model=models/cost-znver3
 	@$(COP) study ablation --plot=build/ablation.svg
+
+bench-inline-reward: bootstrap ## what does inlining cost beside instructions, by the clock? hours, machine otherwise idle
+	@$(COP) toolchain build --set=mock
+	@$(COP) study inline-reward --only=lua,tcc,jsoncpp,zstd,mujs,lz4 --rounds=20
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour
 	@$(COP) study labels

@@ -39,6 +39,7 @@ from compiler_opt_perf.studies import (
     callee_saved_time,
     eviction_headroom,
     evictions,
+    inline_reward,
     inline_speed,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -95,6 +96,7 @@ LINES = {
     "study callee-saved": "study callee-saved --only=lua --toolchain={toolchain}",
     "study callee-saved-time": "study callee-saved-time --only=lua --toolchain={toolchain}",
     "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
+    "study inline-reward": "study inline-reward --only=lua --toolchain={toolchain}",
     "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
     "study ablation": "study ablation",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
@@ -217,6 +219,12 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
     ways = {"default": {"instructions": 1234567, "text": 7654}}
     monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
+    reward: dict[str, Any] = {"tau": [0.5, 0.2, 0.7], "error": 0.02, "best": "default", "time": 0}
+    ranked: dict[str, Any] = {"run_s": 0.1, "rounds": 60, "variants": 2, "pairs": 1, "resolved": 1}
+    ranked |= {"best": {"name": "default", "time": 0}, "rewards": {"instructions": reward}}
+    weights = {"": dict.fromkeys(inline_reward.TERMS, 0.5)}
+    fitted = {"weights": weights, "programs": {"lua": ranked}}
+    monkeypatch.setattr(inline_reward, "study", lambda *_, **__: fitted)
     column = {"programs": ["lua"], "changes": {arm: [-0.02, -0.01] for arm in ablation.ARMS}}
     monkeypatch.setattr(ablation, "study", lambda *_: {"inlining, instructions": column})
     executed = {"0": 1234567, "policy": 1234500}
@@ -246,7 +254,7 @@ def test_json_is_one_document_with_what_the_text_says(
     told = {round(number) for number in _numbers(document)}
     large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
     assert large <= told
-    small = ("profile check", "cost calibrate", "study ablation")
+    small = ("profile check", "cost calibrate", "study ablation", "study inline-reward")
     assert large or verb.name in small
     assert text.count("\n") > 1
 

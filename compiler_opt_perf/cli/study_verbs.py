@@ -229,6 +229,38 @@ def _inline_speed(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: tables(results), lambda: {"results": results})
 
 
+# cop study inline-reward
+
+
+def _define_inline_reward(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.inline_reward import PROGRAMS, VARIANTS
+    from compiler_opt_perf.studies.rounds import ROUNDS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
+
+    _define_output(values, "bench-inline-speed")
+    define_some(values, "only", PROGRAMS, "programs to study")
+    define_some(values, "ways", VARIANTS, "of inlining; the default is always among them")
+    help = f"timed runs of each way, {LAYOUTS} layouts in turn"
+    flags.DEFINE_integer("rounds", ROUNDS, help, 4, flag_values=values)
+    define_processor(values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _inline_reward(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.inline_reward import study, tables
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        ways=values.ways,
+        rounds=values.rounds,
+        processor=values.processor,
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
+
+
 # cop study ablation
 
 
@@ -524,6 +556,14 @@ VERBS: tuple[Verb, ...] = (
         "study inline-speed --only=lua --rounds=20 --output=build/bench-inline-speed",
         _define_inline_speed,
         _inline_speed,
+        json_version=1,
+    ),
+    Verb(
+        "study inline-reward",
+        "Fit what inlining costs beside instructions to times, on an otherwise idle machine.",
+        "study inline-reward --only=lua,tcc,jsoncpp --rounds=20 --output=build/bench-inline-speed",
+        _define_inline_reward,
+        _inline_reward,
         json_version=1,
     ),
     Verb(

@@ -14,6 +14,7 @@ A rule is chosen for each program by what it gains on all others.
 import itertools
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -34,13 +35,14 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.pmu.callgrind_dump import Dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.export import Policy, publish
 from compiler_opt_perf.policies.inlining_rule import InliningRule
 from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies.common import counted_run, saved
-from compiler_opt_perf.studies.rounds import run_rounds
+from compiler_opt_perf.studies.rounds import Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Built, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -63,6 +65,9 @@ _CYCLES = {
     **dict.fromkeys(("I1mr", "D1mr", "D1mw", "Bcm", "Bim"), 10),
     **dict.fromkeys(("ILmr", "DLmr", "DLmw"), 100),
 }
+
+# Bytes of a cache line, and the share of the executed instructions that is hot.
+_LINE, _HOT_SHARE = 64, 0.99
 
 SHIPPED = InliningRule()
 _RATES = ("pmu_callee_l1_misses_ppm", "pmu_callee_mispredicts_ppm")
@@ -192,6 +197,26 @@ class Executed(msgspec.Struct, frozen=True):
     text: int
 
 
+class Simulated(msgspec.Struct, frozen=True):
+    """What callgrind simulates of one way.
+
+    Attributes:
+      events: of caches and the branch predictor, by callgrind's names.
+      hot_lines: of 64 bytes of code, the fewest that have 99% of the executed instructions.
+    """
+
+    events: dict[str, int]
+    hot_lines: int
+
+
+def _hot_lines(dump: Dump) -> int:
+    lines: Counter[int] = Counter()
+    for address, counts in dump.counts.items():
+        lines[address // _LINE] += counts[0] if counts else 0
+    shares = np.cumsum(sorted(lines.values(), reverse=True)) / sum(lines.values())
+    return int(np.searchsorted(shares, _HOT_SHARE)) + 1
+
+
 @dataclass
 class Study:
     """One program, in a folder of its own."""
@@ -236,23 +261,23 @@ class Study:
 
     def cycles(self, name: str) -> int:
         """What one of the `WAYS` takes in the profiled run, as simulated. Raises CommandError."""
+        events = self.simulated(name).events
+        return sum(cost * events[event] for event, cost in _CYCLES.items())
+
+    def simulated(self, name: str) -> Simulated:
+        """The events of one of the `WAYS` in the profiled run, simulated. Raises CommandError."""
         objects = self.objects(name)
         binary = self._of(name) / self.name
 
-        def simulate() -> int:
+        def simulate() -> Simulated:
             self._link(objects, binary)
             options = ("--cache-sim=yes", "--branch-sim=yes")
             dump = counted_run(binary, self.built.arguments, self.folder, options)
-            by_name = dict(zip(dump.columns, dump.totals(), strict=True))
-            return sum(cost * by_name[event] for event, cost in _CYCLES.items())
+            return Simulated(dict(zip(dump.columns, dump.totals(), strict=True)), _hot_lines(dump))
 
-        inputs = {
-            "objects": list(map(sha256, objects)),
-            "arguments": self.built.arguments,
-            "cycles": _CYCLES,
-        }
-        found = memo(self._of(name) / "cycles.json", inputs, int, simulate)
-        logging.info("%s: %s: %d cycles", self.name, name, found)
+        inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
+        found = memo(self._of(name) / "simulated.json", inputs, Simulated, simulate)
+        logging.info("%s: %s: simulated", self.name, name)
         return found
 
     @cached_property
@@ -496,8 +521,20 @@ def study(
 
 def times(own: Study, ways: Sequence[str], rounds: int, processor: int) -> dict[str, Any]:
     """Times a program on its other input; as `Rounds.against_first`."""
-    measured = run_rounds(
-        own.folder / "rounds.json",
+    return timed(own, "rounds", ways, rounds, processor).against_first()
+
+
+def timed(own: Study, note: str, ways: Sequence[str], rounds: int, processor: int) -> Rounds:
+    """Times some of the `WAYS` of a program on its other input; rounds of earlier calls count.
+
+    Args:
+      note: name of the file in the program's folder that has the times.
+
+    Raises, besides what `objects` does:
+      StudyError: programs of several ways compute different things.
+    """
+    return run_rounds(
+        own.folder / f"{note}.json",
         {name: own.layouts(name) for name in ways},
         own.judged.arguments,
         _run_inputs(own.judged),
@@ -505,7 +542,6 @@ def times(own: Study, ways: Sequence[str], rounds: int, processor: int) -> dict[
         processor,
         label=own.name,
     )
-    return measured.against_first()
 
 
 def _run_inputs(workload: Workload) -> dict[str, Any]:
