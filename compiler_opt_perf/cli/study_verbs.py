@@ -387,6 +387,8 @@ def _define_rank(values: flags.FlagValues) -> None:
     )
     define_processor(values)
     define_cpu(values, "measured if not given")
+    help = "folder of a learned cost model to compare, too, as models/cost-znver3"
+    define_path(values, "model", help, required=False)
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -402,6 +404,7 @@ def _rank(values: Any, arguments: list[str]) -> None:
         rounds=values.rounds,
         processor=values.processor,
         cpu=cpu_of(values),
+        model=optional_path(values, "model"),
     )
     if report:
         print(report)

@@ -20,11 +20,14 @@ import numpy as np
 
 from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.calibrate import calibrate
+from compiler_opt_perf.cost.cpu_files import llvm_name
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
 from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.learned.model import CostModel, load
+from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pages.ranking import write
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
@@ -84,13 +87,16 @@ class _Predictions(msgspec.Struct, frozen=True):
 class Study:
     """One program's study, in a folder of its own."""
 
-    def __init__(self, name: str, output: Path, toolchain: Toolchain, cpu: Path):
+    def __init__(
+        self, name: str, output: Path, toolchain: Toolchain, cpu: Path, model: CostModel | None
+    ):
         self.name = name
         self.folder = output / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.toolchain = toolchain
         self.case = TIMED[name](self.folder)
         self.cpu = cpu
+        self.model = model
         self.builds = Builds(name, self.folder, self.case, toolchain)
 
     # Record
@@ -146,12 +152,18 @@ class Study:
                 candidates = [self._candidate(evaluator, variant) for variant in variants]
                 outcomes = costs(evaluator, candidates, context, pool, f"{self.name}: {name}")
                 predictions[name] = [outcome.get().total for outcome in outcomes]
+        if self.model is not None:
+            learned = self._learned(self.model)
+            predictions[learned.name] = [
+                learned.cost([self.builds.binary(variant)], self._context).total
+                for variant in variants
+            ]
         names = [variant.name for variant in variants]
         write_json(self.folder / "predictions.json", {"variants": names, "costs": predictions})
 
-    def _ways(self) -> dict[str, tuple[str, Context]]:
-        """Evaluator and context of each way to predict."""
-        context = Context(
+    @property
+    def _context(self) -> Context:
+        return Context(
             tool=self.toolchain.trace_cost,
             trace=self.folder / "run.bbwindows",
             cpu=self.cpu,
@@ -159,6 +171,14 @@ class Study:
             threads=1,
             cache=self.folder / "costs",
         )
+
+    def _learned(self, model: CostModel) -> LearnedReplay:
+        """A new evaluator, which has predicted nothing so far."""
+        return LearnedReplay(model, llvm_name(self.cpu))
+
+    def _ways(self) -> dict[str, tuple[str, Context]]:
+        """Evaluator and context of each way to predict, but for a learned model."""
+        context = self._context
         # With the same inlining profile-count predicts what count does, and takes a minute.
         ways = {name: (name, context) for name in EVALUATORS if name != "profile-count"}
         for part in _PARTS:
@@ -212,6 +232,11 @@ class Study:
                     chosen.cost(candidate, replace(context, cache=None))
                     used = seconds_so_far() - before
                 seconds.setdefault(name, []).append(used)
+            if self.model is not None:
+                learned = self._learned(self.model)
+                before = seconds_so_far()
+                learned.cost([binary], replace(self._context, cache=None))
+                seconds.setdefault(learned.name, []).append(seconds_so_far() - before)
         median = {name: statistics.median(values) for name, values in seconds.items()}
         write_json(self.folder / "evaluation_seconds.json", median)
 
@@ -246,6 +271,7 @@ def study(
     rounds: int = ROUNDS,
     processor: int,
     cpu: Path | None = None,
+    model: Path | None = None,
 ) -> str:
     """Runs the given `STEPS` for the given `PROGRAMS`, in this order.
 
@@ -253,20 +279,25 @@ def study(
       rounds: how often all variants run.
       processor: number of the processor that runs are bound to.
       cpu: CPU file; None for one of this machine, in the output folder, measured if it is missing.
+      model: folder of a learned cost model to compare, too; it must know the CPU.
 
     Returns:
       The report in Markdown; empty if it is not among the steps.
 
     Raises:
       StudyError: the variants compute different things, or results do not belong together.
+      LearnedError: the model is damaged, or does not know the CPU.
       OSError: the results of an earlier step are missing.
     """
     output = output.resolve()
     cpu = (cpu or output / "cpu.json").resolve()
     if not cpu.exists():
         calibrate(cpu)
+    learned = None if model is None else load(model)
+    if learned is not None:
+        learned.require_cpu(llvm_name(cpu))
     policies = train_policies(output, toolchain) if "build" in steps else {}
-    studies = [Study(name, output, toolchain, cpu) for name in programs]
+    studies = [Study(name, output, toolchain, cpu, learned) for name in programs]
     for one in studies:
         actions: dict[str, Callable[[], None]] = {
             "build": partial(one.builds.build, policies),

@@ -14,7 +14,8 @@ from compiler_opt_perf.studies.workloads import TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
-CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
+CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/znver3.json"
+MODEL = REPO_ROOT / "models/cost-znver3"
 
 
 def test_a_program_is_studied(
@@ -41,6 +42,7 @@ def test_a_program_is_studied(
             rounds=4,
             processor=max(os.sched_getaffinity(0)),
             cpu=CPU,
+            model=MODEL,
         )
 
     assert study(*bench.STEPS) == (tmp_path / "report.md").read_text()
@@ -50,6 +52,9 @@ def test_a_program_is_studied(
     assert found["variants"][0]["measured"] == 1
     counts = [v["predicted"]["count"] for v in found["variants"]]
     assert counts[0] < min(counts[1:])
+    learned = [v["predicted"]["granite"] for v in found["variants"]]
+    assert learned[0] < min(learned[1:])
+    assert found["evaluators"]["granite"]["evaluation_in_runs"] > 0
     drawn = found["evaluators"]["mca-pmu on a drawn path"]
     assert drawn["evaluation_in_runs"] > 0
     assert "mca-pmu without stack-slots" in (tmp_path / "report.md").read_text()
