@@ -193,7 +193,8 @@ def _headroom(values: Any, arguments: list[str]) -> None:
 
 
 def _define_inline_speed(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.studies.inline_speed import PROGRAMS, WAYS
+    from compiler_opt_perf.studies.inline_builds import WAYS
+    from compiler_opt_perf.studies.inline_speed import PROGRAMS
 
     _define_output(values, "bench-inline-speed")
     define_some(values, "only", PROGRAMS, "programs to study")

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.studies import callee_saved_policy, inline_speed
+from compiler_opt_perf.studies import callee_saved_policy, inline_builds, inline_speed
 from compiler_opt_perf.studies.common import StudyError, saved
 from compiler_opt_perf.studies.eviction_builds import REWARDS
 
 ARMS = tuple(callee_saved_policy.ARMS)
-_EXCHANGED = tuple(name for name, way in inline_speed.WAYS.items() if way.exchanged is not None)
+_EXCHANGED = tuple(name for name, way in inline_builds.WAYS.items() if way.exchanged is not None)
 
 #: Of each arm, by program, the logarithm of the cost's change for each seed.
 _Logs = dict[str, dict[str, list[float]]]
@@ -63,13 +63,13 @@ def _inlining(
 ) -> _Logs:
     """Rules with a number to choose have the one that is best for the other programs."""
     logs: _Logs = {arm: {} for arm in ARMS}
-    shipped = next(iter(inline_speed.RULES))
+    shipped = next(iter(inline_builds.RULES))
     for program, own in costs.items():
         ways: dict[str, Sequence[str | None]] = {
             "none": ["default"],
             "counts only": [shipped],
-            "rates only": [inline_speed.chosen(results, program, inline_speed.RATES)],
-            "all": [inline_speed.chosen(results, program, inline_speed.BOTH)],
+            "rates only": [inline_speed.chosen(results, program, inline_builds.RATES)],
+            "all": [inline_speed.chosen(results, program, inline_builds.BOTH)],
             "shuffled": _EXCHANGED,
         }
         for arm, names in ways.items():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What does inlining cost beside instructions? A reward for speed, fitted on measured times.
 
-Programs are compiled with many inlinings, as `inline_speed` does. Callgrind simulates caches and a
-branch predictor in the profiled run; the clock times all in a run of another input. A linear
-combination of what was simulated is fitted to the times, as in Trofin et al.: MLGO, 2021, section
-"Inlining for speed": on all programs but one, and judged on that one, beside what it is made of.
+Programs are compiled with many inlinings, those of `inline_builds`. Callgrind simulates caches and
+a branch predictor in the profiled run; the clock times all in a run of another input. A linear
+combination of what was simulated is fitted to the times of all programs but one, and judged on that
+one, beside what it is made of.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 from compiler_opt_perf.cost.ranking import Measured
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.studies.common import read_result
-from compiler_opt_perf.studies.inline_speed import WAYS, Simulated, Study, timed
+from compiler_opt_perf.studies.inline_builds import WAYS, InlineBuilds, Simulated
 from compiler_opt_perf.studies.rounds import ROUNDS, Rounds
 from compiler_opt_perf.studies.workloads import JUDGED
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -94,9 +94,9 @@ def study(
     ways = [name for name in VARIANTS if name in ways or name == VARIANTS[0]]
     for program in programs:
         with exclusive(output / f"{program}.lock"):
-            own = Study(program, output / program, toolchain)
+            own = InlineBuilds(program, output / program, toolchain)
             simulated = {name: own.simulated(name) for name in ways}
-            times = timed(own, "reward-rounds", ways, rounds, processor)
+            times = own.timed("reward-rounds", ways, rounds, processor)
             terms = {name: _terms(one, simulated[ways[0]]) for name, one in simulated.items()}
             write_json(output / f"{program} reward.json", msgspec.to_builtins(Result(terms, times)))
     paths = {name: output / f"{name} reward.json" for name in PROGRAMS}

@@ -16,8 +16,9 @@ from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
-from compiler_opt_perf.studies import inline_reward, inline_speed
-from compiler_opt_perf.studies.inline_speed import SHIPPED, WAYS, Study, chosen, study, tables
+from compiler_opt_perf.studies import inline_builds, inline_reward, inline_speed
+from compiler_opt_perf.studies.inline_builds import SHIPPED, WAYS, InlineBuilds
+from compiler_opt_perf.studies.inline_speed import chosen, study, tables
 from compiler_opt_perf.studies.rounds import Rounds
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -155,11 +156,11 @@ def test_the_rule_decides_in_a_thin_link(output: Path, toolchain: Toolchain) -> 
     assert "the rule adds to ThinLTO" in table and f"| {added:+.2%} / " in table
 
     # The code is that of a link in one process, with the policy that is shipped.
-    own = Study("apart", output / "apart", toolchain)
+    own = InlineBuilds("apart", output / "apart", toolchain)
     problem = PROBLEMS["inline-size"]
     options = problem.development_options(model=_MODEL, profile=own.profile)
     options += [f"-litert-library={toolchain.litert_library}", *PROFILING_FLAGS.split()[-1:]]
-    flags = [*inline_speed.FLAGS, "-flto=thin"]
+    flags = [*inline_builds.FLAGS, "-flto=thin"]
     modules = [output / f"{number}.thin.o" for number in range(len(_APART))]
     for arguments, module in zip(own.built.units, modules, strict=True):
         run_command(
@@ -290,14 +291,14 @@ def test_the_shipped_policy_is_the_rule(output: Path, toolchain: Toolchain) -> N
     assert policy.weights.tolist() == weights.tolist()
     assert policy.network.hidden == network.hidden
     assert policy.description["rule"] == SHIPPED.as_json()
-    own = Study("steps", output / "steps", toolchain)
+    own = InlineBuilds("steps", output / "steps", toolchain)
     (by_rule,) = own.objects(_RULE)
     target = output / "by-model.o"
     options = for_clang(
         PROBLEMS["inline-size"].development_options(model=_MODEL, profile=own.profile)
     )
     run_command(
-        [toolchain.clang, *inline_speed.FLAGS, *own.built.units[0], *options, "-o", target],
+        [toolchain.clang, *inline_builds.FLAGS, *own.built.units[0], *options, "-o", target],
         cwd=own.built.directory,
         env={"LLVM_LITERT_LIBRARY": os.fspath(toolchain.litert_library)},
         timeout_s=120,
