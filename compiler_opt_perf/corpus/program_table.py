@@ -465,6 +465,70 @@ PROGRAMS: dict[str, Program] = {
                 ),
             ),
         ),
+        # Chosen when the shipped policies were done: programs that no training, choice of settings
+        # or test had looked at.
+        Program(
+            name="re2",
+            source_package="re2",
+            sources=("re2/*.cc", "util/rune.cc", "util/strutil.cc"),
+            flags=("-std=c++11", "-I."),
+            is_library=True,
+        ),
+        Program(
+            name="leveldb",
+            source_package="leveldb",
+            sources=("db/*.cc", "table/*.cc", "util/*.cc"),
+            excluded=("*_test.cc", "*/testutil.cc", "*_windows.cc", "db/leveldbutil.cc"),
+            flags=(
+                *("-std=c++11", "-fno-exceptions", "-fno-rtti", "-DLEVELDB_PLATFORM_POSIX=1"),
+                *("-I.", "-Iinclude"),
+            ),
+            is_library=True,
+            generated=(
+                (
+                    "port/port_config.h",
+                    "#define HAVE_FDATASYNC 1\n#define HAVE_O_CLOEXEC 1\n#define HAVE_FULLFSYNC 0\n"
+                    "#define HAVE_CRC32C 0\n#define HAVE_SNAPPY 0\n",
+                ),
+            ),
+        ),
+        Program(
+            name="double-conversion",
+            source_package="double-conversion",
+            sources=("double-conversion/*.cc",),
+            flags=("-std=c++11", "-I."),
+            is_library=True,
+        ),
+        Program(
+            name="exiv2",
+            source_package="exiv2",
+            sources=("src/*.cpp",),
+            # The command, and what needs other libraries.
+            excluded=(
+                *("src/exiv2.cpp", "src/actions.cpp", "src/utils.cpp", "src/getopt.cpp"),
+                *("src/http.cpp", "src/ssh.cpp", "src/xmp.cpp", "src/*video.cpp"),
+            ),
+            flags=("-std=c++11", "-Iinclude", "-Iinclude/exiv2", "-Isrc"),
+            is_library=True,
+            generated=(
+                (
+                    "exv_conf.h",
+                    "#define EXV_HAVE_STRERROR_R\n#define EXV_STRERROR_R_CHAR_P\n"
+                    "#define EXV_HAVE_MMAP\n#define EXV_HAVE_MUNMAP\n#define EXV_HAVE_SYS_STAT_H\n"
+                    "#define EXV_HAVE_SYS_TYPES_H\n#define EXV_HAVE_UNISTD_H\n"
+                    "#define EXV_HAVE_SYS_MMAN_H\n#define EXV_HAVE_LENSDATA\n"
+                    "#define EXV_ENABLE_BMFF\n"
+                    '#define EXV_PACKAGE_VERSION "0.27"\n#define EXV_PACKAGE_NAME "exiv2"\n'
+                    '#define EXV_PACKAGE_STRING "exiv2"\n'
+                    "#define EXIV2_MAJOR_VERSION (0)\n#define EXIV2_MINOR_VERSION (27)\n"
+                    "#define EXIV2_PATCH_VERSION (6)\n#define EXIV2_TWEAK_VERSION (0)\n",
+                ),
+                (
+                    "exiv2lib_export.h",
+                    "#define EXIV2API\n#define EXIV2LIB_DEPRECATED_EXPORT\n",
+                ),
+            ),
+        ),
         *(_llvm(*library) for library in _LLVM_LIBRARIES),
     )
 }
