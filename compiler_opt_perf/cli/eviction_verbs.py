@@ -132,8 +132,9 @@ def _define_callee_saved_time(values: flags.FlagValues) -> None:
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
     help = "folder of one for evictions that takes PMU features"
     flags.DEFINE_string("policy", "models/regalloc-evict", help, flag_values=values)
-    help = f"timed runs of each way, {LAYOUTS} layouts in turn; 0 to count only"
+    help = "timed runs of each way; 0 to count only"
     flags.DEFINE_integer("rounds", ROUNDS, help, 0, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
     define_processor(values)
     define_toolchain(values, "toolchain", "mock")
 
@@ -149,6 +150,7 @@ def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
         Path(values.policy),
         levels=values.levels,
         rounds=values.rounds,
+        layouts=values.layouts,
         processor=values.processor,
     )
     return Table(lambda: tables(results), lambda: {"results": results})

@@ -241,8 +241,8 @@ def _define_inline_reward(values: flags.FlagValues) -> None:
     _define_output(values, "bench-inline-speed")
     define_some(values, "only", PROGRAMS, "programs to study")
     define_some(values, "ways", VARIANTS, "of inlining; the default is always among them")
-    help = f"timed runs of each way, {LAYOUTS} layouts in turn"
-    flags.DEFINE_integer("rounds", ROUNDS, help, 4, flag_values=values)
+    flags.DEFINE_integer("rounds", ROUNDS, "timed runs of each way", 4, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
     define_processor(values)
     define_toolchain(values, "toolchain", "mock")
 
@@ -257,6 +257,7 @@ def _inline_reward(values: Any, arguments: list[str]) -> Table:
         Toolchain.load(Path(values.toolchain)),
         ways=values.ways,
         rounds=values.rounds,
+        layouts=values.layouts,
         processor=values.processor,
     )
     return Table(lambda: tables(results), lambda: {"results": results})

@@ -152,6 +152,7 @@ def test_prices_and_the_policy_are_timed_in_turns(output: Path, toolchain: Toolc
             POLICY,
             levels=["O2"],
             rounds=rounds,
+            layouts=4,
             processor=min(os.sched_getaffinity(0)),
         )
 
@@ -173,7 +174,7 @@ def test_prices_and_the_policy_are_timed_in_turns(output: Path, toolchain: Toolc
     assert all(low <= value <= high for value, low, high in row["changes"].values())
     layouts = output / "calls" / "O2"
     images = {way: [*(layouts / way / "layouts").iterdir()] for way in ("default", "csr-262144")}
-    assert len({path.read_bytes() for paths in images.values() for path in paths}) == 10
+    assert len({path.read_bytes() for paths in images.values() for path in paths}) == 8
     text = callee_saved_time.tables(found)
     assert text.count("| calls O2 |") == 2 and "a run" in text
 

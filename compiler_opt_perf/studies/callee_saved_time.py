@@ -21,6 +21,7 @@ from compiler_opt_perf.pmu.shuffle import shuffle
 from compiler_opt_perf.studies.common import counted_run, saved
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
+from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.variants import Variant
 from compiler_opt_perf.studies.workloads import JUDGED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -43,6 +44,7 @@ def study(
     *,
     levels: Sequence[str] = tuple(LEVELS),
     rounds: int = ROUNDS,
+    layouts: int = LAYOUTS,
     processor: int,
 ) -> dict[str, Any]:
     """Counts and times some of the `PROGRAMS` at some levels, by all `PRICES` and by a policy.
@@ -50,7 +52,8 @@ def study(
     Args:
       output: folder for builds and results; counts and rounds of earlier calls count.
       policy: folder of one for evictions that takes PMU features.
-      rounds: timed runs of each way; 0 for counts alone.
+      rounds: timed runs of each way, layout by layout; 0 for counts alone.
+      layouts: of each way; where a function lies may change its time more than what it executes.
       processor: number of the processor that runs are bound to.
 
     Returns:
@@ -71,16 +74,18 @@ def study(
             workload = JUDGED[program](output / program / "judged")
             for level in levels:
                 build = Level(program, level, output / program / level, toolchain, pool)
-                binaries = {str(price): build.layouts(priced(price)) for price in PRICES}
-                binaries |= _by_policy(build, policy)
+                binaries = {
+                    str(price): build.layouts(priced(price), number=layouts) for price in PRICES
+                }
+                binaries |= _by_policy(build, policy, layouts)
                 run_inputs = {
                     "arguments": workload.arguments,
                     "files": [sha256(path) for path in workload.inputs],
                 }
                 result: dict[str, Any] = {
                     "executed": {
-                        way: _executed(build, way, layouts[0], workload, run_inputs)
-                        for way, layouts in binaries.items()
+                        way: _executed(build, way, linked[0], workload, run_inputs)
+                        for way, linked in binaries.items()
                     }
                 }
                 if rounds and program not in _ONLY_COUNTED:
@@ -99,14 +104,16 @@ def study(
     return saved(output, names, " judged.json")
 
 
-def _by_policy(build: Level, policy: Path) -> dict[str, list[Path]]:
+def _by_policy(build: Level, policy: Path, layouts: int) -> dict[str, list[Path]]:
     """The program in all layouts, by the policy's ways."""
     own, shuffled = build.profile(), build.folder / "shuffled.pmu.json"
     inputs = {"profile": sha256(own), "seed": _SEED}
     note = build.folder / "shuffled.json"
     memo(note, inputs, NoneType, lambda: shuffle(own, shuffled, _SEED), [shuffled])
     ways = {POLICY: own, SHUFFLED: shuffled}
-    return {way: build.layouts(Variant(way), policy, profile) for way, profile in ways.items()}
+    return {
+        way: build.layouts(Variant(way), policy, profile, layouts) for way, profile in ways.items()
+    }
 
 
 def _executed(

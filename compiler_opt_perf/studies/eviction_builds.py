@@ -239,25 +239,30 @@ class Level:
         return binary
 
     def layouts(
-        self, variant: Variant, policy: Path | None = None, profile: Path | None = None
+        self,
+        variant: Variant,
+        policy: Path | None = None,
+        profile: Path | None = None,
+        number: int = LAYOUTS,
     ) -> list[Path]:
-        """The program as users compile it, in each of `LAYOUTS`.
+        """The program as users compile it, in so many layouts.
 
         Args:
           policy: folder of one that decides evictions.
           profile: PMU profile manifest for it.
+          number: of layouts.
 
         Raises:
           CommandError: the compiler or the linker failed.
         """
         bitcode, folder = self.bitcode(), self._of(variant) / "layouts"
-        targets = [folder / str(layout) for layout in range(LAYOUTS)]
+        targets = [folder / str(layout) for layout in range(number)]
         inputs: dict[str, Any] = {
             "variant": repr(variant),
             "bitcode": [sha256(path) for path in bitcode],
             "clang": self._clang,
             "flags": _FLAGS[_TIMED],
-            "layouts": LAYOUTS,
+            "layouts": number,
         }
         if policy:
             inputs["policy"] = sha256(policy / "model.json")

@@ -280,11 +280,11 @@ class InlineBuilds:
         logging.info("%s: %s: %d instructions, other input", self.name, name, found)
         return found
 
-    def layouts(self, name: str) -> list[Path]:
-        """The program of one of the `WAYS` in each of `LAYOUTS`. Raises CommandError."""
+    def layouts(self, name: str, number: int = LAYOUTS) -> list[Path]:
+        """The program of one of the `WAYS` in so many layouts. Raises CommandError."""
         objects, folder = self.objects(name), self._of(name)
-        targets = [folder / f"layout-{number}" for number in range(LAYOUTS)]
-        inputs = {"objects": list(map(sha256, objects)), "layouts": LAYOUTS}
+        targets = [folder / f"layout-{layout}" for layout in range(number)]
+        inputs = {"objects": list(map(sha256, objects)), "layouts": number}
         libraries = [*self.built.libraries, "-lstdc++"]
         memo(
             folder / "layouts.json",
@@ -295,7 +295,9 @@ class InlineBuilds:
         )
         return targets
 
-    def timed(self, note: str, ways: Sequence[str], rounds: int, processor: int) -> Rounds:
+    def timed(
+        self, note: str, ways: Sequence[str], rounds: int, processor: int, layouts: int = LAYOUTS
+    ) -> Rounds:
         """Times some of the `WAYS` on the other input; rounds of earlier calls count.
 
         Args:
@@ -307,7 +309,7 @@ class InlineBuilds:
         """
         return run_rounds(
             self.folder / f"{note}.json",
-            {name: self.layouts(name) for name in ways},
+            {name: self.layouts(name, layouts) for name in ways},
             self.judged.arguments,
             _run_inputs(self.judged),
             rounds,

@@ -21,6 +21,7 @@ from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.studies.common import read_result
 from compiler_opt_perf.studies.inline_builds import WAYS, InlineBuilds, Simulated
 from compiler_opt_perf.studies.rounds import ROUNDS, Rounds
+from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.workloads import JUDGED
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import exclusive
@@ -73,6 +74,7 @@ def study(
     *,
     ways: Sequence[str] = VARIANTS,
     rounds: int = ROUNDS,
+    layouts: int = LAYOUTS,
     processor: int = 0,
 ) -> dict[str, Any]:
     """Simulates and times some of the `PROGRAMS` in some of the `VARIANTS`.
@@ -80,7 +82,8 @@ def study(
     Args:
       output: folder of the study `inline_speed`, whose builds are the same.
       ways: the default is always among them.
-      rounds: timed runs of each way.
+      rounds: timed runs of each way, layout by layout.
+      layouts: of each way; where a function lies may change its time more than what it executes.
       processor: number of the processor that timed runs are bound to.
 
     Returns:
@@ -96,7 +99,7 @@ def study(
         with exclusive(output / f"{program}.lock"):
             own = InlineBuilds(program, output / program, toolchain)
             simulated = {name: own.simulated(name) for name in ways}
-            times = own.timed("reward-rounds", ways, rounds, processor)
+            times = own.timed("reward-rounds", ways, rounds, processor, layouts)
             terms = {name: _terms(one, simulated[ways[0]]) for name, one in simulated.items()}
             write_json(output / f"{program} reward.json", msgspec.to_builtins(Result(terms, times)))
     paths = {name: output / f"{name} reward.json" for name in PROGRAMS}

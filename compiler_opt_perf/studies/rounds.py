@@ -35,17 +35,19 @@ class Rounds(msgspec.Struct):
       moments: that each run tells the time of.
       boundaries: of the parts of a run, among the moments.
       seconds: [rounds, variants, parts].
+      turns: how many layouts take turns.
     """
 
     variants: list[str]
     moments: int = 0
     boundaries: list[int] = []
     seconds: list[list[list[float]]] = []
+    turns: int = LAYOUTS
 
     @property
     def layouts(self) -> tuple[int, ...]:
         """[rounds], the layout that ran in each."""
-        return tuple(map(_layout, range(len(self.seconds))))
+        return tuple(number % self.turns for number in range(len(self.seconds)))
 
     def measured(self) -> Measured:
         """What the times tell of the variants."""
@@ -82,7 +84,7 @@ def run_rounds(
 
     Args:
       path: the note of what was measured; the rounds of earlier calls count.
-      binaries: by name of the variant, the program in each of `LAYOUTS`.
+      binaries: by name of the variant, the program in each layout; of all as many.
       inputs: what the run depends on besides the binaries.
       processor: number of the processor that runs are bound to.
       label: of messages.
@@ -92,20 +94,21 @@ def run_rounds(
       CommandError: a run failed.
     """
     names = list(binaries)
+    turns = len(binaries[names[0]])
     inputs = {
         "binaries": [sha256(binary) for row in binaries.values() for binary in row],
         **inputs,
         "stopwatch": sha256(SEGMENTS),
         "shortest_part_s": _SHORTEST_PART_S,
     }
-    measured = recall(path, inputs, Rounds) or Rounds(names)
+    measured = recall(path, inputs, Rounds) or Rounds(names, turns=turns)
     with Stopwatch() as stopwatch:
         for number in range(len(measured.seconds), rounds):
             order = list(range(len(names)))
             random.Random(number).shuffle(order)
             runs: list[list[float]] = [[] for _ in names]
             for i in order:
-                argv = [str(binaries[names[i]][_layout(number)]), *arguments]
+                argv = [str(binaries[names[i]][number % turns]), *arguments]
                 # The kernel's time of a whole run is at times a tick behind that of its last part.
                 for _ in range(_TRIES):
                     times = stopwatch.times(argv, processor)
@@ -125,8 +128,3 @@ def run_rounds(
             middle = statistics.median(map(sum, runs))
             logging.info("%s: round %d, median %.3f s", label, number, middle)
     return measured
-
-
-def _layout(number: int) -> int:
-    """The layout that runs in a round."""
-    return number % LAYOUTS
