@@ -222,6 +222,7 @@ def test_json_is_one_document_with_what_the_text_says(
     reward: dict[str, Any] = {"tau": [0.5, 0.2, 0.7], "error": 0.02, "best": "default", "time": 0}
     ranked: dict[str, Any] = {"run_s": 0.1, "rounds": 60, "variants": 2, "pairs": 1, "resolved": 1}
     ranked |= {"best": {"name": "default", "time": 0}, "rewards": {"instructions": reward}}
+    ranked |= {"ways": {"threshold 500": [-0.02, -0.03, -0.01]}}
     weights = {"": dict.fromkeys(inline_reward.TERMS, 0.5)}
     fitted = {"weights": weights, "programs": {"lua": ranked}}
     monkeypatch.setattr(inline_reward, "study", lambda *_, **__: fitted)

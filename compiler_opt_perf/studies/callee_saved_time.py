@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
@@ -127,7 +128,9 @@ def _executed(
             workload.output.unlink(missing_ok=True)
         return counted_run(binary, workload.arguments, build.folder).totals()[0]
 
-    return memo(build.folder / f"judged {way}.json", inputs, int, count)
+    found = memo(build.folder / f"judged {way}.json", inputs, int, count)
+    logging.info("%s %s: %s: %d instructions", build.name, build.level, way, found)
+    return found
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -124,7 +124,7 @@ def judge(results: Mapping[str, Result]) -> dict[str, Any]:
       and all `pairs`; and by reward `tau` over resolved pairs, if there are any, with the ends of
       its 95% interval, the root of the mean squared `error` of predicted changes of time, and the
       measured change of `time` of the variant that it calls best. `best` is the fastest variant and
-      its change.
+      its change; `ways` has the changes of all, with the ends of 95% intervals.
     """
     terms = {name: np.array(list(row.terms.values())) for name, row in results.items()}
     measured = {name: row.rounds.measured() for name, row in results.items()}
@@ -146,12 +146,14 @@ def _row(
 ) -> dict[str, Any]:
     names = list(result.terms)
     best = int(np.argmin(times))
+    against = result.rounds.against_first()
     row: dict[str, Any] = {
-        **{key: result.rounds.against_first()[key] for key in ("run_s", "rounds")},
+        **{key: against[key] for key in ("run_s", "rounds")},
         "variants": len(names),
         "pairs": len(names) * (len(names) - 1) // 2,
         "resolved": measured.resolved_pairs(),
         "best": {"name": names[best], "time": float(np.expm1(times[best]))},
+        "ways": against["changes"],
         "rewards": {},
     }
     for name, weights in rewards.items():
@@ -203,6 +205,12 @@ def tables(found: Mapping[str, Any]) -> str:
         cells += [f"{one['error']:.2%}" if one else "–" for one in known]
         cells += [f"{one['best']}, {one['time']:+.2%}" if one else "–" for one in known]
         lines.append(f"| {' | '.join(cells)} |")
+    rows = found["programs"].values()
+    lines += ["", f"| way | {' | '.join(found['programs'])} |", "|---" * (1 + len(rows)) + "|"]
+    for way in dict.fromkeys(name for row in rows for name in row["ways"]):
+        known = [row["ways"].get(way) for row in rows]
+        cells = ["{:+.2%} ({:+.2%} to {:+.2%})".format(*one) if one else "–" for one in known]
+        lines.append(f"| {' | '.join([way, *cells])} |")
     return "\n".join(lines) + "\n"
 
 
