@@ -228,8 +228,8 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(inline_reward, "study", lambda *_, **__: fitted)
     column = {"programs": ["lua"], "changes": {arm: [-0.02, -0.01] for arm in ablation.ARMS}}
     monkeypatch.setattr(ablation, "study", lambda *_: {"inlining, instructions": column})
-    executed = {"0": 1234567, "policy": 1234500}
-    changes = {"policy": [-0.02, -0.03, -0.01]}
+    executed = {"0": 1234567, "policy": 1234500, "policy, shuffled": 1234600}
+    changes = {way: [-0.02, -0.03, -0.01] for way in list(executed)[1:]}
     timed = {"lua O2": {"executed": executed, "run_s": 0.1, "rounds": 60, "changes": changes}}
     monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}

@@ -177,6 +177,14 @@ def test_prices_and_the_policy_are_timed_in_turns(output: Path, toolchain: Toolc
     assert len({path.read_bytes() for paths in images.values() for path in paths}) == 8
     text = callee_saved_time.tables(found)
     assert text.count("| calls O2 |") == 2 and "a run" in text
+    # What the profile adds is the quotient of two changes.
+    three = {
+        f"{name} O2": {"executed": {"0": 1000, "policy": 1000 - less, "policy, shuffled": 1000}}
+        for name, less in (("a", 10), ("b", 20), ("c", 30))
+    }
+    last = callee_saved_time.tables(three).splitlines()[-1]
+    mean = "-2.00% (-4.46% to +0.51%)"
+    assert last == f"| geometric mean |  | {mean} | +0.00% (+0.00% to +0.00%) | {mean} |"
 
 
 def test_programs_are_compiled_by_what_others_taught(

@@ -13,7 +13,9 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from absl import logging
+from scipy.special import stdtrit
 
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
@@ -33,6 +35,8 @@ PRICES = (0, 16384, 65536, 262144)
 #: Names of the policy's ways, with the profile of the counted run and with an exchanged one.
 POLICY, SHUFFLED = "policy", "policy, shuffled"
 _SEED = 1
+# An interval over programs needs so many.
+_LEAST_PROGRAMS = 3
 # A run adds to the database that another one left.
 _ONLY_COUNTED = ("lmdb",)
 
@@ -134,7 +138,10 @@ def _executed(
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Changes of instructions, and of time with 95% intervals, by level, in Markdown."""
+    """Changes of instructions, and of time with 95% intervals, by level, in Markdown.
+
+    Geometric means have 95% intervals over other programs of the kind (Student's t).
+    """
     return "\n".join(
         text
         for level in LEVELS
@@ -144,33 +151,22 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _executed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    changes = {
-        name: {way: executed / first - 1 for way, executed in list(row["executed"].items())[1:]}
-        for name, row in results.items()
-        if (first := next(iter(row["executed"].values())))
-    }
-    rows = {
-        name: [f"{next(iter(results[name]['executed'].values())):,}"]
-        + [f"{change:+.2%}" for change in own.values()]
-        for name, own in changes.items()
-    }
+    rows, changes = {}, {}
+    for name, row in results.items():
+        first, *others = row["executed"].values()
+        own = dict(zip(list(row["executed"])[1:], (one / first - 1 for one in others), strict=True))
+        rows[name] = [f"{first:,}", *(f"{change:+.2%}" for change in own.values())]
+        changes[name] = own
     return _table(["instructions"], rows, changes)
 
 
 def _timed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    timed = {name: row for name, row in results.items() if "changes" in row}
-    rows = {
-        name: [
-            f"{row['run_s']:.2f} s",
-            str(row["rounds"]),
-            *map(_interval, row["changes"].values()),
-        ]
-        for name, row in timed.items()
-    }
-    changes = {
-        name: {way: change[0] for way, change in row["changes"].items()}
-        for name, row in timed.items()
-    }
+    rows, changes = {}, {}
+    for name, row in results.items():
+        if "changes" in row:
+            cells = [_interval(*change) for change in row["changes"].values()]
+            rows[name] = [f"{row['run_s']:.2f} s", str(row["rounds"]), *cells]
+            changes[name] = {way: change[0] for way, change in row["changes"].items()}
     return _table(["a run", "rounds"], rows, changes)
 
 
@@ -179,20 +175,32 @@ def _table(
     rows: Mapping[str, Sequence[str]],
     changes: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """Rows, and geometric means of the changes, which all have the same ways."""
+    """Rows, and geometric means of the changes, which all have the same ways.
+
+    What the profile adds, the policy's time by its time with the exchanged one, is a column more.
+    """
     if not rows:
         return ""
     ways = list(next(iter(changes.values())))
-    head = ["program", *columns, *ways]
+    head = ["program", *columns, *ways, "what the profile adds"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [f"| {' | '.join([name, *cells])} |" for name, cells in rows.items()]
+    logs = np.array([[np.log1p(own[way]) for way in ways] for own in changes.values()])
+    added = logs[:, ways.index(POLICY)] - logs[:, ways.index(SHUFFLED)]
+    for (name, cells), change in zip(rows.items(), np.expm1(added).tolist(), strict=True):
+        lines.append(f"| {' | '.join([name, *cells, f'{change:+.2%}'])} |")
     if len(rows) > 1:
-        logs = [[np.log1p(own[way]) for way in ways] for own in changes.values()]
-        means = [f"{mean:+.2%}" for mean in np.expm1(np.mean(logs, axis=0))]
+        means = [_mean(own) for own in [*logs.T, added]]
         lines.append(f"| {' | '.join(['geometric mean', *[''] * len(columns), *means])} |")
     return "\n".join(lines) + "\n"
 
 
-def _interval(change: Sequence[float]) -> str:
-    value, low, high = change
+def _mean(logs: npt.NDArray[np.float64]) -> str:
+    mean, count = float(logs.mean()), len(logs)
+    if count < _LEAST_PROGRAMS:
+        return f"{np.expm1(mean):+.2%}"
+    half = float(stdtrit(count - 1, 0.975) * logs.std(ddof=1) / count**0.5)
+    return _interval(*(float(np.expm1(one)) for one in (mean, mean - half, mean + half)))
+
+
+def _interval(value: float, low: float, high: float) -> str:
     return f"{value:+.2%} ({low:+.2%} to {high:+.2%})"
