@@ -26,7 +26,7 @@ from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.variants import Variant
-from compiler_opt_perf.studies.workloads import JUDGED, Workload
+from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(JUDGED)
@@ -37,8 +37,6 @@ POLICY, SHUFFLED = "policy", "policy, shuffled"
 _SEED = 1
 # An interval over programs needs so many.
 _LEAST_PROGRAMS = 3
-# A run adds to the database that another one left.
-_ONLY_COUNTED = ("lmdb",)
 
 
 def study(
@@ -93,7 +91,7 @@ def study(
                         for way, linked in binaries.items()
                     }
                 }
-                if rounds and program not in _ONLY_COUNTED:
+                if rounds and program not in ONLY_ONCE:
                     measured = run_rounds(
                         build.folder / "rounds.json",
                         binaries,

@@ -22,11 +22,11 @@ from compiler_opt_perf.studies.common import read_result
 from compiler_opt_perf.studies.inline_builds import WAYS, InlineBuilds, Simulated
 from compiler_opt_perf.studies.rounds import ROUNDS, Rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
-from compiler_opt_perf.studies.workloads import JUDGED
+from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import exclusive
 
-PROGRAMS = tuple(JUDGED)
+PROGRAMS = tuple(name for name in JUDGED if name not in ONLY_ONCE)
 #: Inlining alone is another: counters and samples lay out code, too.
 VARIANTS = tuple(n for n, way in WAYS.items() if not (way.sampled or way.counted or way.thin))
 

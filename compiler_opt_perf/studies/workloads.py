@@ -369,6 +369,8 @@ JUDGED: dict[str, Callable[[Path], Workload]] = {
     "zlib": _on_others("zlib", "-c", "-9"),
     "libyaml": _on_document("libyaml", 1000, seed=2),
 }
+# A judged run of these cannot be repeated: it adds to the database that another one left.
+ONLY_ONCE = ("lmdb",)
 
 
 def build(name: str, folder: Path) -> Built:
