@@ -82,7 +82,7 @@ bench-callee-saved: bootstrap ## what is the price of callee-saved registers wor
 
 bench-callee-saved-time: bootstrap ## prices and the shipped policy on other inputs, counted and by the clock, on an otherwise idle machine; hours
 	@$(COP) toolchain build --set=mock
-	@$(COP) study callee-saved-time
+	@$(COP) study callee-saved-time --rounds=48 --layouts=24
 
 bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to callee-saved registers, beside AutoFDO, PGO and ThinLTO; hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
@@ -92,7 +92,7 @@ bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to calle
 
 bench-inline-reward: bootstrap ## what does inlining cost beside instructions, by the clock? hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
-	@$(COP) study inline-reward --only=lua,tcc,jsoncpp,zstd,mujs,lz4 --rounds=20
+	@$(COP) study inline-reward --only=lua,tcc,jsoncpp,mujs,lz4 --rounds=40 --layouts=20
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour
 	@$(COP) study labels
