@@ -30,11 +30,18 @@ static void allocate(void) {
 
 /* The C library's other names; dlsym() is of no use, for there are programs with one of their own. */
 void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 
 void *malloc(size_t Size) {
   allocate();
   return __libc_malloc(Size);
+}
+
+/* Compilers make it of malloc() and memset() where they see both. */
+void *calloc(size_t Number, size_t Size) {
+  allocate();
+  return __libc_calloc(Number, Size);
 }
 
 void *realloc(void *Block, size_t Size) {
