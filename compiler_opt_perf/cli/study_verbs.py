@@ -267,9 +267,9 @@ def _inline_reward(values: Any, arguments: list[str]) -> Table:
 
 
 def _define_ablation(values: flags.FlagValues) -> None:
-    help = "folder of results of `cop study inline-speed`"
+    help = "folder of results of `cop study inline-speed` and `inline-reward`"
     flags.DEFINE_string("inlining", str(BUILD / "bench-inline-speed"), help, flag_values=values)
-    help = "folder of results of `cop study callee-saved-policy`"
+    help = "folder of results of `cop study callee-saved-policy` and `callee-saved-time`"
     flags.DEFINE_string("evictions", str(BUILD / "bench-evictions"), help, flag_values=values)
     define_path(values, "plot", "SVG file to write: the table as a plot", required=False)
 
@@ -577,7 +577,7 @@ VERBS: tuple[Verb, ...] = (
         "study ablation --inlining=build/bench-inline-speed --evictions=build/bench-evictions",
         _define_ablation,
         _ablation,
-        json_version=1,
+        json_version=2,
     ),
     Verb(
         "study labels",

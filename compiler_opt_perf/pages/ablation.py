@@ -17,7 +17,7 @@ def write_plot(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     A dot is the mean over the seeds, a line through it reaches from the least to the largest.
 
     Args:
-      results: by column, its `programs`, and by arm the `changes` of the cost, one a seed.
+      results: by column, its `programs`, and by arm the `changes` of the cost, one a seed, if any.
 
     Raises:
       FileWriteError: the disk is full, or the folder cannot be written.
@@ -26,16 +26,17 @@ def write_plot(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     fields = figure.subplots(1, len(results), squeeze=False, sharey=True)[0]
     for axes, (name, column) in zip(fields, results.items(), strict=True):
         arms = column["changes"]
-        percent = [100 * np.array(changes) for changes in arms.values()]
-        means = [100 * np.expm1(np.mean(np.log1p(changes))) for changes in arms.values()]
-        places = range(len(arms))
+        known = {place: own for place, own in enumerate(arms.values()) if own}
+        percent = [100 * np.array(changes) for changes in known.values()]
+        means = [100 * np.expm1(np.mean(np.log1p(changes))) for changes in known.values()]
+        places = list(known)
         axes.axvline(0, color="black", linewidth=0.5)
         axes.hlines(places, list(map(np.min, percent)), list(map(np.max, percent)), linewidth=1.5)
         axes.plot(means, places, "o", markersize=4)
         axes.set_title(f"{page.literal(name)}; programs: {len(column['programs'])}", fontsize=8)
         axes.set_xlabel("change, %", fontsize=8)
         axes.tick_params(labelsize=7)
-        axes.set_yticks(places, list(map(page.literal, arms)))
+        axes.set_yticks(range(len(arms)), list(map(page.literal, arms)))
     # The fields share the axis.
     fields[0].invert_yaxis()
     page.write_svg(figure, path)

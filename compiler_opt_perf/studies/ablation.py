@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What does each kind of PMU data add? One table for inlining and for callee-saved registers.
 
-Of what the studies `inline_speed` and `callee_saved_policy` left in their folders: nothing is
-compiled or run.
+Of what the studies `inline_speed`, `inline_reward`, `callee_saved_policy` and `callee_saved_time`
+left in their folders: nothing is compiled or run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.studies import callee_saved_policy, inline_builds, inline_speed
-from compiler_opt_perf.studies.common import StudyError, saved
-from compiler_opt_perf.studies.eviction_builds import REWARDS
+from compiler_opt_perf.studies import (
+    callee_saved_policy,
+    callee_saved_time,
+    inline_builds,
+    inline_reward,
+    inline_speed,
+)
+from compiler_opt_perf.studies.common import StudyError, read_result, saved
+from compiler_opt_perf.studies.eviction_builds import LEVELS, REWARDS
 
 ARMS = tuple(callee_saved_policy.ARMS)
 _EXCHANGED = tuple(name for name, way in inline_builds.WAYS.items() if way.exchanged is not None)
@@ -27,10 +33,11 @@ def study(inlining: Path, evictions: Path) -> dict[str, Any]:
 
     Returns:
       By column ("inlining, instructions"), its `programs` and by arm the geometric mean over them
-      of the cost's `changes`, one a seed. The baseline of all is the compiler's own policy.
+      of the cost's `changes`, one a seed, none where the study has no such arm. The baseline of all
+      is the compiler's own policy.
 
     Raises:
-      StudyError: a damaged result, or none that has all arms.
+      StudyError: a damaged result, or no column.
     """
     inlined = saved(inlining, inline_speed.PROGRAMS)
     learned = saved(evictions, callee_saved_policy.PROGRAMS, " policy.json")
@@ -39,7 +46,11 @@ def study(inlining: Path, evictions: Path) -> dict[str, Any]:
         "inlining, simulated cycles": _inlining(
             inlined, {name: row["cycles"] for name, row in inlined.items() if "cycles" in row}
         ),
+        "inlining, time": _inlining(inlined, _seconds(inlining)),
         **{f"callee-saved registers, {reward}": _evictions(learned, reward) for reward in REWARDS},
+        **{
+            f"callee-saved registers, time at {level}": _timed(evictions, level) for level in LEVELS
+        },
     }
     means = {name: _means(logs) for name, logs in columns.items()}
     found = {name: column for name, column in means.items() if column["programs"]}
@@ -58,8 +69,22 @@ def _instructions(inlined: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     }
 
 
+def _seconds(folder: Path) -> dict[str, dict[str, float]]:
+    """By program, what each way takes of the mean of all."""
+    paths = {name: folder / f"{name} reward.json" for name in inline_reward.PROGRAMS}
+    found = {
+        name: read_result(path, inline_reward.Result).rounds
+        for name, path in paths.items()
+        if path.is_file()
+    }
+    return {
+        name: dict(zip(rounds.variants, np.exp(rounds.measured().log_time).tolist(), strict=True))
+        for name, rounds in found.items()
+    }
+
+
 def _inlining(
-    results: Mapping[str, Mapping[str, Any]], costs: Mapping[str, Mapping[str, int]]
+    results: Mapping[str, Mapping[str, Any]], costs: Mapping[str, Mapping[str, float]]
 ) -> _Logs:
     """Rules with a number to choose have the one that is best for the other programs."""
     logs: _Logs = {arm: {} for arm in ARMS}
@@ -90,11 +115,33 @@ def _evictions(learned: Mapping[str, Mapping[str, Any]], reward: str) -> _Logs:
     return logs
 
 
+def _timed(folder: Path, level: str) -> _Logs:
+    """The shipped policy, which reads executions, and the constant price that its number is."""
+    ways = {
+        "none": str(callee_saved_policy.CONSTANT),
+        "counts only": callee_saved_time.POLICY,
+        "shuffled": callee_saved_time.SHUFFLED,
+    }
+    names = {f"{name} {level}": name for name in callee_saved_time.PROGRAMS}
+    found = saved(folder, names, " judged.json")
+    logs: _Logs = {arm: {} for arm in ARMS}
+    for arm, way in ways.items():
+        for name, row in found.items():
+            if "changes" in row:
+                logs[arm][names[name]] = [float(np.log1p(row["changes"][way][0]))]
+    return logs
+
+
 def _means(logs: _Logs) -> dict[str, Any]:
-    """Over the programs that have all arms, of as many seeds as all have."""
-    programs = [name for name in logs[ARMS[0]] if all(name in own for own in logs.values())]
-    changes = {}
-    for arm, own in logs.items() if programs else ():
+    """Over the programs that have all arms that any has, of as many seeds as all have."""
+    known = {arm: own for arm, own in logs.items() if own}
+    programs = [
+        name
+        for name in known.get(ARMS[0], ())
+        if len(known) > 1 and all(name in own for own in known.values())
+    ]
+    changes: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for arm, own in known.items() if programs else ():
         seeds = min(len(own[name]) for name in programs)
         means = np.mean([own[name][:seeds] for name in programs], axis=0)
         changes[arm] = np.expm1(means).tolist()
@@ -114,5 +161,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cell(changes: Sequence[float]) -> str:
+    if not changes:
+        return "–"
     text = f"{np.expm1(np.mean(np.log1p(changes))):+.2%}"
     return text if len(changes) == 1 else f"{text} ({min(changes):+.2%} to {max(changes):+.2%})"

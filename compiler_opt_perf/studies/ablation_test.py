@@ -44,13 +44,24 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     changes = {f"count, {arm}": [-0.01 * i, -0.03 * i] for i, arm in enumerate(arms)}
     for name, own in {"lua": changes, "tcc": changes, "mujs": {"constant": [0.5]}}.items():
         write_json(evictions / f"{name} policy.json", {"changes": {"count": own}})
+    ways = ["default", _RULE, "exchanged 1"]
+    seconds = [[[1.0], [0.9], [1.1]]] * 5
+    terms = {way: [0.0] * 5 for way in ways}
+    write_json(
+        inlining / "lz4 reward.json",
+        {"terms": terms, "rounds": {"variants": ways, "seconds": seconds}},
+    )
+    timed = {"262144": [-0.01, 0, 0], "policy": [-0.02, 0, 0], "policy, shuffled": [0.01, 0, 0]}
+    write_json(evictions / "lua O2 judged.json", {"changes": timed})
+    write_json(evictions / "tcc O2 judged.json", {"executed": {}})
     return inlining, evictions
 
 
 def test_one_table_for_both_problems(folders: tuple[Path, Path]) -> None:
     found = study(*folders)
     # Nobody simulated cycles, or learned by them.
-    assert list(found) == ["inlining, instructions", "callee-saved registers, count"]
+    columns = ["inlining, instructions", "inlining, time", "callee-saved registers, count"]
+    assert list(found) == [*columns, "callee-saved registers, time at O2"]
     inlined = found["inlining, instructions"]
     assert inlined["programs"] == ["lua", "tcc"]
     assert inlined["changes"]["none"] == [0.0]
@@ -62,9 +73,15 @@ def test_one_table_for_both_problems(folders: tuple[Path, Path]) -> None:
     assert learned["programs"] == ["lua", "tcc"]
     assert learned["changes"]["all"] == pytest.approx([-0.03, -0.09])
 
+    # What a study has no arm for stays empty; a program that was not timed is not there.
+    assert found["inlining, time"]["changes"]["shuffled"] == [pytest.approx(0.1)]
+    timed = found["callee-saved registers, time at O2"]
+    assert timed["programs"] == ["lua"] and timed["changes"]["all"] == []
+
     text = table(found)
-    assert "| programs | 2 | 2 |" in text
-    assert "| counts only | -10.00% | -2.01% (-3.00% to -1.00%) |" in text
+    assert "| programs | 2 | 1 | 2 | 1 |" in text
+    assert "| counts only | -10.00% | -10.00% | -2.01% (-3.00% to -1.00%) | -2.00% |" in text
+    assert "| rates only | +9.00% | – |" in text
 
 
 def test_without_results_the_studies_to_run_are_named(tmp_path: Path) -> None:
