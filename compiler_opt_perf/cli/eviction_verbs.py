@@ -140,9 +140,13 @@ def _define_callee_saved_time(values: flags.FlagValues) -> None:
 
 
 def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.policies.export import load
     from compiler_opt_perf.studies.callee_saved_time import study, tables
     from compiler_opt_perf.toolchain.installation import Toolchain
 
+    problem = load(Path(values.policy)).network.problem.name
+    if problem != "regalloc-evict":
+        raise UsageError(f"--policy: {values.policy} is for {problem}, not for evictions")
     results = study(
         values.only,
         Path(values.output),

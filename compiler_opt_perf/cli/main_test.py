@@ -156,6 +156,10 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("study rank --steps=biuld", "expected some of build,record,evaluate,measure,report"),
         ("study compile lvm", "unexpected argument 'lvm'"),
         ("study inference", "expected folders of policies"),
+        (
+            f"study callee-saved-time --policy={REPO_ROOT}/models/inline-size",
+            "inline-size is for inline-size, not for evictions",
+        ),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
         (
             "train --problem=inline-size --corpus=a --output=b --ablate=pmu",
@@ -201,6 +205,7 @@ def test_wrong_usage_is_explained(
             "--profile=d: expected one FILE for all programs, or PROGRAM=FILE for each",
         ),
         ("study inference missing", "missing"),
+        ("study callee-saved-time --policy=missing", "missing/model.json: No such file"),
         ("study compile --profiles=missing", "missing: no profiles; run make bench-collect"),
         ("program build doom --output=x", "doom: unknown program; known are "),
     ],
