@@ -16,7 +16,7 @@ from compiler_opt_perf.cli.options import (
     optional_path,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 
 
 def _define_output(values: flags.FlagValues) -> None:
@@ -131,7 +131,8 @@ def _define_callee_saved_time(values: flags.FlagValues) -> None:
     define_some(values, "only", PROGRAMS, "programs to count and to time")
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
     help = "folder of one for evictions that takes PMU features"
-    flags.DEFINE_string("policy", "models/regalloc-evict", help, flag_values=values)
+    policy = str(REPO_ROOT / "models" / "regalloc-evict")
+    flags.DEFINE_string("policy", policy, help, flag_values=values)
     help = "timed runs of each way; 0 to count only"
     flags.DEFINE_integer("rounds", ROUNDS, help, 0, flag_values=values)
     flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
