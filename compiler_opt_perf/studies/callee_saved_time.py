@@ -21,7 +21,7 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.shuffle import shuffle
-from compiler_opt_perf.studies.common import counted_run, saved
+from compiler_opt_perf.studies.common import counted_run, percent, saved
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
@@ -162,7 +162,7 @@ def _timed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     rows, changes = {}, {}
     for name, row in results.items():
         if "changes" in row:
-            cells = [_interval(*change) for change in row["changes"].values()]
+            cells = map(percent, row["changes"].values())
             rows[name] = [f"{row['run_s']:.2f} s", str(row["rounds"]), *cells]
             changes[name] = {way: change[0] for way, change in row["changes"].items()}
     return _table(["a run", "rounds"], rows, changes)
@@ -197,8 +197,4 @@ def _mean(logs: npt.NDArray[np.float64]) -> str:
     if count < _LEAST_PROGRAMS:
         return f"{np.expm1(mean):+.2%}"
     half = float(stdtrit(count - 1, 0.975) * logs.std(ddof=1) / count**0.5)
-    return _interval(*(float(np.expm1(one)) for one in (mean, mean - half, mean + half)))
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:+.2%} ({low:+.2%} to {high:+.2%})"
+    return percent(np.expm1([mean, mean - half, mean + half]).tolist())

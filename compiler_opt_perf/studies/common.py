@@ -71,3 +71,9 @@ def saved(folder: Path, names: Iterable[str], suffix: str = ".json") -> dict[str
     """The results in `folder`, files NAME + suffix, of the programs that have one."""
     paths = {name: folder / f"{name}{suffix}" for name in names}
     return {n: read_result(path, dict[str, Any]) for n, path in paths.items() if path.is_file()}
+
+
+def percent(change: Sequence[float]) -> str:
+    """A change and the ends of its interval, as "-0.53% (-0.83% to -0.22%)"."""
+    value, low, high = change
+    return f"{value:+.2%} ({low:+.2%} to {high:+.2%})"

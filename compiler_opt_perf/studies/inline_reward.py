@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 
 from compiler_opt_perf.cost.ranking import Measured
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.studies.common import read_result
+from compiler_opt_perf.studies.common import percent, read_result
 from compiler_opt_perf.studies.inline_builds import WAYS, InlineBuilds, Simulated
 from compiler_opt_perf.studies.rounds import ROUNDS, Rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
@@ -209,7 +209,7 @@ def tables(found: Mapping[str, Any]) -> str:
     lines += ["", f"| way | {' | '.join(found['programs'])} |", "|---" * (1 + len(rows)) + "|"]
     for way in dict.fromkeys(name for row in rows for name in row["ways"]):
         known = [row["ways"].get(way) for row in rows]
-        cells = ["{:+.2%} ({:+.2%} to {:+.2%})".format(*one) if one else "–" for one in known]
+        cells = [percent(one) if one else "–" for one in known]
         lines.append(f"| {' | '.join([way, *cells])} |")
     return "\n".join(lines) + "\n"
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.policies.export import Policy, publish
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.inline_builds import (
     BOTH,
     CONSTANTS,
@@ -275,7 +275,7 @@ def _times_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
         cells = [program, f"{row['run_s']:.2f} s", str(row["rounds"])]
         for name in names:
             change = row["changes"].get(name)
-            cells.append("–" if change is None else "{:+.2%} ({:+.2%} to {:+.2%})".format(*change))
+            cells.append("–" if change is None else percent(change))
         lines.append(f"| {' | '.join(cells)} |")
     if len(timed) > 1:
         means = [
