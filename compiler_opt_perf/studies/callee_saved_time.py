@@ -21,7 +21,7 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.shuffle import shuffle
-from compiler_opt_perf.studies.common import counted_run, percent, saved
+from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
@@ -126,9 +126,7 @@ def _executed(
     inputs = {"binary": sha256(binary), **run_inputs}
 
     def count() -> int:
-        if workload.output:
-            workload.output.unlink(missing_ok=True)
-        return counted_run(binary, workload.arguments, build.folder).totals()[0]
+        return workload.counted(binary, build.folder).totals()[0]
 
     found = memo(build.folder / f"judged {way}.json", inputs, int, count)
     logging.info("%s %s: %s: %d instructions", build.name, build.level, way, found)

@@ -270,10 +270,7 @@ class InlineBuilds:
 
         def count() -> int:
             self._link(objects, binary)
-            # LMDB would add to a database that is there.
-            if run.output:
-                run.output.unlink(missing_ok=True)
-            return counted_run(binary, run.arguments, self.folder / "timed").totals()[0]
+            return run.counted(binary, self.folder / "timed").totals()[0]
 
         inputs = {"objects": list(map(sha256, objects)), **_run_inputs(run)}
         found = memo(self._of(name) / "judged.json", inputs, int, count)

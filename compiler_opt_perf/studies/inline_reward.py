@@ -45,7 +45,8 @@ TERMS = (*_TERMS, _LINES)
 _CACHE_LINES = 512
 FITTED = "fitted on the others"
 _ESTIMATE = "callgrind's estimate"
-#: Rewards, by the weights of their terms; that of callgrind in instructions.
+#: Rewards, by the weights of their terms; that of callgrind in instructions, but for misses of the
+#: last level.
 REWARDS = {
     "instructions": np.array([1.0, 0, 0, 0, 0]),
     _ESTIMATE: np.array([1.0, 10, 10, 10, 0]),

@@ -79,7 +79,7 @@ def study(
     Returns:
       All results in the folder, by program: `ways`, by name instructions and bytes; `judged`, by
       name instructions with another input; with `cycles` these by name; with timed runs `times`, as
-      of `times`. For `tables`.
+      `Rounds.against_first`. For `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
@@ -102,14 +102,10 @@ def study(
                 simulated = {name: own.cycles(name) for name in ways}
                 result["cycles"] = {**result.get("cycles", {}), **simulated}
             if rounds and program in TIMED:
-                result["times"] = times(own, to_judge, rounds, processor)
+                measured = own.timed("rounds", to_judge, rounds, processor)
+                result["times"] = measured.against_first()
             write_json(output / f"{program}.json", result)
     return saved(output, PROGRAMS)
-
-
-def times(own: InlineBuilds, ways: Sequence[str], rounds: int, processor: int) -> dict[str, Any]:
-    """Times a program on its other input; as `Rounds.against_first`."""
-    return own.timed("rounds", ways, rounds, processor).against_first()
 
 
 def chosen(

@@ -232,7 +232,7 @@ def test_a_reward_is_judged_on_a_program_that_it_was_not_fitted_on(
     assert (row["variants"], row["pairs"], row["rounds"]) == (3, 3, 5)
     assert list(row["ways"]) == list(ways[1:])
     assert set(row["rewards"]) == {*inline_reward.REWARDS, inline_reward.FITTED}
-    # The rule executes least, and callgrind has it first, too.
+    # Another one than the default executes least.
     instructions = row["rewards"]["instructions"]
     assert instructions["best"] in ways[1:]
     text = inline_reward.tables(found)

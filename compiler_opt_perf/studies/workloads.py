@@ -29,7 +29,8 @@ from compiler_opt_perf.execution.files import sha256, write_json, write_text
 from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.studies.common import run_all
+from compiler_opt_perf.pmu.callgrind_dump import Dump
+from compiler_opt_perf.studies.common import counted_run, run_all
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -92,6 +93,13 @@ class Workload:
     inputs: tuple[Path, ...] = ()
     output: Path | None = None
     flags: tuple[str, ...] = ()
+
+    def counted(self, binary: Path, folder: Path) -> Dump:
+        """What callgrind counts in a run of a build, as `counted_run`. Raises CommandError."""
+        # LMDB would add to a database that is there.
+        if self.output:
+            self.output.unlink(missing_ok=True)
+        return counted_run(binary, self.arguments, folder)
 
     def build(
         self, folder: Path, options: Sequence[str] = ("-O2", *PROFILING_FLAGS.split())
