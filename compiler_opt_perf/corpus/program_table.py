@@ -250,6 +250,24 @@ PROGRAMS: dict[str, Program] = {
             flags=("-DHAVE_UNISTD_H", "-D_LARGEFILE64_SOURCE=1", "-I."),
             workload_inputs=("*.[ch]", "*/*.[ch]"),
         ),
+        Program(
+            name="lmdb",
+            source_package="lmdb",
+            sources=(
+                "libraries/liblmdb/mdb.c",
+                "libraries/liblmdb/midl.c",
+                "libraries/liblmdb/mdb_load.c",
+            ),
+            libraries=("-lpthread",),
+        ),
+        # Of its amalgamation, with its own benchmark (corpus.programs.program_tree).
+        Program(
+            name="sqlite",
+            source_package="sqlite3",
+            sources=("*.c",),
+            flags=("-DSQLITE_THREADSAFE=0", "-I."),
+            libraries=("-lm", "-ldl"),
+        ),
         # Libraries and programs in C++.
         Program(
             name="ninja",

@@ -28,6 +28,7 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.toolchain.layout import BUILD, exclusive
 from compiler_opt_perf.toolchain.source import llvm_source
 
 _TIMEOUT_S = 600.0
@@ -45,10 +46,21 @@ def find_program(name: str) -> Program:
 
 
 def program_tree(program: Program) -> Path:
-    """The unpacked source that the program is built from, fetched if needed. ToolchainError."""
+    """The source that the program is built from, fetched and unpacked if needed.
+
+    Of SQLite it is the amalgamation.
+
+    Raises:
+      ToolchainError: the source cannot be had.
+      CommandError: the amalgamation cannot be made.
+    """
     if program.source_package.startswith("llvm-toolchain-"):
         return llvm_source()
-    return debian_source(program.source_package)
+    tree = debian_source(program.source_package)
+    if program.name != "sqlite":
+        return tree
+    with exclusive(BUILD / "sources" / ".sqlite.lock"):
+        return sqlite_amalgamation(tree, BUILD / "sources" / "sqlite3-amalgamation")
 
 
 def sqlite_amalgamation(tree: Path, output: Path) -> Path:

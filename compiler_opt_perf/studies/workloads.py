@@ -36,25 +36,6 @@ from compiler_opt_perf.toolchain.layout import BUILD
 
 _SEED = 1
 
-# Databases, beside the programs that the corpus has.
-_LMDB = Program(
-    name="mdb_load",
-    source_package="lmdb",
-    sources=(
-        "libraries/liblmdb/mdb.c",
-        "libraries/liblmdb/midl.c",
-        "libraries/liblmdb/mdb_load.c",
-    ),
-    libraries=("-lpthread",),
-)
-_SQLITE = Program(
-    name="sqlite",
-    source_package="sqlite3",
-    sources=("*.c",),
-    flags=("-DSQLITE_THREADSAFE=0", "-I."),
-    libraries=("-lm", "-ldl"),
-)
-
 
 @dataclass(frozen=True)
 class Built:
@@ -253,7 +234,7 @@ def _lmdb(count: int, size: int, seed: int = _SEED) -> Callable[[Path], Workload
         records, database = folder / "records", folder / "database"
         write_records(records, count, size, seed)
         arguments = ("-n", "-f", str(records), str(database))
-        return Workload(_LMDB, debian_source("lmdb"), arguments, (records,), database)
+        return Workload(PROGRAMS["lmdb"], debian_source("lmdb"), arguments, (records,), database)
 
     return workload
 
@@ -273,7 +254,7 @@ def _sqlite(*options: str) -> Callable[[Path], Workload]:
     """SQLite's own benchmark, in memory."""
 
     def workload(folder: Path) -> Workload:
-        return Workload(_SQLITE, _amalgamation(folder), ("--memdb", *options))
+        return Workload(PROGRAMS["sqlite"], _amalgamation(folder), ("--memdb", *options))
 
     return workload
 
