@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-ablation bench-inline-reward bench-labels bench-algorithms bench-rank \
+  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-ablation bench-inline-reward bench-policies bench-labels bench-algorithms bench-rank \
   bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
@@ -93,6 +93,10 @@ bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to calle
 bench-inline-reward: bootstrap ## what does inlining cost beside instructions, by the clock? hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
 	@$(COP) study inline-reward --only=lua,tcc,jsoncpp,mujs,lz4 --rounds=40 --layouts=20
+
+bench-policies: bootstrap ## programs by the policies in models/, by constants, AutoFDO, PGO and ThinLTO, by the clock; hours, machine otherwise idle
+	@$(COP) toolchain build --set=mock
+	@$(COP) study policies --rounds=48 --layouts=24
 
 bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour
 	@$(COP) study labels

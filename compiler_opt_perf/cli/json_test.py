@@ -41,6 +41,7 @@ from compiler_opt_perf.studies import (
     evictions,
     inline_reward,
     inline_speed,
+    policies,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -97,6 +98,7 @@ LINES = {
     "study callee-saved-time": "study callee-saved-time --only=lua --toolchain={toolchain}",
     "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
     "study inline-reward": "study inline-reward --only=lua --toolchain={toolchain}",
+    "study policies": "study policies --only=lua --toolchain={toolchain}",
     "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
     "study ablation": "study ablation",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
@@ -232,6 +234,10 @@ def test_json_is_one_document_with_what_the_text_says(
     changes = {way: [-0.02, -0.03, -0.01] for way in list(executed)[1:]}
     timed = {"lua O2": {"executed": executed, "run_s": 0.1, "rounds": 60, "changes": changes}}
     monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
+    by_clock: dict[str, Any] = {"run_s": 0.1, "rounds": 48}
+    by_clock["text"] = {"default": 1234567, "registers": 1234500}
+    by_clock["changes"] = {"registers": [-0.02, -0.03, -0.01]}
+    monkeypatch.setattr(policies, "study", lambda *_, **__: {"lua": by_clock})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [Row(code="90", cycles=0.17)] * 1234

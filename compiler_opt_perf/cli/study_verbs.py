@@ -263,6 +263,39 @@ def _inline_reward(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: tables(results), lambda: {"results": results})
 
 
+# cop study policies
+
+
+def _define_policies(values: flags.FlagValues) -> None:
+    from compiler_opt_perf.studies.policies import PROGRAMS, WAYS
+    from compiler_opt_perf.studies.rounds import ROUNDS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
+
+    _define_output(values, "bench-inline-speed")
+    define_some(values, "only", PROGRAMS, "programs to study")
+    define_some(values, "ways", WAYS, "of compiling them; the default is always among them")
+    flags.DEFINE_integer("rounds", ROUNDS, "timed runs of each way", 4, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
+    define_processor(values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _policies(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.studies.policies import study, tables
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        ways=values.ways,
+        rounds=values.rounds,
+        layouts=values.layouts,
+        processor=values.processor,
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
+
+
 # cop study ablation
 
 
@@ -569,6 +602,14 @@ VERBS: tuple[Verb, ...] = (
         "study inline-reward --only=lua,tcc,jsoncpp --rounds=20 --output=build/bench-inline-speed",
         _define_inline_reward,
         _inline_reward,
+        json_version=1,
+    ),
+    Verb(
+        "study policies",
+        "Time programs by the policies in models/ and without, on an otherwise idle machine.",
+        "study policies --only=lua --rounds=48 --layouts=24 --output=build/bench-inline-speed",
+        _define_policies,
+        _policies,
         json_version=1,
     ),
     Verb(

@@ -13,9 +13,7 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from absl import logging
-from scipy.special import stdtrit
 
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
@@ -23,7 +21,7 @@ from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.shuffle import shuffle
 from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
-from compiler_opt_perf.studies.rounds import ROUNDS, run_rounds
+from compiler_opt_perf.studies.rounds import ROUNDS, mean_change, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.variants import Variant
 from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE, Workload
@@ -35,8 +33,6 @@ PRICES = (0, 16384, 65536, 262144)
 #: Names of the policy's ways, with the profile of the counted run and with an exchanged one.
 POLICY, SHUFFLED = "policy", "policy, shuffled"
 _SEED = 1
-# An interval over programs needs so many.
-_LEAST_PROGRAMS = 3
 
 
 def study(
@@ -185,14 +181,6 @@ def _table(
     for (name, cells), change in zip(rows.items(), np.expm1(added).tolist(), strict=True):
         lines.append(f"| {' | '.join([name, *cells, f'{change:+.2%}'])} |")
     if len(rows) > 1:
-        means = [_mean(own) for own in [*logs.T, added]]
+        means = [mean_change(own) for own in [*logs.T, added]]
         lines.append(f"| {' | '.join(['geometric mean', *[''] * len(columns), *means])} |")
     return "\n".join(lines) + "\n"
-
-
-def _mean(logs: npt.NDArray[np.float64]) -> str:
-    mean, count = float(logs.mean()), len(logs)
-    if count < _LEAST_PROGRAMS:
-        return f"{np.expm1(mean):+.2%}"
-    half = float(stdtrit(count - 1, 0.975) * logs.std(ddof=1) / count**0.5)
-    return percent(np.expm1([mean, mean - half, mean + half]).tolist())

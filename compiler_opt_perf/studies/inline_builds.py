@@ -32,6 +32,7 @@ from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.pmu.callgrind_dump import Dump
 from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.shuffle import shuffle
 from compiler_opt_perf.policies.inlining_rule import InliningRule
 from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
@@ -40,6 +41,7 @@ from compiler_opt_perf.studies.rounds import Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, Built, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 _PROBLEM = PROBLEMS["inline-size"]
 _TIMEOUT_S = 1800.0
@@ -55,10 +57,13 @@ _CYCLES = {
     **dict.fromkeys(("ILmr", "DLmr", "DLmw"), 100),
 }
 
+_SHUFFLE_SEED = 1
 # Bytes of a cache line, and the share of the executed instructions that is hot.
 _LINE, _HOT_SHARE = 64, 0.99
 
 SHIPPED = InliningRule()
+#: The policy for callee-saved registers.
+REGISTERS = REPO_ROOT / "models" / "regalloc-evict"
 _RATES = ("pmu_callee_l1_misses_ppm", "pmu_callee_mispredicts_ppm")
 
 
@@ -103,6 +108,8 @@ class Way:
       sampled: the compiler itself is given the profile's executions (-fprofile-sample-use).
       counted: it is given counters of the same run (-fprofile-use).
       thin: with ThinLTO; the rule decides before the thin link and after it.
+      registers: `REGISTERS` decides about callee-saved registers, by the PMU profile.
+      shuffled: rule and policy are given the profile with its counts exchanged between lines.
     """
 
     flags: tuple[str, ...] = ()
@@ -111,6 +118,8 @@ class Way:
     sampled: bool = False
     counted: bool = False
     thin: bool = False
+    registers: bool = False
+    shuffled: bool = False
 
 
 def _threshold(cost: int) -> Way:
@@ -163,6 +172,22 @@ WAYS: dict[str, Way] = {
     "ThinLTO and rule": Way(rule=SHIPPED, thin=True),
     "ThinLTO and PGO": Way(counted=True, thin=True),
     "ThinLTO and PGO and rule": Way(rule=SHIPPED, counted=True, thin=True),
+}
+#: The constant price of a callee-saved register that is as good as a policy by instructions.
+PRICE = ("-mllvm", "-regalloc-csr-first-time-cost=65536")
+#: Inlining and callee-saved registers, decided together.
+TOGETHER: dict[str, Way] = {
+    "price 65536": Way(PRICE),
+    "threshold 500 and price": Way((*_threshold(500).flags, *PRICE)),
+    "registers": Way(registers=True),
+    "both policies": Way(rule=SHIPPED, registers=True),
+    "both policies, shuffled": Way(rule=SHIPPED, registers=True, shuffled=True),
+    "rule 14 3000 100 225 and registers": Way(rule=replace(SHIPPED, cold_cost=225), registers=True),
+    "PGO and price": Way(PRICE, counted=True),
+    "PGO and both policies": Way(rule=SHIPPED, counted=True, registers=True),
+    "ThinLTO and PGO and price": Way(PRICE, counted=True, thin=True),
+    "ThinLTO and PGO and registers": Way(counted=True, thin=True, registers=True),
+    "ThinLTO and PGO and both policies": Way(rule=SHIPPED, counted=True, thin=True, registers=True),
 }
 
 
@@ -316,11 +341,17 @@ class InlineBuilds:
 
     def objects(self, name: str) -> list[Path]:
         """The object files of one of the `WAYS`. Raises CommandError."""
-        way, folder = WAYS[name], self._of(name)
+        way, folder = (WAYS | TOGETHER)[name], self._of(name)
+        profile = self._shuffled if way.shuffled else self.profile
         flags = [*FLAGS, *way.flags]
+        if way.registers:
+            problem = PROBLEMS["regalloc-evict"]
+            options = problem.development_options(model=REGISTERS, profile=profile)
+            options.append(f"-litert-library={self.toolchain.litert_library}")
+            flags += _not_in(flags, options)
         inputs: dict[str, Any] = {
             "way": repr(way),
-            "profile": sha256(self.profile),
+            "profile": sha256(profile),
             "clang": sha256(self.toolchain.clang.resolve()),
             "units": self.built.units,
             "flags": flags,
@@ -330,15 +361,29 @@ class InlineBuilds:
         if way.counted:
             flags.append(f"-fprofile-use={self.counters}")
             inputs["counters"] = sha256(self.counters)
+        if way.registers:
+            inputs["registers"] = sha256(REGISTERS / "model.json")
         objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
 
         def compile() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             compiling = self._compile_thin if way.thin else self._compile
-            compiling(self.toolchain.clang, flags, objects, self._deciders(way))
+            compiling(self.toolchain.clang, flags, objects, self._deciders(way), profile)
 
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
         return objects
+
+    @cached_property
+    def _shuffled(self) -> Path:
+        """The PMU profile with its counts exchanged between lines, as by the first seed."""
+        manifest = self.folder / "shuffled.pmu.json"
+
+        def exchange() -> None:
+            shuffle(self.profile, manifest, _SHUFFLE_SEED)
+
+        inputs = {"profile": sha256(self.profile), "seed": _SHUFFLE_SEED}
+        memo(self.folder / "shuffled.json", inputs, NoneType, exchange, [manifest])
+        return manifest
 
     @cached_property
     def counters(self) -> Path:
@@ -351,7 +396,7 @@ class InlineBuilds:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             clang = stock_tool("clang")
-            self._compile(clang, ["-O2", "-w", "-fprofile-generate"], objects, None)
+            self._compile(clang, ["-O2", "-w", "-fprofile-generate"], objects, None, None)
             self._link(objects, binary, "-fprofile-generate")
             environment = {"LLVM_PROFILE_FILE": str(raw)}
             run_command([binary, *self.built.arguments], timeout_s=_TIMEOUT_S, env=environment)
@@ -392,7 +437,7 @@ class InlineBuilds:
             return decide
 
         objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
-        self._compile(self.toolchain.clang, FLAGS, objects, noting)
+        self._compile(self.toolchain.clang, FLAGS, objects, noting, self.profile)
         self._pool = [row for unit in sorted(by_unit) for row in by_unit[unit]]
 
     def _compile_thin(
@@ -401,6 +446,7 @@ class InlineBuilds:
         flags: Sequence[str],
         objects: Sequence[Path],
         deciders: Callable[[int], Decide] | None,
+        profile: Path,
     ) -> None:
         """Compiles to machine code through a distributed thin link.
 
@@ -408,12 +454,12 @@ class InlineBuilds:
         """
         # clang would compile what is named .bc before it links.
         modules = [path.with_suffix(".thin.o") for path in objects]
-        self._compile(clang, [*flags, "-flto=thin"], modules, deciders)
+        self._compile(clang, [*flags, "-flto=thin"], modules, deciders, profile)
         self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
         units = [
             ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc"] for path in modules
         ]
-        self._compile(clang, flags, objects, deciders, units)
+        self._compile(clang, flags, objects, deciders, profile, units)
 
     def _compile(
         self,
@@ -421,9 +467,14 @@ class InlineBuilds:
         flags: Sequence[str],
         objects: Sequence[Path],
         deciders: Callable[[int], Decide] | None,
+        profile: Path | None,
         units: Sequence[list[str]] | None = None,
     ) -> None:
-        """Compiles `units`, clang's arguments for each, by default those of the program."""
+        """Compiles `units`, clang's arguments for each, by default those of the program.
+
+        Args:
+          profile: that what decides is told.
+        """
         units = self.built.units if units is None else units
 
         def one(unit: int) -> None:
@@ -433,8 +484,8 @@ class InlineBuilds:
                 run_command(argv, timeout_s=_TIMEOUT_S)
                 return
             with InteractiveHost(_PROBLEM, deciders(unit)) as host:
-                options = _PROBLEM.interactive_options(host.channel, profile=self.profile)
-                host.run([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)
+                options = _PROBLEM.interactive_options(host.channel, profile=profile)
+                host.run([*argv, *_not_in(flags, options)], timeout_s=_TIMEOUT_S)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
             list(executor.map(one, range(len(objects))))
@@ -442,6 +493,11 @@ class InlineBuilds:
     def _link(self, objects: Sequence[Path], binary: Path, *options: str) -> None:
         link: list[str | Path] = [stock_tool("clang++"), "-fuse-ld=lld", "-Wl,--build-id"]
         run_command([*link, *options, *objects, *self.built.libraries, "-o", binary])
+
+
+def _not_in(flags: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Flags of clang for LLVM's `options`, which it takes once only."""
+    return for_clang(option for option in options if option not in flags)
 
 
 def _by_rule(rule: InliningRule | RateRule) -> Decide:

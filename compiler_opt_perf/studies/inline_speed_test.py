@@ -15,8 +15,9 @@ from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.compiler_flags import compiler_flags
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
-from compiler_opt_perf.studies import inline_builds, inline_reward, inline_speed
+from compiler_opt_perf.studies import inline_builds, inline_reward, inline_speed, policies
 from compiler_opt_perf.studies.inline_builds import SHIPPED, WAYS, InlineBuilds
 from compiler_opt_perf.studies.inline_speed import chosen, study, tables
 from compiler_opt_perf.studies.rounds import Rounds
@@ -103,7 +104,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.setitem(COUNTED, name, partial(workload, program, "20000"))
             for runs in (JUDGED, TIMED):
                 patch.setitem(runs, name, partial(workload, program, "3000000"))
-        for module in (inline_speed, inline_reward):
+        for module in (inline_speed, inline_reward, policies):
             patch.setattr(module, "PROGRAMS", tuple(programs))
         yield tmp_path_factory.mktemp("study")
 
@@ -242,6 +243,33 @@ def test_a_reward_is_judged_on_a_program_that_it_was_not_fitted_on(
     assert again["programs"]["steps"]["rounds"] == 6
     simple = [one["programs"]["apart"]["rewards"]["instructions"] for one in (found, again)]
     assert simple[0] == simple[1]
+
+
+def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolchain) -> None:
+    thin = ("ThinLTO and PGO", "ThinLTO and PGO and price")
+    ways = ("registers", "both policies", "both policies, shuffled", *thin)
+    found = policies.study(["apart"], output, toolchain, ways=ways, rounds=5)["apart"]
+    assert set(found["changes"]) == set(ways) and found["rounds"] == 5
+    table = policies.tables({"apart": found})
+    for head in ("what the profile adds", "the price adds to ThinLTO and PGO"):
+        assert f"| {head} |" in table
+    assert "adds to PGO" not in table
+    assert f"| apart | {found['text']['default']:,} |" in table
+
+    # Both by the flags that `cop flags` gives; one alone leaves inlining to the compiler.
+    own = InlineBuilds("apart", output / "apart", toolchain)
+    models: dict[str, Path | None] = {
+        "inline-size": _MODEL,
+        "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",
+    }
+    flags = compiler_flags(toolchain, models, own.profile).options
+    options = for_clang(option for option in flags if option not in inline_builds.FLAGS)
+    for number, arguments in enumerate(own.built.units):
+        target = output / "both.o"
+        words = [*inline_builds.FLAGS, *arguments, *options]
+        run_command([toolchain.clang, *words, "-o", target], cwd=own.built.directory, timeout_s=120)
+        assert target.read_bytes() == own.objects("both policies")[number].read_bytes()
+    assert found["text"]["registers"] < 1.05 * found["text"]["default"]
 
 
 def test_weights_of_a_reward_are_found() -> None:

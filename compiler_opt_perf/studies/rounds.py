@@ -12,19 +12,23 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from absl import logging
+from scipy.special import stdtrit
 
 from compiler_opt_perf.cost.ranking import Estimate, Measured
 from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.memo import note, recall
-from compiler_opt_perf.studies.common import StudyError
+from compiler_opt_perf.studies.common import StudyError, percent
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
 #: Twelve rounds of each layout find most parts undisturbed once.
 ROUNDS = 12 * LAYOUTS
 _SHORTEST_PART_S = 0.001
 _TRIES = 20
+# An interval over programs needs so many.
+_LEAST_PROGRAMS = 3
 
 
 class Rounds(msgspec.Struct):
@@ -128,3 +132,15 @@ def run_rounds(
             middle = statistics.median(map(sum, runs))
             logging.info("%s: round %d, median %.3f s", label, number, middle)
     return measured
+
+
+def mean_change(logs: npt.NDArray[np.float64]) -> str:
+    """The geometric mean over programs, given the logarithms of their changes: float64 [programs].
+
+    From three programs on with its 95% interval over other programs of the kind (Student's t).
+    """
+    mean, count = float(logs.mean()), len(logs)
+    if count < _LEAST_PROGRAMS:
+        return f"{np.expm1(mean):+.2%}"
+    half = float(stdtrit(count - 1, 0.975) * logs.std(ddof=1) / count**0.5)
+    return percent(np.expm1([mean, mean - half, mean + half]).tolist())

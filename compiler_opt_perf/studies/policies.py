@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Do programs run faster by the policies in models/, beside what any clang offers?
+
+Programs are compiled by the policies for inlining and for callee-saved registers, each alone and
+both together, by the best constants, by AutoFDO, PGO and ThinLTO, and by these with the policies.
+They run on inputs that were not profiled, interleaved and on one processor, in several layouts of
+their functions.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.studies.common import percent, saved
+from compiler_opt_perf.studies.inline_builds import RULES, InlineBuilds
+from compiler_opt_perf.studies.rounds import ROUNDS, mean_change
+from compiler_opt_perf.studies.variant_builds import LAYOUTS
+from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import exclusive
+
+PROGRAMS = tuple(name for name in JUDGED if name not in ONLY_ONCE)
+_RULE = next(iter(RULES))
+_PGO, _THIN = "PGO", "ThinLTO and PGO"
+_BOTH = "both policies"
+#: The first is the compiler's own.
+WAYS = (
+    *("default", "threshold 500", "price 65536", "threshold 500 and price"),
+    *(_RULE, "rule 14 3000 100 225", "registers", "rule 14 3000 100 225 and registers"),
+    *(_BOTH, f"{_BOTH}, shuffled"),
+    *("AutoFDO", _PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
+    *(_THIN, f"{_THIN} and price", f"{_THIN} and registers", f"{_THIN} and {_BOTH}"),
+)
+#: What is added to a way: of each column, the way and the one that it is compared with.
+ADDED = {
+    "what the profile adds": (_BOTH, f"{_BOTH}, shuffled"),
+    "the price adds to PGO": (f"{_PGO} and price", _PGO),
+    "both policies add to PGO": (f"{_PGO} and {_BOTH}", _PGO),
+    "the price adds to ThinLTO and PGO": (f"{_THIN} and price", _THIN),
+    "registers add to ThinLTO and PGO": (f"{_THIN} and registers", _THIN),
+    "both policies add to ThinLTO and PGO": (f"{_THIN} and {_BOTH}", _THIN),
+}
+
+
+def study(
+    programs: Sequence[str],
+    output: Path,
+    toolchain: Toolchain,
+    *,
+    ways: Sequence[str] = WAYS,
+    rounds: int = ROUNDS,
+    layouts: int = LAYOUTS,
+    processor: int = 0,
+) -> dict[str, Any]:
+    """Times some of the `PROGRAMS` in some of the `WAYS`.
+
+    Args:
+      output: folder of the study `inline_speed`, whose builds are the same.
+      ways: the default is always among them.
+      rounds: timed runs of each way, layout by layout.
+      layouts: of each way; where a function lies may change its time more than what it executes.
+      processor: number of the processor that timed runs are bound to.
+
+    Returns:
+      All results in the folder, by program: `text`, linked bytes by way, and what
+      `Rounds.against_first` returns. For `tables`.
+
+    Raises:
+      CommandError: a compiler or a run failed.
+      PmuError: the profile cannot be shuffled.
+      StudyError: programs of several ways compute different things, or a damaged result.
+    """
+    output = output.resolve()
+    ways = [name for name in WAYS if name in ways or name == WAYS[0]]
+    for program in programs:
+        # Runs of a program write to the same files.
+        with exclusive(output / f"{program}.lock"):
+            own = InlineBuilds(program, output / program, toolchain)
+            text = {name: text_bytes(own.layouts(name, layouts)[0]) for name in ways}
+            times = own.timed("policies-rounds", ways, rounds, processor, layouts)
+            write_json(output / f"{program} policies.json", {"text": text, **times.against_first()})
+    return saved(output, PROGRAMS, " policies.json")
+
+
+def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Changes of time against the default with 95% intervals, what ways add, and text, in Markdown.
+
+    Geometric means have intervals over other programs of the kind.
+    """
+    times = {
+        name: {"default": 0.0, **{way: one[0] for way, one in row["changes"].items()}}
+        for name, row in results.items()
+    }
+    texts = {
+        name: {way: size / row["text"]["default"] - 1 for way, size in row["text"].items()}
+        for name, row in results.items()
+    }
+    against = {way: (way, "default") for way in WAYS[1:]}
+    timed = {name: [f"{row['run_s']:.2f} s", str(row["rounds"])] for name, row in results.items()}
+    cells = {
+        name: {way: percent(change) for way, change in row["changes"].items()}
+        for name, row in results.items()
+    }
+    linked = {name: [f"{row['text']['default']:,}"] for name, row in results.items()}
+    found = [
+        _table(["a run", "rounds"], timed, times, against, cells),
+        _table([], {}, times, ADDED),
+        _table(["bytes of text"], linked, texts, against),
+    ]
+    return "\n".join("".join(f"{line}\n" for line in lines) for lines in found if lines)
+
+
+def _table(
+    columns: Sequence[str],
+    base: Mapping[str, Sequence[str]],
+    changes: Mapping[str, Mapping[str, float]],
+    pairs: Mapping[str, tuple[str, str]],
+    cells: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[str]:
+    """A row a program, and geometric means of the programs that have a column.
+
+    Args:
+      columns, base: the first columns, and their cells by program.
+      changes: against the default, by program and way.
+      pairs: the other columns; those that no program has are left out.
+      cells: what they show, by program; by default the changes.
+    """
+    logs = {
+        column: {
+            name: float(np.log1p(own[way]) - np.log1p(own[other]))
+            for name, own in changes.items()
+            if way in own and other in own
+        }
+        for column, (way, other) in pairs.items()
+    }
+    logs = {column: own for column, own in logs.items() if own}
+    if not logs:
+        return []
+    head = ["program", *columns, *logs]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name in changes:
+        shown = (
+            cells[name]
+            if cells
+            else {c: f"{np.expm1(own[name]):+.2%}" for c, own in logs.items() if name in own}
+        )
+        row = [name, *base.get(name, ()), *(shown.get(column, "–") for column in logs)]
+        lines.append(f"| {' | '.join(row)} |")
+    means = [mean_change(_values(own)) for own in logs.values()]
+    lines.append(f"| {' | '.join(['geometric mean', *[''] * len(columns), *means])} |")
+    return lines
+
+
+def _values(logs: Mapping[str, float]) -> npt.NDArray[np.float64]:
+    return np.array(list(logs.values()))
