@@ -236,7 +236,7 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
     by_clock: dict[str, Any] = {"run_s": 0.1, "rounds": 48}
     by_clock["text"] = {"default": 1234567, "registers": 1234500}
-    by_clock["changes"] = {"registers": [-0.02, -0.03, -0.01]}
+    by_clock["changes"] = by_clock["added"] = {"registers": [-0.02, -0.03, -0.01]}
     monkeypatch.setattr(policies, "study", lambda *_, **__: {"lua": by_clock})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)

@@ -185,8 +185,12 @@ TOGETHER: dict[str, Way] = {
     "rule 14 3000 100 225 and registers": Way(rule=replace(SHIPPED, cold_cost=225), registers=True),
     "PGO and price": Way(PRICE, counted=True),
     "PGO and both policies": Way(rule=SHIPPED, counted=True, registers=True),
+    "ThinLTO and both policies": Way(rule=SHIPPED, thin=True, registers=True),
     "ThinLTO and PGO and price": Way(PRICE, counted=True, thin=True),
     "ThinLTO and PGO and registers": Way(counted=True, thin=True, registers=True),
+    "ThinLTO and PGO and registers, shuffled": Way(
+        counted=True, thin=True, registers=True, shuffled=True
+    ),
     "ThinLTO and PGO and both policies": Way(rule=SHIPPED, counted=True, thin=True, registers=True),
 }
 

@@ -7,12 +7,11 @@ They run on inputs that were not profiled, interleaved and on one processor, in 
 their functions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.files import write_json
@@ -34,15 +33,18 @@ WAYS = (
     *(_RULE, "rule 14 3000 100 225", "registers", "rule 14 3000 100 225 and registers"),
     *(_BOTH, f"{_BOTH}, shuffled"),
     *("AutoFDO", _PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
-    *(_THIN, f"{_THIN} and price", f"{_THIN} and registers", f"{_THIN} and {_BOTH}"),
+    *("ThinLTO", f"ThinLTO and {_BOTH}", _THIN, f"{_THIN} and price"),
+    *(f"{_THIN} and registers", f"{_THIN} and registers, shuffled", f"{_THIN} and {_BOTH}"),
 )
 #: What is added to a way: of each column, the way and the one that it is compared with.
 ADDED = {
     "what the profile adds": (_BOTH, f"{_BOTH}, shuffled"),
     "the price adds to PGO": (f"{_PGO} and price", _PGO),
     "both policies add to PGO": (f"{_PGO} and {_BOTH}", _PGO),
+    "both policies add to ThinLTO": (f"ThinLTO and {_BOTH}", "ThinLTO"),
     "the price adds to ThinLTO and PGO": (f"{_THIN} and price", _THIN),
     "registers add to ThinLTO and PGO": (f"{_THIN} and registers", _THIN),
+    "registers, shuffled, add to ThinLTO and PGO": (f"{_THIN} and registers, shuffled", _THIN),
     "both policies add to ThinLTO and PGO": (f"{_THIN} and {_BOTH}", _THIN),
 }
 
@@ -67,8 +69,9 @@ def study(
       processor: number of the processor that timed runs are bound to.
 
     Returns:
-      All results in the folder, by program: `text`, linked bytes by way, and what
-      `Rounds.against_first` returns. For `tables`.
+      All results in the folder, by program: `text`, linked bytes by way, what
+      `Rounds.against_first` returns, and by column of `ADDED` what is `added`, as `Rounds.changes`
+      returns it. For `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
@@ -83,7 +86,8 @@ def study(
             own = InlineBuilds(program, output / program, toolchain)
             text = {name: text_bytes(own.layouts(name, layouts)[0]) for name in ways}
             times = own.timed("policies-rounds", ways, rounds, processor, layouts)
-            write_json(output / f"{program} policies.json", {"text": text, **times.against_first()})
+            found = {"text": text, **times.against_first(), "added": times.changes(ADDED)}
+            write_json(output / f"{program} policies.json", found)
     return saved(output, PROGRAMS, " policies.json")
 
 
@@ -92,69 +96,53 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
 
     Geometric means have intervals over other programs of the kind.
     """
-    times = {
-        name: {"default": 0.0, **{way: one[0] for way, one in row["changes"].items()}}
-        for name, row in results.items()
-    }
     texts = {
-        name: {way: size / row["text"]["default"] - 1 for way, size in row["text"].items()}
+        name: {way: [size / row["text"]["default"] - 1] for way, size in row["text"].items()}
         for name, row in results.items()
     }
-    against = {way: (way, "default") for way in WAYS[1:]}
-    timed = {name: [f"{row['run_s']:.2f} s", str(row["rounds"])] for name, row in results.items()}
-    cells = {
-        name: {way: percent(change) for way, change in row["changes"].items()}
-        for name, row in results.items()
-    }
+    runs = {name: [f"{row['run_s']:.2f} s", str(row["rounds"])] for name, row in results.items()}
     linked = {name: [f"{row['text']['default']:,}"] for name, row in results.items()}
+    times, added = (
+        {name: row[part] for name, row in results.items()} for part in ("changes", "added")
+    )
     found = [
-        _table(["a run", "rounds"], timed, times, against, cells),
-        _table([], {}, times, ADDED),
-        _table(["bytes of text"], linked, texts, against),
+        _table(["a run", "rounds"], runs, times, WAYS[1:]),
+        _table([], {name: [] for name in results}, added, ADDED),
+        _table(["bytes of text"], linked, texts, WAYS[1:]),
     ]
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in found if lines)
 
 
 def _table(
-    columns: Sequence[str],
-    base: Mapping[str, Sequence[str]],
-    changes: Mapping[str, Mapping[str, float]],
-    pairs: Mapping[str, tuple[str, str]],
-    cells: Mapping[str, Mapping[str, str]] | None = None,
+    head: Sequence[str],
+    rows: Mapping[str, Sequence[str]],
+    changes: Mapping[str, Mapping[str, Sequence[float]]],
+    columns: Iterable[str],
 ) -> list[str]:
     """A row a program, and geometric means of the programs that have a column.
 
     Args:
-      columns, base: the first columns, and their cells by program.
-      changes: against the default, by program and way.
-      pairs: the other columns; those that no program has are left out.
-      cells: what they show, by program; by default the changes.
+      head, rows: the first columns, and their cells by program.
+      changes: by program and column, with the ends of an interval or without.
+      columns: the others; those that no program has are left out.
     """
-    logs = {
-        column: {
-            name: float(np.log1p(own[way]) - np.log1p(own[other]))
-            for name, own in changes.items()
-            if way in own and other in own
-        }
-        for column, (way, other) in pairs.items()
-    }
-    logs = {column: own for column, own in logs.items() if own}
-    if not logs:
+    columns = [one for one in columns if any(one in own for own in changes.values())]
+    if not columns:
         return []
-    head = ["program", *columns, *logs]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for name in changes:
-        shown = (
-            cells[name]
-            if cells
-            else {c: f"{np.expm1(own[name]):+.2%}" for c, own in logs.items() if name in own}
-        )
-        row = [name, *base.get(name, ()), *(shown.get(column, "–") for column in logs)]
-        lines.append(f"| {' | '.join(row)} |")
-    means = [mean_change(_values(own)) for own in logs.values()]
-    lines.append(f"| {' | '.join(['geometric mean', *[''] * len(columns), *means])} |")
+    names = ["program", *head, *columns]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for name, own in changes.items():
+        cells = [_shown(own.get(column)) for column in columns]
+        lines.append(f"| {' | '.join([name, *rows[name], *cells])} |")
+    means = [
+        mean_change(np.log1p([own[column][0] for own in changes.values() if column in own]))
+        for column in columns
+    ]
+    lines.append(f"| {' | '.join(['geometric mean', *[''] * len(head), *means])} |")
     return lines
 
 
-def _values(logs: Mapping[str, float]) -> npt.NDArray[np.float64]:
-    return np.array(list(logs.values()))
+def _shown(change: Sequence[float] | None) -> str:
+    if change is None:
+        return "–"
+    return percent(change) if len(change) > 1 else f"{change[0]:+.2%}"

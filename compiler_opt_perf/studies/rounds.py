@@ -64,14 +64,29 @@ class Rounds(msgspec.Struct):
           `run_s`, seconds of the fastest run of the first; `rounds`, how many; `changes`, by
           variant the change of time with the ends of its 95% interval over layouts.
         """
+        fastest = np.array(self.seconds)[:, 0].sum(axis=-1).min()
+        pairs = {name: (name, self.variants[0]) for name in self.variants[1:]}
+        changes = self.changes(pairs)
+        return {"run_s": float(fastest), "rounds": len(self.seconds), "changes": changes}
+
+    def changes(self, pairs: Mapping[str, tuple[str, str]]) -> dict[str, list[float]]:
+        """By name, the change of time from the second of two variants to the first.
+
+        Each with the ends of its 95% interval over layouts. Pairs of variants that are not there
+        are left out.
+        """
         measured = self.measured()
         logs, replicates = measured.log_time, measured.replicates
-        changes = {}
-        for i, name in enumerate(self.variants[1:], 1):
-            one = Estimate.of(logs[i] - logs[0], replicates[:, i] - replicates[:, 0])
-            changes[name] = [float(np.expm1(value)) for value in (one.value, one.low, one.high)]
-        fastest = np.array(self.seconds)[:, 0].sum(axis=-1).min()
-        return {"run_s": float(fastest), "rounds": len(self.seconds), "changes": changes}
+        found = {}
+        for name, pair in pairs.items():
+            if not set(pair) <= set(self.variants):
+                continue
+            one, other = map(self.variants.index, pair)
+            change = logs[one] - logs[other], replicates[:, one] - replicates[:, other]
+            estimate = Estimate.of(*change)
+            values = (estimate.value, estimate.low, estimate.high)
+            found[name] = [float(np.expm1(value)) for value in values]
+        return found
 
 
 def run_rounds(
