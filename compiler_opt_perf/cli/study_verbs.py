@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs of studies: each runs one of `compiler_opt_perf.studies` and prints its tables."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -230,70 +231,66 @@ def _inline_speed(values: Any, arguments: list[str]) -> Table:
     return Table(lambda: tables(results), lambda: {"results": results})
 
 
-# cop study inline-reward
+# cop study inline-reward, cop study policies
+
+
+def _define_timed(
+    values: flags.FlagValues, programs: Sequence[str], ways: Sequence[str], of: str
+) -> None:
+    """Flags of a study that times `ways` of compiling programs; `of` says what they are."""
+    from compiler_opt_perf.studies.rounds import ROUNDS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
+
+    _define_output(values, "bench-inline-speed")
+    define_some(values, "only", programs, "programs to study")
+    define_some(values, "ways", ways, f"{of}; the default is always among them")
+    flags.DEFINE_integer("rounds", ROUNDS, "timed runs of each way", 4, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
+    define_processor(values)
+    define_toolchain(values, "toolchain", "mock")
+
+
+def _timed(
+    values: Any,
+    study: Callable[..., dict[str, Any]],
+    tables: Callable[[Mapping[str, Any]], str],
+) -> Table:
+    from compiler_opt_perf.toolchain.installation import Toolchain
+
+    results = study(
+        values.only,
+        Path(values.output),
+        Toolchain.load(Path(values.toolchain)),
+        ways=values.ways,
+        rounds=values.rounds,
+        layouts=values.layouts,
+        processor=values.processor,
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
 
 
 def _define_inline_reward(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.inline_reward import PROGRAMS, VARIANTS
-    from compiler_opt_perf.studies.rounds import ROUNDS
-    from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
-    _define_output(values, "bench-inline-speed")
-    define_some(values, "only", PROGRAMS, "programs to study")
-    define_some(values, "ways", VARIANTS, "of inlining; the default is always among them")
-    flags.DEFINE_integer("rounds", ROUNDS, "timed runs of each way", 4, flag_values=values)
-    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
-    define_processor(values)
-    define_toolchain(values, "toolchain", "mock")
+    _define_timed(values, PROGRAMS, VARIANTS, "of inlining")
 
 
 def _inline_reward(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.studies.inline_reward import study, tables
-    from compiler_opt_perf.toolchain.installation import Toolchain
 
-    results = study(
-        values.only,
-        Path(values.output),
-        Toolchain.load(Path(values.toolchain)),
-        ways=values.ways,
-        rounds=values.rounds,
-        layouts=values.layouts,
-        processor=values.processor,
-    )
-    return Table(lambda: tables(results), lambda: {"results": results})
-
-
-# cop study policies
+    return _timed(values, study, tables)
 
 
 def _define_policies(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.policies import PROGRAMS, WAYS
-    from compiler_opt_perf.studies.rounds import ROUNDS
-    from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
-    _define_output(values, "bench-inline-speed")
-    define_some(values, "only", PROGRAMS, "programs to study")
-    define_some(values, "ways", WAYS, "of compiling them; the default is always among them")
-    flags.DEFINE_integer("rounds", ROUNDS, "timed runs of each way", 4, flag_values=values)
-    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
-    define_processor(values)
-    define_toolchain(values, "toolchain", "mock")
+    _define_timed(values, PROGRAMS, WAYS, "of compiling them")
 
 
 def _policies(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.studies.policies import study, tables
-    from compiler_opt_perf.toolchain.installation import Toolchain
 
-    results = study(
-        values.only,
-        Path(values.output),
-        Toolchain.load(Path(values.toolchain)),
-        ways=values.ways,
-        rounds=values.rounds,
-        layouts=values.layouts,
-        processor=values.processor,
-    )
-    return Table(lambda: tables(results), lambda: {"results": results})
+    return _timed(values, study, tables)
 
 
 # cop study ablation
