@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +25,6 @@ from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.shuffle import shuffle
 from compiler_opt_perf.policies.callee_saved_rule import CalleeSavedRule
 from compiler_opt_perf.policies.export import Policy, publish
 from compiler_opt_perf.studies.callee_saved_labels import (
@@ -41,7 +39,7 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     inputs_by_key,
     label,
 )
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import saved, shuffled_profile
 from compiler_opt_perf.studies.eviction_builds import COUNT, REWARDS, Level
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -257,11 +255,8 @@ class _Program:
 
     def shuffled(self, seed: int) -> Path:
         """The profile with counts exchanged between lines."""
-        own, output = self.modules[0].profile, self.notes / f"shuffled-{seed}.pmu.json"
-        inputs = {"profile": sha256(own), "seed": seed}
-        made = output.with_name(f"shuffled-{seed}.json")
-        memo(made, inputs, NoneType, lambda: shuffle(own, output, seed), [output])
-        return output
+        output = self.notes / f"shuffled-{seed}.pmu.json"
+        return shuffled_profile(self.modules[0].profile, output, seed)
 
     def costs(self, modules: Sequence[ModuleJob], rule: Rule | None) -> list[Costs]:
         """What each module costs by a rule; by the compiler's own if it is None."""

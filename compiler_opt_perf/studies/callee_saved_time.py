@@ -9,7 +9,6 @@ are those of the other studies of evictions.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from absl import logging
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.shuffle import shuffle
-from compiler_opt_perf.studies.common import percent, saved
+from compiler_opt_perf.studies.common import percent, saved, shuffled_profile
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
 from compiler_opt_perf.studies.rounds import ROUNDS, mean_change, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
@@ -105,10 +103,8 @@ def study(
 
 def _by_policy(build: Level, policy: Path, layouts: int) -> dict[str, list[Path]]:
     """The program in all layouts, by the policy's ways."""
-    own, shuffled = build.profile(), build.folder / "shuffled.pmu.json"
-    inputs = {"profile": sha256(own), "seed": _SEED}
-    note = build.folder / "shuffled.json"
-    memo(note, inputs, NoneType, lambda: shuffle(own, shuffled, _SEED), [shuffled])
+    own = build.profile()
+    shuffled = shuffled_profile(own, build.folder / "shuffled.pmu.json", _SEED)
     ways = {POLICY: own, SHUFFLED: shuffled}
     return {
         way: build.layouts(Variant(way), policy, profile, layouts) for way, profile in ways.items()

@@ -3,14 +3,17 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.execution.command import CompletedCommand, run_command
-from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.execution.files import read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dump
+from compiler_opt_perf.pmu.shuffle import shuffle
 
 T = TypeVar("T")
 
@@ -57,6 +60,22 @@ def counted_run(
     argv += ["--skip-plt=no", f"--callgrind-out-file={path}", *options]
     run_command([*argv, copy, *arguments], timeout_s=_TIMEOUT_S)
     return read_dump(path, copy)
+
+
+def shuffled_profile(profile: Path, output: Path, seed: int) -> Path:
+    """A PMU profile with its counts exchanged between lines, made once; returns `output`.
+
+    Args:
+      profile: the manifest.
+      output: NAME.pmu.json; the note NAME.json lies beside it.
+      seed: as for `shuffle`.
+
+    Raises: as `shuffle`.
+    """
+    inputs = {"profile": sha256(profile), "seed": seed}
+    note = output.with_name(output.name.replace(".pmu.json", ".json"))
+    memo(note, inputs, NoneType, lambda: shuffle(profile, output, seed), [output])
+    return output
 
 
 def read_result(path: Path, kind: type[T]) -> T:

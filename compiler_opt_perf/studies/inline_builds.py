@@ -32,11 +32,10 @@ from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.pmu.callgrind_dump import Dump
 from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.shuffle import shuffle
 from compiler_opt_perf.policies.inlining_rule import InliningRule
 from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
-from compiler_opt_perf.studies.common import counted_run
+from compiler_opt_perf.studies.common import counted_run, shuffled_profile
 from compiler_opt_perf.studies.rounds import Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, Built, Workload
@@ -173,20 +172,20 @@ WAYS: dict[str, Way] = {
     "ThinLTO and PGO": Way(counted=True, thin=True),
     "ThinLTO and PGO and rule": Way(rule=SHIPPED, counted=True, thin=True),
 }
-#: The constant price of a callee-saved register that is as good as a policy by instructions.
-PRICE = ("-mllvm", "-regalloc-csr-first-time-cost=65536")
+# The constant price of a callee-saved register that is as good as a policy by instructions.
+_PRICE = ("-mllvm", "-regalloc-csr-first-time-cost=65536")
 #: Inlining and callee-saved registers, decided together.
 TOGETHER: dict[str, Way] = {
-    "price 65536": Way(PRICE),
-    "threshold 500 and price": Way((*_threshold(500).flags, *PRICE)),
+    "price 65536": Way(_PRICE),
+    "threshold 500 and price": Way((*_threshold(500).flags, *_PRICE)),
     "registers": Way(registers=True),
     "both policies": Way(rule=SHIPPED, registers=True),
     "both policies, shuffled": Way(rule=SHIPPED, registers=True, shuffled=True),
     "rule 14 3000 100 225 and registers": Way(rule=replace(SHIPPED, cold_cost=225), registers=True),
-    "PGO and price": Way(PRICE, counted=True),
+    "PGO and price": Way(_PRICE, counted=True),
     "PGO and both policies": Way(rule=SHIPPED, counted=True, registers=True),
     "ThinLTO and both policies": Way(rule=SHIPPED, thin=True, registers=True),
-    "ThinLTO and PGO and price": Way(PRICE, counted=True, thin=True),
+    "ThinLTO and PGO and price": Way(_PRICE, counted=True, thin=True),
     "ThinLTO and PGO and registers": Way(counted=True, thin=True, registers=True),
     "ThinLTO and PGO and registers, shuffled": Way(
         counted=True, thin=True, registers=True, shuffled=True
@@ -380,14 +379,8 @@ class InlineBuilds:
     @cached_property
     def _shuffled(self) -> Path:
         """The PMU profile with its counts exchanged between lines, as by the first seed."""
-        manifest = self.folder / "shuffled.pmu.json"
-
-        def exchange() -> None:
-            shuffle(self.profile, manifest, _SHUFFLE_SEED)
-
-        inputs = {"profile": sha256(self.profile), "seed": _SHUFFLE_SEED}
-        memo(self.folder / "shuffled.json", inputs, NoneType, exchange, [manifest])
-        return manifest
+        output = self.folder / "shuffled.pmu.json"
+        return shuffled_profile(self.profile, output, _SHUFFLE_SEED)
 
     @cached_property
     def counters(self) -> Path:
