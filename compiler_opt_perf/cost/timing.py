@@ -161,14 +161,23 @@ class Stopwatch:
 
     Where a core is shared with others that nobody here knows of, no run of a second is undisturbed,
     but some of the runs are, in each of its parts. Used in a `with` statement.
+
+    Attributes:
+      library: what tells of the moments, to be preloaded; in the statement.
     """
+
+    library: Path
 
     def __enter__(self) -> "Stopwatch":
         self._folder = tempfile.TemporaryDirectory(prefix="stopwatch-")
-        self._library = Path(self._folder.name) / "segments.so"
-        options = ("-O2", "-shared", "-fPIC")
-        run_command([stock_tool("clang"), *options, SEGMENTS, "-o", self._library])
+        self.library = self._built("segments.so")
         return self
+
+    def _built(self, name: str, *options: str) -> Path:
+        library = Path(self._folder.name) / name
+        flags = ("-O2", "-shared", "-fPIC", *options)
+        run_command([stock_tool("clang"), *flags, SEGMENTS, "-o", library])
+        return library
 
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
@@ -182,10 +191,18 @@ class Stopwatch:
           CommandError: it ended with another status than 0.
           OSError: it cannot be started, or is not linked with a shared C library.
         """
-        output = Path(self._folder.name) / "times"
+        return self._noted(self.library, argv, cpu)
+
+    def faults(self, argv: Sequence[str | Path], cpu: int) -> npt.NDArray[np.float64]:
+        """The pages [M] that the system had given the program by each moment; raises as times."""
+        return self._noted(self._built("faults.so", "-DFAULTS"), argv, cpu)
+
+    def _noted(
+        self, library: Path, argv: Sequence[str | Path], cpu: int
+    ) -> npt.NDArray[np.float64]:
+        output = Path(self._folder.name) / "noted"
         output.unlink(missing_ok=True)
-        env = {"LD_PRELOAD": str(self._library), "SEGMENTS": str(output)}
-        processor_seconds(argv, cpu, env)
+        processor_seconds(argv, cpu, {"LD_PRELOAD": str(library), "SEGMENTS": str(output)})
         return np.fromfile(output)
 
 

@@ -26,6 +26,7 @@ from compiler_opt_perf.cost.block_file import (
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.gematria_file import checksum, write_gematria
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
+from compiler_opt_perf.cost.run_parts import Block, Head, Part, RunParts, write_parts
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
@@ -422,6 +423,30 @@ def seal_records(folder: Path) -> None:
         place = end + 4
     if content and len(content) < 1 << 30:
         path.write_bytes(content)
+
+
+def parts(folder: Path, toolchain: Toolchain) -> None:
+    """Parts of a run."""
+    head = Head(
+        program="program",
+        build_id="00",
+        command=("10",),
+        cpu=Cpu("a CPU", "znver3", 25, 1, 1),
+        hertz=3e9,
+        rounds=3,
+        blocks=2,
+        parts=2,
+    )
+    blocks = (
+        Block(function="f", id=0, address=4096, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
+        Block(function="f", id=1, address=4100, code="c3"),
+    )
+    counts = {"faults": 1, "elsewhere": 20, "mispredicted": 3, "taken": 4}
+    several = (
+        Part(seconds=0.001, executed=((0, 7), (1, 2)), **counts),
+        Part(seconds=0.002, executed=((1, 9),), **counts),
+    )
+    write_parts(folder / "some.parts", RunParts(head, blocks, several))
 
 
 def correction(folder: Path, toolchain: Toolchain) -> None:

@@ -24,6 +24,7 @@ from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.cost.block_code import distinct, find_blocks, request
 from compiler_opt_perf.cost.block_file import read_blocks
+from compiler_opt_perf.cost.run_parts import read_parts
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
@@ -494,6 +495,13 @@ TARGETS: tuple[Target, ...] = (
         call(lambda: read_blocks(Path("some.tfrecord"))),
         150,
         seal=inputs.seal_records,
+    ),
+    Target(
+        "parts of a run",
+        inputs.parts,
+        {"some.parts": "json lines"},
+        call(lambda: read_parts(Path("some.parts")).executions()),
+        100,
     ),
     Target(
         "cost correction",

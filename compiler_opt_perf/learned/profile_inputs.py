@@ -68,6 +68,10 @@ class ProfileInputs:
         rows = [self._rows.get(address, self._unknown) for address in addresses]
         return np.array(rows, np.float32).reshape(len(rows), len(PMU_INPUTS))
 
+    def of_block(self, address: int, code: bytes) -> Floats:
+        """What is known of a block's instructions, jumps and calls included."""
+        return self.of([address + one.ip for one in iced_x86.Decoder(64, code)])
+
     @staticmethod
     def array(raw: bytes) -> Floats:
         """What `of` returned, from its bytes."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import iced_x86
+import numpy as np
+import numpy.typing as npt
 from iced_x86 import FlowControl
 
 from compiler_opt_perf.binary.address_map import MappedFunction, read_address_map
@@ -21,6 +23,7 @@ from compiler_opt_perf.binary.disassembly import MachineCode
 from compiler_opt_perf.cost.block_code import is_object, linked
 from compiler_opt_perf.cost.evaluator import EVALUATORS, UNMAPPED, Context, Cost, CostError
 from compiler_opt_perf.learned.correction import Correction, apply
+from compiler_opt_perf.learned.graphs import Floats as Floats32
 from compiler_opt_perf.learned.instructions import OPCODE
 from compiler_opt_perf.learned.model import CostModel
 from compiler_opt_perf.learned.profile_inputs import GUESSED, ProfileInputs
@@ -76,6 +79,15 @@ class _Block(NamedTuple):
     address: int
     code: bytes
     executions: int
+
+
+class _Cut(NamedTuple):
+    """A piece: what it is known by, whether it has code, instructions, what ends it."""
+
+    key: tuple[bytes, bytes]
+    has_code: bool
+    instructions: int
+    ended_by: int | None
 
 
 class _Part(NamedTuple):
@@ -144,26 +156,57 @@ class LearnedReplay:
         cost = self._sum(parts, ends, counted)
         return cost if self.correction is None else apply(self.correction, cost, context)
 
+    def block_cycles(
+        self, codes: Sequence[bytes], inputs: Sequence[Floats32] | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Cycles of an execution of each block, [blocks]; NaN where the model refuses a piece.
+
+        Args:
+          codes: of the blocks, jumps and calls included.
+          inputs: of their instructions, for a model that takes PMU inputs: ProfileInputs.of.
+
+        Raises:
+          LearnedError: the model does not know the CPU.
+        """
+        if inputs is None or not self.model.config.pmu:
+            known: Sequence[Floats32 | None] = [None] * len(codes)
+        else:
+            known = inputs
+        cut = [list(self._cut(code, of)) for code, of in zip(codes, known, strict=True)]
+        self._predict({one.key for found in cut for one in found if one.has_code})
+
+        def cycles(one: _Cut) -> float:
+            predicted = self._predicted[one.key] if one.has_code else 0.0
+            return np.nan if isinstance(predicted, str) else predicted
+
+        return np.array([sum(map(cycles, found)) for found in cut], np.float64)
+
+    def _cut(self, code: bytes, inputs: Floats32 | None) -> Iterator[_Cut]:
+        """The pieces of a block, with the inputs of their instructions."""
+        jumps = inputs is not None and self.model.vocabulary.number(_JUMP_TOKEN) > 0
+        first = 0
+        for one in pieces(code):
+            piece, end = code[one.start : one.end], first + len(one.addresses)
+            instructions = end - first
+            if jumps and one.ended_by in GUESSED:
+                piece, end = piece + _JUMP, end + 1
+            rows = b"" if inputs is None else inputs[first:end].tobytes()
+            yield _Cut((piece, rows), len(piece) > 0, instructions, one.ended_by)
+            first += len(one.addresses) + (one.ended_by is not None)
+
     def _parts(
         self, blocks: Sequence[_Block], known: ProfileInputs | None
     ) -> tuple[list[_Part], Counter[str]]:
         """The executed pieces, and how often what ends them was executed, by kind."""
         parts: list[_Part] = []
         ends: Counter[str] = Counter()
-        jumps = known is not None and self.model.vocabulary.number(_JUMP_TOKEN) > 0
         for block in blocks:
-            for one in pieces(block.code):
+            inputs = None if known is None else known.of_block(block.address, block.code)
+            for one in self._cut(block.code, inputs):
                 if one.ended_by is not None:
                     ends[_ENDS.get(one.ended_by, _OTHER_ENDS)] += block.executions
-                code, count, inputs = block.code[one.start : one.end], len(one.addresses), b""
-                places = [block.address + offset for offset in one.addresses]
-                if jumps and one.ended_by in GUESSED:
-                    code += _JUMP
-                    places.append(block.address + one.end)
-                if known is not None:
-                    inputs = known.of(places).tobytes()
-                if code:
-                    parts.append(_Part(block.function, (code, inputs), count, block.executions))
+                if one.has_code:
+                    parts.append(_Part(block.function, one.key, one.instructions, block.executions))
         return parts, ends
 
     def _predict(self, keys: set[tuple[bytes, bytes]]) -> None:

@@ -1,94 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Judges predicted cycles of whole runs by measured time, and what a correction makes of them.
+"""Judges predicted cycles of runs and of their parts by measured time, and corrections of them.
 
 Real programs, each run once to be recorded and profiled, and then to be timed: the fastest times of
-the parts of its runs, less the system's share, in cycles of a chain of dependent additions that is
-timed in turn with it. Evaluators of cycles and a learned model of blocks predict the same run; a
-correction is fitted on the other programs. Goes on where it stopped; writes OUTPUT/PROGRAM.json.
+the parts of its runs, in cycles of a chain of dependent additions that is timed in turn with it.
+Evaluators of cycles and a learned model of blocks predict the same run and the same parts; a
+correction is fitted on the parts of the other programs, with PMU data, without, and with those of
+other parts. Goes on where it stopped; writes OUTPUT/PROGRAM.json and OUTPUT/PROGRAM.parts.
 """
 
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
+from typing import Any
 
+import iced_x86
 import msgspec
 import numpy as np
+import numpy.typing as npt
+from absl import logging
 
-from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.corpus.programs import source_checksums
 from compiler_opt_perf.cost.cpu_files import llvm_name
-from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
-from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries, processor_seconds
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256, write_json
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
+from compiler_opt_perf.cost.run_parts import Block, PartsError, RunParts
+from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.json_text import convert
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.memo import memo, note, recall
 from compiler_opt_perf.learned.correction import (
     BLOCKS,
+    FAULTS,
     INPUTS,
     Correction,
     Run,
+    corrected,
     fit,
     inputs_of,
+    inputs_of_parts,
     left_out,
     write_correction,
 )
+from compiler_opt_perf.learned.graphs import PMU_INPUTS
 from compiler_opt_perf.learned.model import CostModel
 from compiler_opt_perf.learned.replay import LearnedReplay
-from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.studies.common import StudyError, saved
+from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.measured_runs import MeasuredRun, Timed, build_chain
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.windows import write_windows
 
 #: LMDB's time is the system's.
 PROGRAMS = tuple(name for name in COUNTED if name != "lmdb")
 ROUNDS = 30
-_FLAGS = ("-O2", *PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-march=x86-64-v2")
-_WINDOW = 9
-_SHORTEST_PART_S = 0.001
 _FACTS = (
     *("program", "million cycles measured", "GHz", "of the system", "instructions elsewhere"),
     "without prediction",
 )
-_CHAIN = Path(__file__).with_suffix(".c")
-_CHAIN_THOUSANDS = 300_000
 #: Of the evaluators, the one whose cycles are corrected besides the learned model's.
 SCOREBOARD = "mca-pmu"
 _EVALUATED = ("count", "mca", SCOREBOARD)
+#: What a correction is given of PMU data.
+WITHOUT_PMU, WITH_PMU, SHUFFLED = "no PMU data", "PMU data", "of other parts"
+_PMU = ("mispredictions", "first-level misses", "last-level misses")
+# Orders in which data of other parts are given.
+_SEEDS = 5
 
-
-class Timed(msgspec.Struct):
-    """What was measured of a program.
-
-    Attributes:
-      moments, boundaries: those of a run, and of them the ends of its parts.
-      parts: [rounds, parts] seconds.
-      system_s, whole_s: processor time of the system in all rounds, and all processor time.
-      chain_s: [rounds] seconds of _CHAIN_THOUSANDS cycles, beyond those of a run of none.
-    """
-
-    moments: int = 0
-    boundaries: list[int] = []
-    parts: list[list[float]] = []
-    system_s: float = 0.0
-    whole_s: float = 0.0
-    chain_s: list[float] = []
-
-    @property
-    def seconds(self) -> float:
-        """User time of a run of the fastest parts."""
-        fastest = float(np.min(np.array(self.parts), axis=0).sum())
-        return fastest * (1 - self.system_s / self.whole_s)
-
-    @property
-    def hertz(self) -> float:
-        """Core cycles of a second."""
-        return 1000 * _CHAIN_THOUSANDS / min(self.chain_s)
+Floats = npt.NDArray[np.float64]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -103,6 +76,7 @@ class Result(msgspec.Struct, frozen=True):
       predicted: by evaluator.
       blocks: by evaluator with a correction, what it says of the code alone.
       inputs: of corrections, by name.
+      parts: of its parts.
     """
 
     cycles: float
@@ -113,98 +87,95 @@ class Result(msgspec.Struct, frozen=True):
     predicted: dict[str, float]
     blocks: dict[str, float]
     inputs: dict[str, float]
+    parts: "Parts"
 
 
-class Study:
-    """One program's study, in a folder of its own."""
+class Parts(msgspec.Struct, frozen=True):
+    """What is known of the parts of a run, a value of each.
 
-    def __init__(self, name: str, output: Path, toolchain: Toolchain):
-        self.name = name
-        self.folder = output / name
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.workload = COUNTED[name](self.folder)
-        self.toolchain = toolchain
-        self.binary = self.folder / self.workload.program.name
+    Attributes:
+      cycles: measured, the system's included.
+      instructions: retired.
+      inputs: of corrections, by evaluator.
+    """
 
-    def build(self) -> None:
-        """Builds the program."""
-        inputs = {
-            "options": (*_FLAGS, *self.workload.flags),
-            **source_checksums(self.workload.program, self.workload.tree),
-            "clang": sha256(stock_tool("clang").resolve()),
-        }
+    cycles: list[float]
+    instructions: list[float]
+    inputs: dict[str, list[dict[str, float]]]
 
-        def build() -> None:
-            self.workload.build(self.folder, _FLAGS)
+    def runs(self, program: str, evaluator: str) -> list[Run]:
+        """The parts as what a correction is fitted to."""
+        pairs = zip(self.inputs[evaluator], self.cycles, strict=True)
+        return [Run(program, inputs, cycles) for inputs, cycles in pairs]
 
-        memo(self.folder / "built.json", inputs, NoneType, build, [self.binary])
 
-    def record(self) -> Context:
-        """Records and profiles a run; returns what evaluators need."""
-        arguments = list(self.workload.arguments)
-        windows, profile = self.folder / "run.bbwindows", self.folder / "run.pmu.json"
-        inputs = {"binary": sha256(self.binary), "arguments": arguments, "window": _WINDOW}
-
-        def recorded() -> None:
-            trace = record(self.binary, arguments, self.folder / "run.bbtrace")
-            write_windows(trace, _WINDOW, windows)
-            collect(self.binary, arguments, profile)
-
-        memo(self.folder / "recorded.json", inputs, NoneType, recorded, [windows, profile])
-        return Context(
-            tool=self.toolchain.trace_cost,
-            trace=windows,
-            profile=profile,
-            threads=1,
-            cache=self.folder / "costs",
-        )
-
-    def measure(self, rounds: int, processor: int, chain: Path) -> Timed:
-        """Runs the program until it has run so many times."""
-        argv = [str(self.binary), *self.workload.arguments]
-        inputs = {"binary": sha256(self.binary), "arguments": argv, "stopwatch": sha256(SEGMENTS)}
-        path = self.folder / "timed.json"
-        timed = recall(path, inputs, Timed) or Timed()
-        with Stopwatch() as stopwatch:
-            while len(timed.parts) < rounds:
-                idle = processor_seconds([chain, "0"], processor)
-                busy = processor_seconds([chain, str(_CHAIN_THOUSANDS)], processor)
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                times = stopwatch.times(argv, processor)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                if (np.diff(times) < 0).any():
-                    continue
-                if not timed.boundaries:
-                    timed.moments = len(times)
-                    timed.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
-                if len(times) != timed.moments:
-                    raise StudyError(f"{self.name}: computes something else than in other runs")
-                timed.chain_s.append(busy - idle)
-                timed.system_s += after.ru_stime - before.ru_stime
-                timed.whole_s += float(times[-1] - times[0])
-                timed.parts.append(np.round(np.diff(times[timed.boundaries]), 7).tolist())
-                note(path, inputs, Timed, timed)
-        return timed
-
-    def result(self, context: Context, learned: LearnedReplay, timed: Timed) -> Result:
-        """Predicts the run with every evaluator."""
-        costs = {name: EVALUATORS[name].cost([self.binary], context) for name in _EVALUATED}
-        costs[learned.name] = own = learned.cost([self.binary], context)
-        inputs = inputs_of(own, context)
-        pieces, elsewhere = own.report["pieces"], inputs["code elsewhere"]
-        return Result(
-            cycles=timed.seconds * timed.hertz,
-            gigahertz=timed.hertz / 1e9,
-            system=timed.system_s / timed.whole_s,
-            elsewhere=elsewhere / (elsewhere + costs["count"].total),
-            refused=sum(pieces["refused"].values()) / pieces["executions"],
-            predicted={name: cost.total for name, cost in costs.items()},
-            blocks={
-                learned.name: own.total,
-                SCOREBOARD: costs[SCOREBOARD].report["cycles"]["execution"],
+def predicted(
+    binary: Path, context: Context, learned: LearnedReplay, timed: Timed, parts: RunParts
+) -> Result:
+    """Predicts a run, and its parts, with every evaluator."""
+    costs = {name: EVALUATORS[name].cost([binary], context) for name in _EVALUATED}
+    costs[learned.name] = own = learned.cost([binary], context)
+    inputs = inputs_of(own, context)
+    pieces, elsewhere = own.report["pieces"], inputs["code elsewhere"]
+    codes = [bytes.fromhex(block.code) for block in parts.blocks]
+    rates = [_rates(block, code) for block, code in zip(parts.blocks, codes, strict=True)]
+    by_block = {
+        "mca": _of_blocks(costs["mca"].report, parts),
+        SCOREBOARD: _of_blocks(costs[SCOREBOARD].report, parts),
+        learned.name: np.nan_to_num(learned.block_cycles(codes, rates)),
+    }
+    instructions = [sum(1 for _ in iced_x86.Decoder(64, code)) for code in codes]
+    retired = parts.executions() @ np.array(instructions) + parts.column("elsewhere")
+    return Result(
+        cycles=timed.seconds * timed.hertz,
+        gigahertz=timed.hertz / 1e9,
+        system=timed.system_s / timed.whole_s,
+        elsewhere=elsewhere / (elsewhere + costs["count"].total),
+        refused=sum(pieces["refused"].values()) / pieces["executions"],
+        predicted={name: cost.total for name, cost in costs.items()},
+        blocks={
+            "mca": costs["mca"].total,
+            learned.name: own.total,
+            SCOREBOARD: costs[SCOREBOARD].report["cycles"]["execution"],
+        },
+        inputs=inputs,
+        parts=Parts(
+            cycles=(parts.column("seconds") * timed.hertz).tolist(),
+            instructions=retired.tolist(),
+            inputs={
+                name: inputs_of_parts(parts, cycles, inputs) for name, cycles in by_block.items()
             },
-            inputs=inputs,
-        )
+        ),
+    )
+
+
+def _rates(block: Block, code: bytes) -> npt.NDArray[np.float32]:
+    """What is known of a block's instructions, as ProfileInputs.of_block."""
+    count = sum(1 for _ in iced_x86.Decoder(64, code))
+    rows = np.full((len(PMU_INPUTS), count), np.nan, np.float32)
+    for row, name in zip(rows, PMU_INPUTS, strict=True):
+        for place, value in enumerate(block.pmu.get(name, ())):
+            row[place] = np.nan if value is None else value
+    return np.ascontiguousarray(rows.T)
+
+
+def _of_blocks(report: Mapping[str, Any], parts: RunParts) -> npt.NDArray[np.float64]:
+    """Cycles that llvm-trace-cost says an execution of each block takes, [blocks].
+
+    Of local functions of one name, blocks are told apart by their executions.
+    """
+    cycles: dict[tuple[str, int, int], list[float]] = {}
+    for function in report["functions"]:
+        for block in function["blocks"]:
+            key = function["name"], block["id"], block["executions"]
+            cycles.setdefault(key, []).append(block["cycles"]["execution"] / block["executions"])
+    executions = parts.executions().sum(axis=0).astype(int).tolist()
+    found = np.zeros(len(parts.blocks))
+    for number, (block, count) in enumerate(zip(parts.blocks, executions, strict=True)):
+        several = cycles.get((block.function, block.id, count), [])
+        if several:
+            found[number] = several.pop(0)
+    return found
 
 
 def study(
@@ -232,54 +203,97 @@ def study(
     learned = LearnedReplay(model, llvm_name(cpu))
     output.mkdir(parents=True, exist_ok=True)
     chain = output / "chain"
-    run_command([stock_tool("clang"), "-O2", _CHAIN, "-o", chain])
+    build_chain(chain)
     for name in programs:
-        one = Study(name, output, toolchain)
+        one = MeasuredRun(name, output, toolchain)
         one.build()
         context = replace(one.record(), cpu=cpu)
         timed = one.measure(rounds, processor, chain)
-        write_json(
-            output / f"{name}.json", msgspec.to_builtins(one.result(context, learned, timed))
-        )
+        try:
+            parts = one.parts(context, timed)
+        except PartsError as error:
+            logging.warning("%s; it counts as one part", error)
+            timed = timed.as_one()
+            parts = one.parts(context, timed)
+        result = predicted(one.binary, context, learned, timed, parts)
+        write_json(output / f"{name}.json", msgspec.to_builtins(result))
     results = {
         name: convert(found, Result, name) for name, found in saved(output, PROGRAMS).items()
     }
-    corrected = {name: corrections(results, name) for name in (learned.name, SCOREBOARD)}
-    weights = corrected[learned.name].weights
+    found = {name: corrections(results, name) for name in ("mca", SCOREBOARD, learned.name)}
+    weights = found[learned.name].weights
     write_correction(
         output / "correction.json",
         Correction(
-            evaluator=learned.name, mcpu=learned.cpu, weights=weights, programs=tuple(results)
+            evaluator=learned.name,
+            mcpu=learned.cpu,
+            weights={name: weights[name] for name in INPUTS},
+            programs=tuple(results),
         ),
     )
-    return tables(results, corrected)
+    return tables(results, found)
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """What a correction makes of one evaluator's cycles.
+    """What a correction makes of one evaluator's cycles; programs are judged by weights of others.
 
     Attributes:
-      left_out: cycles by program, by weights that were fitted to the others.
+      left_out: cycles of whole runs by program.
       weights: fitted to all programs.
+      parts: cycles of parts, the system's included, by inputs (WITH_PMU...) and program.
     """
 
     left_out: Mapping[str, float]
     weights: dict[str, float]
+    parts: Mapping[str, Mapping[str, Floats]]
 
 
 def corrections(results: Mapping[str, Result], evaluator: str) -> Corrected:
-    """Fits a correction of an evaluator's cycles."""
-    runs = [
-        Run(name, {**one.inputs, BLOCKS: one.blocks[evaluator]}, one.cycles)
-        for name, one in results.items()
-    ]
-    found = left_out(runs)
-    return Corrected(dict(zip(results, found.tolist(), strict=True)), fit(runs))
+    """Fits a correction of an evaluator's cycles to parts of runs."""
+    runs = [run for name, one in results.items() for run in one.parts.runs(name, evaluator)]
+    instructions = np.concatenate([one.parts.instructions for one in results.values()])
+    found = {
+        WITH_PMU: [left_out(runs)],
+        WITHOUT_PMU: [left_out(_without_pmu(runs))],
+        SHUFFLED: [left_out(_shuffled(runs, instructions, seed)) for seed in range(1, _SEEDS + 1)],
+    }
+    whole = {}
+    for name, one in results.items():
+        weights = fit([run for run in runs if run.program != name] or runs)
+        inputs = {**one.inputs, BLOCKS: one.blocks[evaluator]}
+        whole[name] = float(corrected([Run(name, inputs, one.cycles)], weights)[0])
+    of = np.array([run.program for run in runs])
+    parts = {
+        way: {name: np.array(several)[:, of == name] for name in results}
+        for way, several in found.items()
+    }
+    return Corrected(whole, fit(runs), parts)
+
+
+def _without_pmu(runs: Sequence[Run]) -> list[Run]:
+    return [replace(run, inputs={**run.inputs, **dict.fromkeys(_PMU, 0.0)}) for run in runs]
+
+
+def _shuffled(runs: Sequence[Run], instructions: Floats, seed: int) -> list[Run]:
+    """Each part with the PMU inputs of another part of any program, by instruction."""
+    order = np.random.default_rng(seed).permutation(len(runs))
+    found = []
+    for run, own, other in zip(runs, instructions.tolist(), order.tolist(), strict=True):
+        scale = own / instructions[other]
+        rates = {name: runs[other].inputs[name] * scale for name in _PMU}
+        found.append(replace(run, inputs={**run.inputs, **rates}))
+    return found
 
 
 def tables(results: Mapping[str, Result], corrected: Mapping[str, Corrected]) -> str:
-    """Predicted by measured cycles, and the weights of the corrections, in Markdown."""
+    """Predicted by measured cycles of runs and of parts, and the weights, in Markdown."""
+    return "\n".join(
+        [*_levels(results, corrected), "", *_errors(results, corrected), "", *_weights(corrected)]
+    )
+
+
+def _levels(results: Mapping[str, Result], corrected: Mapping[str, Corrected]) -> list[str]:
     levels: dict[str, dict[str, float]] = {}
     for name, one in results.items():
         row = {way: cycles / one.cycles for way, cycles in one.predicted.items()}
@@ -287,28 +301,58 @@ def tables(results: Mapping[str, Result], corrected: Mapping[str, Corrected]) ->
             row[f"{way}, corrected"] = found.left_out[name] / one.cycles
         levels[name] = row
     ways = list(next(iter(levels.values())))
-    lines = [
-        "| " + " | ".join([*_FACTS, *ways]) + " |",
-        "|---" * (len(_FACTS) + len(ways)) + "|",
-    ]
+    lines = [*_head([*_FACTS, *ways])]
     for name, one in results.items():
         cells = [name, f"{one.cycles / 1e6:,.1f}", f"{one.gigahertz:.2f}"]
         cells += [f"{share:.1%}" for share in (one.system, one.elsewhere, one.refused)]
         cells += [f"{levels[name][way]:.2f}" for way in ways]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(_row(cells))
     table = np.array([[row[way] for way in ways] for row in levels.values()])
     for what, values in (
         ("mean error", np.abs(table - 1).mean(axis=0)),
         ("largest / smallest", table.max(axis=0) / table.min(axis=0)),
     ):
         shown = [f"{value:.1%}" if what == "mean error" else f"{value:.2f}" for value in values]
-        lines.append("| " + " | ".join([what, *[""] * (len(_FACTS) - 1), *shown]) + " |")
-    lines += [
-        "",
-        "| weight of | " + " | ".join(corrected) + " |",
-        "|---" * (1 + len(corrected)) + "|",
-    ]
-    for name in INPUTS:
-        weights = [f"{one.weights[name]:.3f}" for one in corrected.values()]
-        lines.append("| " + " | ".join([name, *weights]) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append(_row([what, *[""] * (len(_FACTS) - 1), *shown]))
+    return lines
+
+
+def _errors(results: Mapping[str, Result], corrected: Mapping[str, Corrected]) -> list[str]:
+    """Mean errors of parts, and what is left where each program's own level is divided out."""
+    ways = [(name, inputs) for name in corrected for inputs in (WITHOUT_PMU, WITH_PMU, SHUFFLED)]
+    errors = {
+        name: [_error(corrected[way].parts[inputs][name], one) for way, inputs in ways]
+        for name, one in results.items()
+    }
+    lines = [*_head(["program", "parts", *[f"`{way}`, {inputs}" for way, inputs in ways]])]
+    for name, row in errors.items():
+        cells = [f"{error:.1%} ({own:.1%})" for error, own in row]
+        lines.append(_row([name, str(len(results[name].parts.cycles)), *cells]))
+    means = np.mean(list(errors.values()), axis=0)
+    lines.append(_row(["mean", "", *[f"{error:.1%} ({own:.1%})" for error, own in means]]))
+    return lines
+
+
+def _error(predicted: Floats, one: Result) -> tuple[float, float]:
+    """Mean error of predictions [seeds, parts], as they are and with their level divided out."""
+    measured = np.array(one.parts.cycles)
+    level = predicted.sum(axis=1, keepdims=True) / measured.sum()
+    own = float(np.abs(predicted / level / measured - 1).mean())
+    return float(np.abs(predicted / measured - 1).mean()), own
+
+
+def _weights(corrected: Mapping[str, Corrected]) -> list[str]:
+    lines = [*_head(["weight of", *corrected])]
+    for name in (*INPUTS, FAULTS):
+        weights = [one.weights[name] for one in corrected.values()]
+        shown = [f"{one:,.0f} cycles each" if name == FAULTS else f"{one:.3f}" for one in weights]
+        lines.append(_row([name, *shown]))
+    return [*lines, ""]
+
+
+def _head(cells: Sequence[str]) -> tuple[str, str]:
+    return _row(cells), "|---" * len(cells) + "|"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

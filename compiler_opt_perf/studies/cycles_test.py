@@ -3,14 +3,22 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from compiler_opt_perf.cost.timing import find_meter
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.learned.correction import INPUTS
-from compiler_opt_perf.studies import cycles
-from compiler_opt_perf.studies.cycles import SCOREBOARD, Result, Timed, corrections, tables
+from compiler_opt_perf.learned.correction import FAULTS, INPUTS
+from compiler_opt_perf.studies.cycles import (
+    SCOREBOARD,
+    SHUFFLED,
+    WITH_PMU,
+    WITHOUT_PMU,
+    Parts,
+    Result,
+    corrections,
+    tables,
+)
+from compiler_opt_perf.studies.measured_runs import Timed, build_chain
 
 
 def test_the_fastest_parts_count_without_the_systems_share() -> None:
@@ -20,17 +28,31 @@ def test_the_fastest_parts_count_without_the_systems_share() -> None:
 
 
 def test_the_chain_is_as_long_as_it_says(tmp_path: Path) -> None:
-    source, program = Path(cycles.__file__).with_suffix(".c"), tmp_path / "chain"
-    run_command([stock_tool("clang"), "-O2", source, "-o", program])
+    program = tmp_path / "chain"
+    build_chain(program)
     meter = find_meter("instructions", tmp_path)
     none, some = (meter.measure([program, thousands]) for thousands in ("0", "50"))
     # Of 100 additions, the loop has two instructions more.
     assert some - none == pytest.approx(51_000, rel=0.01)
 
 
-def result(level: float) -> Result:
-    """A run that takes so many times what its blocks do."""
+def result(level: float, missing: float = 0.0) -> Result:
+    """A run that takes so many times what its blocks do.
+
+    Its parts are of a million cycles of blocks and more, with pages that take 5,000 each. In every
+    other one a tenth of `missing` million cycles are mispredictions, each of which takes two.
+    """
     million = 1e6
+    parts = [
+        dict.fromkeys(INPUTS, 0.0)
+        | {"blocks": million * (1 + number), FAULTS: 10.0 * (number % 3)}
+        | {"mispredictions": million * missing * (number % 2)}
+        for number in range(6)
+    ]
+    cycles = [
+        level * one["blocks"] + 5000 * one[FAULTS] + 2 * one["mispredictions"] for one in parts
+    ]
+    halves = [{**one, "blocks": one["blocks"] / 2} for one in parts]
     return Result(
         cycles=level * million,
         gigahertz=3.2,
@@ -40,6 +62,11 @@ def result(level: float) -> Result:
         predicted={"count": 2 * million, SCOREBOARD: million / 2, "granite": million},
         blocks={"granite": million, SCOREBOARD: million / 2},
         inputs=dict.fromkeys(INPUTS, 0.0) | {"blocks": million},
+        parts=Parts(
+            cycles=cycles,
+            instructions=[one["blocks"] for one in parts],
+            inputs={"granite": parts, SCOREBOARD: halves},
+        ),
     )
 
 
@@ -48,6 +75,7 @@ def test_a_correction_is_judged_by_programs_left_out() -> None:
     found = {name: corrections(results, name) for name in ("granite", SCOREBOARD)}
     for name, scale in (("granite", 1.5), (SCOREBOARD, 3.0)):
         assert found[name].weights["blocks"] == pytest.approx(scale, rel=0.02)
+        assert found[name].weights[FAULTS] == pytest.approx(5000, rel=0.1)
         assert list(found[name].left_out.values()) == pytest.approx([1.5e6] * 4, rel=0.02)
     text = tables(results, found)
     head, _, row, *_ = text.splitlines()
@@ -55,3 +83,20 @@ def test_a_correction_is_judged_by_programs_left_out() -> None:
     assert row.startswith("| program0 | 1.5 | 3.20 | 1.0% | 10.0% | 0.2% | 1.33 | 0.33 | 0.67 | ")
     assert "| blocks | 1.4" in text or "| blocks | 1.5" in text
     assert "| mean error |  |  |  |  |  | 33.3% | 66.7% | 33.3% | " in text
+
+
+def test_what_pmu_data_tell_is_told_apart_from_that_there_are_any() -> None:
+    results = {f"program{number}": result(1.5, missing=1.0) for number in range(6)}
+    found = corrections(results, "granite")
+
+    def error(way: str) -> float:
+        ratios = [
+            predicted / np.array(results[name].parts.cycles)
+            for name, predicted in found.parts[way].items()
+        ]
+        return float(np.abs(np.array(ratios) - 1).mean())
+
+    assert error(WITH_PMU) < 0.05
+    assert error(WITHOUT_PMU) > 0.15
+    assert error(SHUFFLED) > 0.15
+    assert found.parts[SHUFFLED]["program0"].shape == (5, 6)

@@ -13,6 +13,9 @@ import numpy.typing as npt
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.traces.errors import TraceError
 
+# Before an aligned block, in bytes.
+_MOST_PADDING = 64
+
 
 @dataclass(frozen=True)
 class BlockTable:
@@ -42,6 +45,18 @@ class BlockTable:
         if number == len(self):
             return "(gap)"
         return f"{self.names[self.function[number]]}.{self.block_id[number]}"
+
+    def jumps(
+        self, before: npt.NDArray[np.uint32], after: npt.NDArray[np.uint32]
+    ) -> npt.NDArray[np.bool_]:
+        """Whether blocks do not stand behind those that were executed before them.
+
+        Padding between two blocks is run through.
+        """
+        end = self.address[before] + self.size[before]
+        behind = self.address[after] >= end
+        behind &= self.address[after] - end < _MOST_PADDING
+        return ~behind
 
     def to_bytes(self) -> bytes:
         """The table as in the file (docs/formats.md)."""

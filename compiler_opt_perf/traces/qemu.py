@@ -8,8 +8,11 @@ import signal
 import struct
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.binary.elf import build_id, open_elf
@@ -32,6 +35,41 @@ _QEMU = "qemu-x86_64"
 # copies with repeated string instructions, which QEMU runs byte by byte.
 _CPU = "max,-erms,-fsrm"
 _STDERR_BYTES_SHOWN = 2000
+
+
+@dataclass(frozen=True)
+class Moments:
+    """How to note how far a run is at certain moments.
+
+    Attributes:
+      library: shared library that is preloaded. It tells of a moment by calling clock_gettime()
+        with a third argument that the plugin knows (tools/tracer).
+      output: file for the notes of each moment: a thread's blocks so far, and the instructions
+        that it executed outside of the binary. `read_moments` reads it.
+    """
+
+    library: Path
+    output: Path
+
+
+_MOMENT = np.dtype([("blocks", "<u8"), ("elsewhere", "<u8")])
+
+
+def read_moments(path: Path) -> npt.NDArray[np.void]:
+    """Notes of moments, [M] with the fields blocks and elsewhere.
+
+    Raises:
+      TraceError: they cannot be read, or are cut off.
+    """
+    try:
+        raw = path.read_bytes()
+        return np.frombuffer(raw, _MOMENT)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise TraceError(
+            f"{path}: {len(raw):,} bytes: no notes of moments; record the run anew"
+        ) from error
 
 
 def version() -> str:
@@ -86,6 +124,7 @@ def record(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     expected_status: int = 0,
+    moments: Moments | None = None,
 ) -> Trace:
     """Runs `binary` and writes the trace of the run.
 
@@ -102,6 +141,7 @@ def record(
       cwd: the working directory it runs in.
       timeout_s: wall-clock limit of the run, in seconds.
       expected_status: the exit status of a run as it should be.
+      moments: what tells moments of the run, and where to note them; None for no such notes.
 
     Raises:
       TraceError: QEMU is missing, or the run failed.
@@ -132,11 +172,16 @@ def record(
             "trace": unfinished,
             "messages": folder / "messages",
         }
+        told = []
+        if moments is not None:
+            moments.output.unlink(missing_ok=True)
+            parameters["moments"] = moments.output.absolute()
+            told = ["-E", f"LD_PRELOAD={moments.library}"]
         # QEMU takes a doubled comma for one that separates nothing.
         written = ",".join(f"{k}={v}".replace(",", ",,") for k, v in parameters.items())
         argv = [
             *_without_randomisation(),
-            *(_QEMU, "-seed", "1", "-cpu", _CPU, "-plugin", written),
+            *(_QEMU, "-seed", "1", "-cpu", _CPU, *told, "-plugin", written),
             # Programs look at the name that they are called by.
             *("-0", str(run.program), *run.command),
         ]

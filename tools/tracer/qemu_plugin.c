@@ -12,6 +12,8 @@
 //   binary=FILE    the executable or shared library whose blocks these are, by its full path
 //   trace=FILE     the trace, which holds description and table already
 //   messages=FILE  receives a line for each thing that the user should know
+//   moments=FILE   optional; receives a struct moment for each call of clock_gettime() with MOMENT
+//                  as third argument, which the kernel does not look at
 //
 // QEMU is under GNU's General Public License, version 2, with which the licence above is
 // compatible. Debian ships no header for plugins: the declarations below are written from QEMU's
@@ -75,14 +77,19 @@ static struct plan {
   const uint32_t *numbers;   // of the blocks
 } plan;
 
-static const char *binary_path, *trace_path, *messages_path;
+static const char *binary_path, *trace_path, *messages_path, *moments_path;
 static int trace_file = -1;
 static struct stat trace_identity;
 
 // Streams of all processes are numbered by one counter.
 static atomic_uint *next_stream;
 
-enum { BLOCKS_IN_RECORD = 1 << 16 };
+enum { BLOCKS_IN_RECORD = 1 << 16, MOMENT = 0x6d6f6d65 };
+
+// How far a thread was: blocks in its stream, and instructions executed outside of the binary.
+struct moment {
+  uint64_t blocks, elsewhere;
+};
 
 struct stream {
   struct stream *next;
@@ -91,6 +98,8 @@ struct stream {
   bool written;
   // Where the thread is inside an instruction that QEMU repeats, or 0.
   uint64_t repeating;
+  // Of the blocks, `written_blocks` are in the file.
+  uint64_t written_blocks, elsewhere;
   size_t count;
   uint32_t numbers[BLOCKS_IN_RECORD];
 };
@@ -181,6 +190,7 @@ static void write_record(struct stream *stream, uint32_t flags) {
   free(raw);
   free(record);
   stream->written = true;
+  stream->written_blocks += stream->count;
   stream->count = 0;
 }
 
@@ -231,6 +241,11 @@ static void several_blocks(unsigned cpu, void *data) {
   uint32_t place = (uint32_t)(uintptr_t)data;
   for (uint32_t end = place + (uint32_t)((uintptr_t)data >> 32); place != end; ++place)
     append(stream, place);
+}
+
+static void elsewhere(unsigned cpu, void *instructions) {
+  (void)cpu;
+  own_stream()->elsewhere += (uintptr_t)instructions;
 }
 
 // A string instruction with a repeat prefix goes back to its own first byte after each element. If
@@ -383,6 +398,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
     }
     if (callback != NULL)
       qemu_plugin_register_vcpu_tb_exec_cb(piece, callback, NO_REGISTERS, data);
+  } else if (moments_path != NULL) {
+    qemu_plugin_register_vcpu_tb_exec_cb(piece, elsewhere, NO_REGISTERS, (void *)(uintptr_t)count);
   }
   pthread_mutex_unlock(&map_lock);
 }
@@ -432,12 +449,25 @@ static void after_fork_in_child(void) {
   after_fork_in_parent();
 }
 
+static void write_moment(void) {
+  const struct stream *stream = own_stream();
+  struct moment moment = {stream->written_blocks + stream->count, stream->elsewhere};
+  // Opened anew for each: the program may have closed ours.
+  int file = open(moments_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0 || write(file, &moment, sizeof moment) != (ssize_t)sizeof moment)
+    fail(moments_path, errno);
+  close(file);
+}
+
 static void system_call(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t a1, uint64_t a2,
                         uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7,
                         uint64_t a8) {
-  (void)id, (void)cpu, (void)a1, (void)a2, (void)a3, (void)a4, (void)a5, (void)a6, (void)a7;
-  (void)a8;
+  (void)id, (void)cpu, (void)a1, (void)a2, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
   switch (number) {
+  case SYS_clock_gettime:
+    if (a3 == MOMENT && moments_path != NULL)
+      write_moment();
+    break;
   case SYS_execve:
   case SYS_execveat:
     // The other program runs outside of QEMU.
@@ -483,16 +513,18 @@ int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int a
   const struct {
     const char *name;
     const char **value;
-  } parameters[] = {{"plan=", &plan_path},
-                    {"binary=", &binary_path},
-                    {"trace=", &trace_path},
-                    {"messages=", &messages_path}};
+    bool optional;
+  } parameters[] = {{"plan=", &plan_path, false},
+                    {"binary=", &binary_path, false},
+                    {"trace=", &trace_path, false},
+                    {"messages=", &messages_path, false},
+                    {"moments=", &moments_path, true}};
   for (size_t p = 0; p < sizeof parameters / sizeof *parameters; ++p) {
     size_t length = strlen(parameters[p].name);
     for (int i = 0; i < argc; ++i)
       if (strncmp(argv[i], parameters[p].name, length) == 0)
         *parameters[p].value = strdup(argv[i] + length);
-    if (*parameters[p].value == NULL) {
+    if (*parameters[p].value == NULL && !parameters[p].optional) {
       fprintf(stderr, "block trace: no parameter %s\n", parameters[p].name);
       return 1;
     }
