@@ -28,7 +28,6 @@ EDGE_KINDS = 10
 #: How the longest chain of dependences enters an instruction.
 ROLES = 3
 REGISTER, ADDRESS, FORWARDED = range(ROLES)
-_CARRIED = {CARRIED_INPUT, CARRIED_ADDRESS, CARRIED_MEMORY}
 _LINE = 64
 # Beside the latency of the instruction, roughly, by role.
 _LOAD_LATENCIES = (0.0, 4.0, 6.0)
@@ -72,6 +71,8 @@ class BlockGraph:
         # Stores in order: key, node, registers.
         self._stores: list[tuple[_Key, int, int, int]] = []
         self._latencies: list[float] = []
+        # Something comes from the execution before.
+        self._is_carried = False
 
     def add(self, instruction: Instruction, end: int) -> None:
         """The next instruction, which ends at `end`."""
@@ -90,27 +91,8 @@ class BlockGraph:
         for token in one.immediates:
             edges.append((len(tokens), node, INPUT))
             tokens.append(token)
-        keys = []
-        own = instruction.displacement + (end if instruction.from_next else 0)
-        for access in one.accesses:
-            key = self._key(access, own)
-            keys.append(key)
-            if access.reads:
-                value = self._memory.get(key)
-                if value is None:
-                    value = self._memory[key] = len(tokens)
-                    tokens.append(access.token)
-                    self._address(access, value)
-                    self._loaded.append((key, value, access.base, access.index))
-                edges.append((value, node, INPUT))
-        for access, key in zip(one.accesses, keys, strict=True):
-            if access.writes:
-                value = len(tokens)
-                tokens.append(access.token)
-                self._address(access, value)
-                edges.append((node, value, OUTPUT))
-                self._memory[key] = self._stored[key] = value
-                self._store((key, value, access.base, access.index))
+        if one.accesses:
+            self._access(instruction, node, end)
         for resource, token in one.writes:
             if resource in (CARRY, FLAGS):
                 # Most are never read; a node is made when one is.
@@ -126,6 +108,31 @@ class BlockGraph:
                 self._made += 1
                 self._symbols[resource] = self._made, 0
 
+    def _access(self, instruction: Instruction, node: int, end: int) -> None:
+        """What an instruction reads of memory, then what it writes there."""
+        accesses, tokens, edges = instruction.described.accesses, self.tokens, self.edges
+        keys = []
+        own = instruction.displacement + (end if instruction.from_next else 0)
+        for access in accesses:
+            key = self._key(access, own)
+            keys.append(key)
+            if access.reads:
+                value = self._memory.get(key)
+                if value is None:
+                    value = self._memory[key] = len(tokens)
+                    tokens.append(access.token)
+                    self._address(access, value)
+                    self._loaded.append((key, value, access.base, access.index))
+                edges.append((value, node, INPUT))
+        for access, key in zip(accesses, keys, strict=True):
+            if access.writes:
+                value = len(tokens)
+                tokens.append(access.token)
+                self._address(access, value)
+                edges.append((node, value, OUTPUT))
+                self._memory[key] = self._stored[key] = value
+                self._store((key, value, access.base, access.index))
+
     def close(self) -> None:
         """The block is executed again and again: what it reads first comes from its end."""
         initial: dict[int, int] = {}
@@ -133,6 +140,7 @@ class BlockGraph:
             value = self._value(resource, token)
             if value is not None:
                 kind = CARRIED_ADDRESS if is_address else CARRIED_INPUT
+                self._is_carried = True
             else:
                 value = initial.get(resource)
                 if value is None:
@@ -145,6 +153,7 @@ class BlockGraph:
             value = None if found is None else self._stored.get(found)
             if value is not None:
                 self.edges.append((value, node, CARRIED_MEMORY))
+                self._is_carried = True
         if self._stores:
             key, node, *registers = self._stores[0]
             found = self._next_time(key, *registers)
@@ -154,7 +163,7 @@ class BlockGraph:
 
     def chain(self) -> list[tuple[int, int, float]]:
         """The longest chain that an execution hands to the next: instruction, role, weight."""
-        if _CARRIED.isdisjoint(kind for _, _, kind in self.edges):
+        if not self._is_carried:
             return []
         before = self._dependences()
         count = len(before)
