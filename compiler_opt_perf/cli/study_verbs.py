@@ -501,6 +501,12 @@ def _define_cycles(values: flags.FlagValues) -> None:
     define_path(values, "model", "folder of a learned cost model")
     flags.DEFINE_integer("rounds", ROUNDS, "how often each program runs", 1, flag_values=values)
     define_processor(values)
+    define_path(
+        values,
+        "plot",
+        "SVG file to write: predicted against measured cycles of parts",
+        required=False,
+    )
 
 
 def _cycles(values: Any, arguments: list[str]) -> None:
@@ -517,6 +523,7 @@ def _cycles(values: Any, arguments: list[str]) -> None:
         cpu=cpu_file(values.cpu),
         rounds=values.rounds,
         processor=values.processor,
+        plot=Path(values.plot) if values.plot else None,
     )
     print(report, end="")
 

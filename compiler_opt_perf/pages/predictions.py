@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Predicted cycles against measured ones, as a plot (cop cost eval --plot=)."""
+"""Predicted cycles against measured ones, as a plot (cop cost eval, cop study cycles, --plot=)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,15 +17,18 @@ _FACTOR = 2.0
 _CELLS = 60
 
 
-def write_plot(path: Path, title: str, points: Mapping[str, tuple[Floats, Floats]]) -> None:
-    """Writes an SVG file with a field for each collection of blocks.
+def write_plot(
+    path: Path, title: str, points: Mapping[str, tuple[Floats, Floats]], of: str = "blocks"
+) -> None:
+    """Writes an SVG file with a field for each collection of blocks, or of other things.
 
-    Both axes are logarithmic; the darker a cell, the more blocks it has. Beside the diagonal stand
-    lines at half and at double of what was measured.
+    Both axes are logarithmic; the darker a cell, the more it holds. Beside the diagonal stand lines
+    at half and at double of what was measured.
 
     Args:
       title: of the figure.
       points: predicted and measured cycles, above 0, by collection; NaN where there is none.
+      of: what they are of, in the plural.
 
     Raises:
       FileWriteError: the disk is full, or the folder cannot be written.
@@ -36,7 +39,7 @@ def write_plot(path: Path, title: str, points: Mapping[str, tuple[Floats, Floats
     ):
         known = np.isfinite(predicted) & (predicted > 0)
         both = measured[known], predicted[known]
-        axes.set_title(f"{name}: {len(both[0]):,} blocks", fontsize=9)
+        axes.set_title(f"{name}: {len(both[0]):,} {of}", fontsize=9)
         axes.set_xlabel("measured cycles", fontsize=8)
         axes.set_ylabel("predicted cycles", fontsize=8)
         axes.set_xscale("log")

@@ -25,3 +25,5 @@ def test_a_field_for_each_collection(tmp_path: Path) -> None:
         assert part in text
     write_plot(path, "granite on znver3", points)
     assert path.read_bytes() == first
+    write_plot(path, "granite on znver3", points, of="parts")
+    assert "lua: 497 parts" in path.read_text()

@@ -40,13 +40,14 @@ from compiler_opt_perf.learned.correction import (
 from compiler_opt_perf.learned.graphs import PMU_INPUTS
 from compiler_opt_perf.learned.model import CostModel
 from compiler_opt_perf.learned.replay import LearnedReplay
+from compiler_opt_perf.pages.predictions import write_plot
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.measured_runs import MeasuredRun, Timed, build_chain
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-#: LMDB's time is the system's.
-PROGRAMS = tuple(name for name in COUNTED if name != "lmdb")
+#: LMDB's time is the system's, and zstd has threads.
+PROGRAMS = tuple(name for name in COUNTED if name not in ("lmdb", "zstd"))
 ROUNDS = 30
 _FACTS = (
     *("program", "million cycles measured", "GHz", "of the system", "instructions elsewhere"),
@@ -54,7 +55,10 @@ _FACTS = (
 )
 #: Of the evaluators, the one whose cycles are corrected besides the learned model's.
 SCOREBOARD = "mca-pmu"
-_EVALUATED = ("count", "mca", SCOREBOARD)
+#: What no model of blocks may be worse than: instructions alone, so many in a cycle.
+COUNT = "count"
+_WIDTH = 4
+_EVALUATED = (COUNT, "mca", SCOREBOARD)
 #: What a correction is given of PMU data.
 WITHOUT_PMU, WITH_PMU, SHUFFLED = "no PMU data", "PMU data", "of other parts"
 _PMU = ("mispredictions", "first-level misses", "last-level misses")
@@ -119,21 +123,23 @@ def predicted(
     pieces, elsewhere = own.report["pieces"], inputs["code elsewhere"]
     codes = [bytes.fromhex(block.code) for block in parts.blocks]
     rates = [_rates(block, code) for block, code in zip(parts.blocks, codes, strict=True)]
+    instructions = np.array([sum(1 for _ in iced_x86.Decoder(64, code)) for code in codes], float)
     by_block = {
+        COUNT: instructions / _WIDTH,
         "mca": _of_blocks(costs["mca"].report, parts),
         SCOREBOARD: _of_blocks(costs[SCOREBOARD].report, parts),
         learned.name: np.nan_to_num(learned.block_cycles(codes, rates)),
     }
-    instructions = [sum(1 for _ in iced_x86.Decoder(64, code)) for code in codes]
-    retired = parts.executions() @ np.array(instructions) + parts.column("elsewhere")
+    retired = parts.executions() @ instructions + parts.column("elsewhere")
     return Result(
         cycles=timed.seconds * timed.hertz,
         gigahertz=timed.hertz / 1e9,
         system=timed.system_s / timed.whole_s,
-        elsewhere=elsewhere / (elsewhere + costs["count"].total),
+        elsewhere=elsewhere / (elsewhere + costs[COUNT].total),
         refused=sum(pieces["refused"].values()) / pieces["executions"],
         predicted={name: cost.total for name, cost in costs.items()},
         blocks={
+            COUNT: costs[COUNT].total / _WIDTH,
             "mca": costs["mca"].total,
             learned.name: own.total,
             SCOREBOARD: costs[SCOREBOARD].report["cycles"]["execution"],
@@ -187,6 +193,7 @@ def study(
     cpu: Path,
     rounds: int,
     processor: int,
+    plot: Path | None = None,
 ) -> str:
     """Studies some of the programs; returns tables of all results in the folder, in Markdown.
 
@@ -194,6 +201,7 @@ def study(
       cpu: CPU file, of a CPU that the model knows.
       rounds: how often each program runs to be timed.
       processor: number of the processor that runs are bound to.
+      plot: SVG file for predicted against measured cycles of parts.
 
     Raises:
       StudyError: a program's runs differ.
@@ -220,7 +228,9 @@ def study(
     results = {
         name: convert(found, Result, name) for name, found in saved(output, PROGRAMS).items()
     }
-    found = {name: corrections(results, name) for name in ("mca", SCOREBOARD, learned.name)}
+    # Those of another model are not to be compared with.
+    results = {name: one for name, one in results.items() if learned.name in one.blocks}
+    found = {name: corrections(results, name) for name in (COUNT, "mca", SCOREBOARD, learned.name)}
     weights = found[learned.name].weights
     write_correction(
         output / "correction.json",
@@ -231,6 +241,18 @@ def study(
             programs=tuple(results),
         ),
     )
+    if plot is not None:
+        own = found[learned.name].parts
+        measured = np.concatenate([one.parts.cycles for one in results.values()])
+        points = {
+            f"{learned.name}, {way}": (
+                np.concatenate([own[way][name][0] for name in results]),
+                measured,
+            )
+            for way in (WITHOUT_PMU, WITH_PMU, SHUFFLED)
+        }
+        title = f"parts of {len(results)} programs' runs, each by weights of the other programs"
+        write_plot(plot, title, points, of="parts")
     return tables(results, found)
 
 
