@@ -23,6 +23,7 @@ from compiler_opt_perf.learned.correction import (
     read_correction,
     write_correction,
 )
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 WEIGHTS = dict(zip(INPUTS, (0.9, 1.1, 0.3, 0.2, 0.5, 2.0, 0.4), strict=True))
 
@@ -128,6 +129,15 @@ def test_inputs_of_parts_add_up_to_the_runs() -> None:
 def test_an_input_that_no_run_has_weighs_nothing() -> None:
     known = [Run(run.program, {**run.inputs, INPUTS[3]: 0.0}, run.measured) for run in runs(6)]
     assert fit(known)[INPUTS[3]] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_shipped_one_is_of_the_shipped_model() -> None:
+    found = read_correction(REPO_ROOT / "models" / "cost-znver3" / "correction.json")
+    found.require("granite", "znver3")
+    assert len(found.programs) >= 10
+    # A cycle of blocks is mostly a cycle, and more than half of what misses wait is hidden.
+    assert 0.5 < found.weights["blocks"] < 1.5
+    assert found.weights["last-level misses"] < 0.5
 
 
 def test_a_file_of_weights(tmp_path: Path) -> None:
