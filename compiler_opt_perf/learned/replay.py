@@ -2,7 +2,8 @@
 """A learned model of blocks behind the interface of evaluators: cycles of a recorded run.
 
 A block's cost is how often the run executed it, times what the model says that one of many
-executions in a row takes. The model was trained on code without jumps, calls and returns; these
+executions in a row takes, scaled by what it says of the block behind those that the run executed
+before it (neighbours.py). The model was trained on code without jumps, calls and returns; these
 divide a block into pieces, and cost nothing by themselves.
 """
 
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple
 
 import iced_x86
 import numpy as np
-import numpy.typing as npt
 from iced_x86 import FlowControl
 
 from compiler_opt_perf.binary.address_map import MappedFunction, read_address_map
@@ -26,7 +26,9 @@ from compiler_opt_perf.learned.correction import Correction, apply
 from compiler_opt_perf.learned.graphs import Floats as Floats32
 from compiler_opt_perf.learned.instructions import OPCODE
 from compiler_opt_perf.learned.model import CostModel
+from compiler_opt_perf.learned.neighbours import Floats, Key, numbered, read_windows, shares
 from compiler_opt_perf.learned.profile_inputs import GUESSED, ProfileInputs
+from compiler_opt_perf.traces.windows import Windows
 
 #: What ends a piece of a block, by what the report calls it.
 _ENDS: dict[int, str] = {
@@ -73,9 +75,10 @@ def pieces(code: bytes) -> Iterator[Piece]:
 
 
 class _Block(NamedTuple):
-    """An executed block: name of its function, link-time address, code, executions."""
+    """An executed block: its function's name, its id there, link-time address, code, executions."""
 
     function: str
+    id: int
     address: int
     code: bytes
     executions: int
@@ -88,15 +91,6 @@ class _Cut(NamedTuple):
     has_code: bool
     instructions: int
     ended_by: int | None
-
-
-class _Part(NamedTuple):
-    """An executed piece: name of its function, what it is known by, instructions, executions."""
-
-    function: str
-    key: tuple[bytes, bytes]
-    instructions: int
-    executions: int
 
 
 @dataclass(frozen=True)
@@ -130,8 +124,7 @@ class LearnedReplay:
         A model that takes PMU inputs has them from the context's profile, if there is one. Pieces
         that the model refuses cost, by instruction, what the others do on average.
 
-        The report is that of `count`, without its functions, and has `cycles` and `pieces`
-        (docs/formats.md).
+        The report is that of `count`, with `cycles` and `pieces` (docs/formats.md).
 
         Raises, besides what Evaluator.cost does:
           CostError: the model refuses all that was executed; the correction is of another model
@@ -151,35 +144,14 @@ class LearnedReplay:
             known = None
             if self.model.config.pmu and context.profile is not None:
                 known = ProfileInputs(context.profile, image, [(b.address, b.code) for b in blocks])
-        parts, ends = self._parts(blocks, known)
-        self._predict({part.key for part in parts})
-        cost = self._sum(parts, ends, counted)
+        cut = [
+            list(self._cut(b.code, None if known is None else known.of_block(b.address, b.code)))
+            for b in blocks
+        ]
+        self._predict({one.key for pieces_of in cut for one in pieces_of if one.has_code})
+        factors = self._factors(blocks, cut, read_windows(context.trace))
+        cost = self._sum(blocks, cut, factors, counted)
         return cost if self.correction is None else apply(self.correction, cost, context)
-
-    def block_cycles(
-        self, codes: Sequence[bytes], inputs: Sequence[Floats32] | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Cycles of an execution of each block, [blocks]; NaN where the model refuses a piece.
-
-        Args:
-          codes: of the blocks, jumps and calls included.
-          inputs: of their instructions, for a model that takes PMU inputs: ProfileInputs.of.
-
-        Raises:
-          LearnedError: the model does not know the CPU.
-        """
-        if inputs is None or not self.model.config.pmu:
-            known: Sequence[Floats32 | None] = [None] * len(codes)
-        else:
-            known = inputs
-        cut = [list(self._cut(code, of)) for code, of in zip(codes, known, strict=True)]
-        self._predict({one.key for found in cut for one in found if one.has_code})
-
-        def cycles(one: _Cut) -> float:
-            predicted = self._predicted[one.key] if one.has_code else 0.0
-            return np.nan if isinstance(predicted, str) else predicted
-
-        return np.array([sum(map(cycles, found)) for found in cut], np.float64)
 
     def _cut(self, code: bytes, inputs: Floats32 | None) -> Iterator[_Cut]:
         """The pieces of a block, with the inputs of their instructions."""
@@ -194,21 +166,6 @@ class LearnedReplay:
             yield _Cut((piece, rows), len(piece) > 0, instructions, one.ended_by)
             first += len(one.addresses) + (one.ended_by is not None)
 
-    def _parts(
-        self, blocks: Sequence[_Block], known: ProfileInputs | None
-    ) -> tuple[list[_Part], Counter[str]]:
-        """The executed pieces, and how often what ends them was executed, by kind."""
-        parts: list[_Part] = []
-        ends: Counter[str] = Counter()
-        for block in blocks:
-            inputs = None if known is None else known.of_block(block.address, block.code)
-            for one in self._cut(block.code, inputs):
-                if one.ended_by is not None:
-                    ends[_ENDS.get(one.ended_by, _OTHER_ENDS)] += block.executions
-                if one.has_code:
-                    parts.append(_Part(block.function, one.key, one.instructions, block.executions))
-        return parts, ends
-
     def _predict(self, keys: set[tuple[bytes, bytes]]) -> None:
         new = sorted(keys - self._predicted.keys())
         pmu = [ProfileInputs.array(inputs) if inputs else None for _, inputs in new]
@@ -216,48 +173,93 @@ class LearnedReplay:
         for number, (key, cycles) in enumerate(zip(new, found, strict=True)):
             self._predicted[key] = problems.get(number, float(cycles))
 
+    def _factors(
+        self, blocks: Sequence[_Block], cut: Sequence[Sequence[_Cut]], windows: Windows
+    ) -> Floats:
+        """What each block takes in the company of others, by what it takes alone, [blocks]."""
+        by_id: dict[tuple[str, int, int], list[int]] = {}
+        for number, block in enumerate(blocks):
+            by_id.setdefault((block.function, block.id, block.executions), []).append(number)
+        keys = [(_joined(one, 0), _joined(one, 1)) for one in cut]
+        alone = np.array([self._alone(one) for one in cut])
+
+        def predict(wanted: set[Key]) -> dict[Key, float]:
+            self._predict(wanted)
+            known = {key: self._predicted[key] for key in wanted}
+            return {key: cycles for key, cycles in known.items() if not isinstance(cycles, str)}
+
+        return shares(windows, numbered(windows, by_id), keys, alone, predict)
+
+    def _alone(self, cut: Sequence[_Cut]) -> float:
+        """Cycles of an execution of a block by itself; NaN where the model refuses a piece."""
+        found = [self._predicted[one.key] for one in cut if one.has_code]
+        return sum(np.nan if isinstance(one, str) else one for one in found)
+
     def _sum(
-        self, parts: Sequence[_Part], ends: Mapping[str, int], counted: Mapping[str, Any]
+        self,
+        blocks: Sequence[_Block],
+        cut: Sequence[Sequence[_Cut]],
+        factors: Floats,
+        counted: Mapping[str, Any],
     ) -> Cost:
-        costs: defaultdict[str, float] = defaultdict(float)
-        refused_in: Counter[str] = Counter()
         refused: Counter[str] = Counter()
-        instructions = 0
-        for part in parts:
-            predicted = self._predicted[part.key]
-            if isinstance(predicted, str):
-                refused[predicted] += part.executions
-                refused_in[part.function] += part.executions * part.instructions
-            else:
-                costs[part.function] += part.executions * predicted
-                instructions += part.executions * part.instructions
+        ends: Counter[str] = Counter()
+        # By block: cycles of all executions, and instructions without prediction.
+        cycles, charged = np.zeros(len(blocks)), np.zeros(len(blocks))
+        instructions = executions = 0
+        for number, (block, pieces_of) in enumerate(zip(blocks, cut, strict=True)):
+            for one in pieces_of:
+                if one.ended_by is not None:
+                    ends[_ENDS.get(one.ended_by, _OTHER_ENDS)] += block.executions
+                if not one.has_code:
+                    continue
+                executions += block.executions
+                predicted = self._predicted[one.key]
+                if isinstance(predicted, str):
+                    refused[predicted] += block.executions
+                    charged[number] += block.executions * one.instructions
+                else:
+                    cycles[number] += block.executions * predicted * factors[number]
+                    instructions += block.executions * one.instructions
         if refused and not instructions:
             raise CostError(
                 f"the model {self.name} has no prediction of anything that the run executed"
                 + "".join(f"; {why}" for why in sorted(refused))
             )
         # A module among others may execute nothing.
-        mean = sum(costs.values()) / instructions if instructions else 0.0
-        for function, count in refused_in.items():
-            costs[function] += mean * count
+        mean = float(cycles.sum()) / instructions if instructions else 0.0
+        cycles += mean * charged
+        costs: defaultdict[str, float] = defaultdict(float)
+        for block, took in zip(blocks, cycles.tolist(), strict=True):
+            costs[block.function] += took
         own = sum(costs.values())
         unmapped = counted["unmapped"]["executions"]
         if unmapped:
             costs[UNMAPPED] += own * unmapped / counted["executions"]
         total = float(sum(costs.values()))
-        report = {name: value for name, value in counted.items() if name != "functions"}
-        report |= {
+        functions, rest = [], iter(cycles.tolist())
+        for row in counted["functions"]:
+            own_blocks = [{**one, "cycles": {"execution": next(rest)}} for one in row["blocks"]]
+            whole = sum(one["cycles"]["execution"] for one in own_blocks)
+            functions.append({**row, "cycles": {"total": whole}, "blocks": own_blocks})
+        report = dict(counted) | {
+            "functions": functions,
             "model": self.name,
             "cpu": self.cpu,
-            "cycles": {"total": total, "charged": mean * sum(refused_in.values())},
+            "cycles": {"total": total, "charged": mean * float(charged.sum())},
             "pieces": {
-                "executions": sum(part.executions for part in parts),
-                "distinct": len({part.key for part in parts}),
+                "executions": executions,
+                "distinct": len({one.key for each in cut for one in each if one.has_code}),
                 "refused": dict(sorted(refused.items(), key=lambda one: (-one[1], one[0]))),
                 "ended_by": dict(sorted(ends.items())),
             },
         }
-        return Cost(total, {name: float(cycles) for name, cycles in costs.items()}, report)
+        return Cost(total, dict(costs), report)
+
+
+def _joined(cut: Sequence[_Cut], part: int) -> bytes:
+    """Code, or inputs, of all pieces of a block."""
+    return b"".join(one.key[part] for one in cut)
 
 
 def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_Block]:
@@ -299,7 +301,7 @@ def _blocks_of(
                 break
             if block["id"] not in places:
                 break
-            found.append(_Block(row["name"], address, content, block["executions"]))
+            found.append(_Block(row["name"], block["id"], address, content, block["executions"]))
         else:
             del functions[number : number + 1 * (len(functions) > 1)]
             return found

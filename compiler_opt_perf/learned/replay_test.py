@@ -28,6 +28,7 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.traces.qemu import record
+from compiler_opt_perf.traces.trace_file import Trace
 from compiler_opt_perf.traces.windows import write_windows
 
 SOURCE = Path(__file__).parent / "testdata" / "walks.c"
@@ -105,30 +106,33 @@ def test_a_run_costs_what_its_blocks_do(binary: Path, context: Context, model: C
     )
 
 
-def test_blocks_cost_what_the_run_has_of_them(
-    binary: Path, context: Context, profile: Path, model: CostModel
+def test_blocks_and_functions_add_up_to_the_run(
+    binary: Path, context: Context, model: CostModel
 ) -> None:
-    evaluator = LearnedReplay(model, "znver3")
-    cost = evaluator.cost([binary], context)
-    counted = EVALUATORS["count"].cost([binary], context).report
-    ids = {
-        (function.name, number): (address, size)
-        for function in read_address_map(binary)
-        for address, size, number in function.blocks
-    }
-    machine = MachineCode.read(binary)
-    codes, counts = [], []
-    for function in counted["functions"]:
-        for block in function["blocks"]:
-            address, size = ids[function["name"], block["id"]]
-            codes.append(machine.content(address, address + size))
-            counts.append(block["executions"])
-    cycles = evaluator.block_cycles(codes)
-    # The model knows no x87; what has it is charged for in a run, but has no prediction here.
-    refused = np.isnan(cycles)
-    assert 0 < np.array(counts)[refused].sum() < 0.01 * sum(counts)
-    expected = cost.total - cost.report["cycles"]["charged"]
-    assert np.nansum(cycles * counts) == pytest.approx(expected, rel=0.01)
+    cost = LearnedReplay(model, "znver3").cost([binary], context)
+    for function in cost.report["functions"]:
+        blocks = [block["cycles"]["execution"] for block in function["blocks"]]
+        assert sum(blocks) == pytest.approx(function["cycles"]["total"])
+    totals = [function["cycles"]["total"] for function in cost.report["functions"]]
+    assert sum(totals) == pytest.approx(cost.total)
+
+
+def test_company_is_what_windows_tell(
+    binary: Path, context: Context, model: CostModel, tmp_path: Path
+) -> None:
+    trace = Trace.load(binary.with_name("run.bbtrace"), quiet=True)
+    totals = {}
+    for length in (1, 9):
+        path = tmp_path / f"{length}.bbwindows"
+        write_windows(trace, length, path)
+        cost = LearnedReplay(model, "znver3").cost([binary], replace(context, trace=path))
+        totals[length] = cost.total
+        # A loop of one block has no other company than itself.
+        assert cost.parts["walk"] == pytest.approx(4 * NODES, rel=0.1)
+    # Alone, blocks that others run between wait for themselves.
+    assert totals[9] < 0.99 * totals[1]
+    whole = LearnedReplay(model, "znver3").cost([binary], replace(context, trace=trace.path))
+    assert whole.total == pytest.approx(totals[9])
 
 
 def test_candidates_are_compared(

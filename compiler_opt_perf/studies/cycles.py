@@ -21,7 +21,7 @@ from absl import logging
 
 from compiler_opt_perf.cost.cpu_files import llvm_name
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
-from compiler_opt_perf.cost.run_parts import Block, PartsError, RunParts
+from compiler_opt_perf.cost.run_parts import PartsError, RunParts
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.json_text import convert
 from compiler_opt_perf.learned.correction import (
@@ -37,7 +37,6 @@ from compiler_opt_perf.learned.correction import (
     left_out,
     write_correction,
 )
-from compiler_opt_perf.learned.graphs import PMU_INPUTS
 from compiler_opt_perf.learned.model import CostModel
 from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pages.predictions import write_plot
@@ -122,13 +121,12 @@ def predicted(
     inputs = inputs_of(own, context)
     pieces, elsewhere = own.report["pieces"], inputs["code elsewhere"]
     codes = [bytes.fromhex(block.code) for block in parts.blocks]
-    rates = [_rates(block, code) for block, code in zip(parts.blocks, codes, strict=True)]
     instructions = np.array([sum(1 for _ in iced_x86.Decoder(64, code)) for code in codes], float)
     by_block = {
         COUNT: instructions / _WIDTH,
         "mca": _of_blocks(costs["mca"].report, parts),
         SCOREBOARD: _of_blocks(costs[SCOREBOARD].report, parts),
-        learned.name: np.nan_to_num(learned.block_cycles(codes, rates)),
+        learned.name: _of_blocks(own.report, parts),
     }
     retired = parts.executions() @ instructions + parts.column("elsewhere")
     return Result(
@@ -155,18 +153,8 @@ def predicted(
     )
 
 
-def _rates(block: Block, code: bytes) -> npt.NDArray[np.float32]:
-    """What is known of a block's instructions, as ProfileInputs.of_block."""
-    count = sum(1 for _ in iced_x86.Decoder(64, code))
-    rows = np.full((len(PMU_INPUTS), count), np.nan, np.float32)
-    for row, name in zip(rows, PMU_INPUTS, strict=True):
-        for place, value in enumerate(block.pmu.get(name, ())):
-            row[place] = np.nan if value is None else value
-    return np.ascontiguousarray(rows.T)
-
-
 def _of_blocks(report: Mapping[str, Any], parts: RunParts) -> npt.NDArray[np.float64]:
-    """Cycles that llvm-trace-cost says an execution of each block takes, [blocks].
+    """Cycles that an evaluator says an execution of each block takes, [blocks].
 
     Of local functions of one name, blocks are told apart by their executions.
     """
