@@ -662,7 +662,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "study cycles",
-        "Compare predicted with measured cycles of whole runs, and fit a correction.",
+        "Compare predicted with measured cycles of runs and their parts, and fit a correction.",
         "study cycles --model=models/cost-znver3 --only=lua,zlib",
         _define_cycles,
         _cycles,
