@@ -109,6 +109,10 @@ bench-algorithms: bootstrap ## each algorithm of cop train on the same budget, s
 	@$(COP) toolchain build --set=mock
 	@$(COP) study algorithms
 
+bench-cycles: bootstrap ## cycles of real runs and of their parts, predicted and measured, with PMU data and without; half an hour, machine otherwise idle
+	@$(COP) toolchain build --set=mock
+	@$(COP) study cycles --model=models/cost-znver3 --plot=build/cycles.svg
+
 bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
 	@$(COP) study rank
