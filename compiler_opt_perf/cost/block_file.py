@@ -18,8 +18,8 @@ VERSION = 1
 #: BHive's unit: cycles of so many executions.
 _BHIVE_EXECUTIONS = 100
 
-_Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
-_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
+Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 
 
 class BlockFileError(Exception):
@@ -59,7 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     code: str
-    cycles: _Positive | None = None
+    cycles: Positive | None = None
     agreeing: Count = 0
     rounds: Count = 0
     pages: Count = 0
@@ -68,7 +68,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     function: str = ""
     address: Count | None = None
     occurrences: Count = 1
-    pmu: dict[str, tuple[_Known | None, ...]] = {}
+    pmu: dict[str, tuple[Known | None, ...]] = {}
 
     def __post_init__(self) -> None:
         _require_hex(self.code)
@@ -91,7 +91,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     version: int = VERSION
     cpu: Cpu
-    nop_cycles: _Positive
+    nop_cycles: Positive
     measured: Count
     dropped: dict[str, Count]
 

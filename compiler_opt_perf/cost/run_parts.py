@@ -9,13 +9,13 @@ they have in a run; a sum over the blocks of a part can be compared with what th
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.cost.block_file import Cpu, encoded
+from compiler_opt_perf.cost.block_file import Cpu, Known, Positive, encoded
 from compiler_opt_perf.execution.files import atomic_write, input_lines
 from compiler_opt_perf.execution.json_text import Count, FieldError, decode
 from compiler_opt_perf.traces.edit import part
@@ -28,8 +28,6 @@ VERSION = 1
 SUFFIX = ".parts"
 
 Floats = npt.NDArray[np.float64]
-_Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
-_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 
 
 class PartsError(Exception):
@@ -55,7 +53,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     build_id: str
     command: tuple[str, ...]
     cpu: Cpu
-    hertz: _Positive
+    hertz: Positive
     rounds: Count
     blocks: Count
     parts: Count
@@ -75,7 +73,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: Count
     address: Count
     code: str
-    pmu: dict[str, tuple[_Known | None, ...]] = {}
+    pmu: dict[str, tuple[Known | None, ...]] = {}
 
     def __post_init__(self) -> None:
         try:
@@ -96,7 +94,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
       executed: executions by number of the block.
     """
 
-    seconds: _Known
+    seconds: Known
     faults: Count
     elsewhere: Count
     mispredicted: Count

@@ -213,7 +213,8 @@ def fit(runs: Sequence[Run]) -> dict[str, float]:
     share = _shares(runs) ** 2
 
     def error(strength: float) -> float:
-        errors = np.abs(_left_out(runs, lambda some: _solved(some, strength)) / measured - 1)
+        weights = _left_out_weights(runs, lambda some: _solved(some, strength))
+        errors = np.abs(left_out(runs, weights) / measured - 1)
         return float(np.sum(share * errors))
 
     several = len({run.program for run in runs}) > 1
@@ -248,20 +249,33 @@ def corrected(runs: Sequence[Run], weights: Mapping[str, float]) -> npt.NDArray[
     return found
 
 
-def left_out(runs: Sequence[Run]) -> npt.NDArray[np.float64]:
-    """Cycles of runs, [runs], each by what was fitted to the other programs' runs."""
-    return _left_out(runs, fit)
+def left_out_weights(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """By program, what is fitted to the other programs' runs."""
+    return _left_out_weights(runs, fit)
 
 
-def _left_out(
-    runs: Sequence[Run], fitted: Callable[[Sequence[Run]], dict[str, float]]
+def left_out(
+    runs: Sequence[Run], weights: Mapping[str, Mapping[str, float]] | None = None
 ) -> npt.NDArray[np.float64]:
+    """Cycles of runs, [runs], each by what was fitted to the other programs' runs.
+
+    Args:
+      weights: what left_out_weights returned, where it was called before.
+    """
+    by_program = left_out_weights(runs) if weights is None else weights
+    of = np.array([run.program for run in runs])
     found = np.zeros(len(runs))
-    for program in {run.program for run in runs}:
-        own = [number for number, run in enumerate(runs) if run.program == program]
-        others = [run for run in runs if run.program != program]
-        found[own] = corrected([runs[number] for number in own], fitted(others))
+    for name in np.unique(of):
+        own = np.flatnonzero(of == name)
+        found[own] = corrected([runs[number] for number in own], by_program[name])
     return found
+
+
+def _left_out_weights(
+    runs: Sequence[Run], fitted: Callable[[Sequence[Run]], dict[str, float]]
+) -> dict[str, dict[str, float]]:
+    programs = dict.fromkeys(run.program for run in runs)
+    return {name: fitted([run for run in runs if run.program != name]) for name in programs}
 
 
 def _matrix(runs: Sequence[Run]) -> npt.NDArray[np.float64]:

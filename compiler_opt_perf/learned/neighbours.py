@@ -7,8 +7,11 @@ one of them were executed many times in a row, and each block takes its share. O
 window shows, that is one iteration, of which this is just so.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +28,10 @@ _COVERED = 0.995
 
 #: What a piece of code is known by: bytes, and what is known of the instructions.
 Key = tuple[bytes, bytes]
+#: What tells executed blocks apart: name of the function, id, executions.
+Place = tuple[str, int, int]
 Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 
 def read_windows(path: Path) -> Windows:
@@ -34,30 +40,45 @@ def read_windows(path: Path) -> Windows:
     Raises:
       TraceError: it is neither, or damaged.
     """
+    written = path.stat() if path.exists() else None
+    return _read(path, (written.st_mtime_ns, written.st_size) if written else None)
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: Path, written: tuple[int, int] | None) -> Windows:
+    """The same for all candidates of a run; another file of that name was written otherwise."""
     if path.suffix == SUFFIX:
         return Windows.load(path)
     return Windows.count(Trace.load(path, quiet=True), _LENGTH)
 
 
-def numbered(
-    windows: Windows, blocks: Mapping[tuple[str, int, int], Sequence[int]]
-) -> npt.NDArray[np.int64]:
+def paired(wanted: Iterable[Place], found: Iterable[tuple[Place, T]]) -> list[T | None]:
+    """What there is of each block that is wanted; None for none.
+
+    Of blocks of local functions of one name that are alike in all that, each takes another one.
+    """
+    left: dict[Place, deque[T]] = {}
+    for place, value in found:
+        left.setdefault(place, deque()).append(value)
+    return [left[place].popleft() if left.get(place) else None for place in wanted]
+
+
+def numbered(windows: Windows, blocks: Iterable[tuple[Place, int]]) -> npt.NDArray[np.int64]:
     """Which of the candidate's blocks a block of the trace is, [B + 1]; -1 for none.
 
     Args:
-      blocks: numbers by name of the function, id and executions; of local functions of one name and
-        alike in all that, each takes another one.
+      blocks: the candidate's, with their numbers.
     """
     table = windows.table
     last = windows.blocks[:, -1]
     counts = np.bincount(last, windows.counts.astype(np.float64), len(table) + 1)
-    left = {key: list(several) for key, several in blocks.items()}
+    executed = np.flatnonzero(counts[:-1])
+    places = [
+        (table.names[table.function[number]], int(table.block_id[number]), int(counts[number]))
+        for number in executed.tolist()
+    ]
     found = np.full(len(table) + 1, -1, np.int64)
-    for number in np.flatnonzero(counts[:-1]).tolist():
-        name, block_id = table.names[table.function[number]], int(table.block_id[number])
-        several = left.get((name, block_id, int(counts[number])))
-        if several:
-            found[number] = several.pop(0)
+    found[executed] = [-1 if one is None else one for one in paired(places, blocks)]
     return found
 
 

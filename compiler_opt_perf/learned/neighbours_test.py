@@ -30,12 +30,18 @@ def windows(*rows: tuple[int, int, int]) -> Windows:
 
 def test_blocks_are_found_by_function_id_and_executions() -> None:
     seen = windows((GAP, 0, 1), (0, 1, 10), (1, 0, 9), (1, 2, 5), (2, 3, 7))
-    blocks = {("f", 0, 10): [3], ("f", 1, 10): [2], ("same", 0, 7): [0], ("same", 0, 5): [1]}
+    blocks = [(("f", 0, 10), 3), (("f", 1, 10), 2), (("same", 0, 7), 0), (("same", 0, 5), 1)]
     assert numbered(seen, blocks).tolist() == [3, 2, 1, 0, -1]
     # A candidate that lacks a block, and two functions that are alike in all.
-    assert numbered(seen, {("f", 0, 10): [3]}).tolist() == [3, -1, -1, -1, -1]
+    assert numbered(seen, [(("f", 0, 10), 3)]).tolist() == [3, -1, -1, -1, -1]
     alike = windows((GAP, 2, 5), (2, 3, 5))
-    assert numbered(alike, {("same", 0, 5): [0, 1]}).tolist() == [-1, -1, 0, 1, -1]
+    assert numbered(alike, [(("same", 0, 5), 0), (("same", 0, 5), 1)]).tolist() == [
+        -1,
+        -1,
+        0,
+        1,
+        -1,
+    ]
 
 
 def test_a_block_takes_its_share_of_what_windows_take() -> None:

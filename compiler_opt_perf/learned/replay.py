@@ -177,9 +177,7 @@ class LearnedReplay:
         self, blocks: Sequence[_Block], cut: Sequence[Sequence[_Cut]], windows: Windows
     ) -> Floats:
         """What each block takes in the company of others, by what it takes alone, [blocks]."""
-        by_id: dict[tuple[str, int, int], list[int]] = {}
-        for number, block in enumerate(blocks):
-            by_id.setdefault((block.function, block.id, block.executions), []).append(number)
+        places = [((b.function, b.id, b.executions), number) for number, b in enumerate(blocks)]
         keys = [(_joined(one, 0), _joined(one, 1)) for one in cut]
         alone = np.array([self._alone(one) for one in cut])
 
@@ -188,7 +186,7 @@ class LearnedReplay:
             known = {key: self._predicted[key] for key in wanted}
             return {key: cycles for key, cycles in known.items() if not isinstance(cycles, str)}
 
-        return shares(windows, numbered(windows, by_id), keys, alone, predict)
+        return shares(windows, numbered(windows, places), keys, alone, predict)
 
     def _alone(self, cut: Sequence[_Cut]) -> float:
         """Cycles of an execution of a block by itself; NaN where the model refuses a piece."""

@@ -35,12 +35,14 @@ from compiler_opt_perf.learned.correction import (
     inputs_of,
     inputs_of_parts,
     left_out,
+    left_out_weights,
     write_correction,
 )
 from compiler_opt_perf.learned.model import CostModel
+from compiler_opt_perf.learned.neighbours import paired
 from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pages.predictions import write_plot
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import StudyError, saved
 from compiler_opt_perf.studies.measured_runs import MeasuredRun, Timed, build_chain
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -61,6 +63,7 @@ _EVALUATED = (COUNT, "mca", SCOREBOARD)
 #: What a correction is given of PMU data.
 WITHOUT_PMU, WITH_PMU, SHUFFLED = "no PMU data", "PMU data", "of other parts"
 _PMU = ("mispredictions", "first-level misses", "last-level misses")
+_FEWEST = 2
 # Orders in which data of other parts are given.
 _SEEDS = 5
 
@@ -154,22 +157,21 @@ def predicted(
 
 
 def _of_blocks(report: Mapping[str, Any], parts: RunParts) -> npt.NDArray[np.float64]:
-    """Cycles that an evaluator says an execution of each block takes, [blocks].
-
-    Of local functions of one name, blocks are told apart by their executions.
-    """
-    cycles: dict[tuple[str, int, int], list[float]] = {}
-    for function in report["functions"]:
-        for block in function["blocks"]:
-            key = function["name"], block["id"], block["executions"]
-            cycles.setdefault(key, []).append(block["cycles"]["execution"] / block["executions"])
+    """Cycles that an evaluator says an execution of each block takes, [blocks]."""
+    given = (
+        (
+            (function["name"], block["id"], block["executions"]),
+            block["cycles"]["execution"] / block["executions"],
+        )
+        for function in report["functions"]
+        for block in function["blocks"]
+    )
     executions = parts.executions().sum(axis=0).astype(int).tolist()
-    found = np.zeros(len(parts.blocks))
-    for number, (block, count) in enumerate(zip(parts.blocks, executions, strict=True)):
-        several = cycles.get((block.function, block.id, count), [])
-        if several:
-            found[number] = several.pop(0)
-    return found
+    places = [
+        (block.function, block.id, count)
+        for block, count in zip(parts.blocks, executions, strict=True)
+    ]
+    return np.array([one or 0.0 for one in paired(places, given)], np.float64)
 
 
 def study(
@@ -192,7 +194,7 @@ def study(
       plot: SVG file for predicted against measured cycles of parts.
 
     Raises:
-      StudyError: a program's runs differ.
+      StudyError: a program's runs differ, or there are results of one program only.
       LearnedError: the model does not know the CPU.
     """
     output = output.resolve()
@@ -218,6 +220,11 @@ def study(
     }
     # Those of another model are not to be compared with.
     results = {name: one for name, one in results.items() if learned.name in one.blocks}
+    if len(results) < _FEWEST:
+        raise StudyError(
+            f"{output}: results of {', '.join(results)} only; a correction is judged by programs "
+            "that it was not fitted to: study another one, too (--only=)"
+        )
     found = {name: corrections(results, name) for name in (COUNT, "mca", SCOREBOARD, learned.name)}
     weights = found[learned.name].weights
     write_correction(
@@ -263,16 +270,16 @@ def corrections(results: Mapping[str, Result], evaluator: str) -> Corrected:
     """Fits a correction of an evaluator's cycles to parts of runs."""
     runs = [run for name, one in results.items() for run in one.parts.runs(name, evaluator)]
     instructions = np.concatenate([one.parts.instructions for one in results.values()])
+    weights = left_out_weights(runs)
     found = {
-        WITH_PMU: [left_out(runs)],
+        WITH_PMU: [left_out(runs, weights)],
         WITHOUT_PMU: [left_out(_without_pmu(runs))],
         SHUFFLED: [left_out(_shuffled(runs, instructions, seed)) for seed in range(1, _SEEDS + 1)],
     }
     whole = {}
     for name, one in results.items():
-        weights = fit([run for run in runs if run.program != name] or runs)
         inputs = {**one.inputs, BLOCKS: one.blocks[evaluator]}
-        whole[name] = float(corrected([Run(name, inputs, one.cycles)], weights)[0])
+        whole[name] = float(corrected([Run(name, inputs, one.cycles)], weights[name])[0])
     of = np.array([run.program for run in runs])
     parts = {
         way: {name: np.array(several)[:, of == name] for name in results}

@@ -3,11 +3,16 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from compiler_opt_perf.cost.cpu_files import cpu_file
 from compiler_opt_perf.cost.timing import find_meter
+from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.learned.correction import FAULTS, INPUTS
+from compiler_opt_perf.learned.model import load
+from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.cycles import (
     SCOREBOARD,
     SHUFFLED,
@@ -16,9 +21,12 @@ from compiler_opt_perf.studies.cycles import (
     Parts,
     Result,
     corrections,
+    study,
     tables,
 )
 from compiler_opt_perf.studies.measured_runs import Timed, build_chain
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 
 def test_the_fastest_parts_count_without_the_systems_share() -> None:
@@ -100,3 +108,10 @@ def test_what_pmu_data_tell_is_told_apart_from_that_there_are_any() -> None:
     assert error(WITHOUT_PMU) > 0.15
     assert error(SHUFFLED) > 0.15
     assert found.parts[SHUFFLED]["program0"].shape == (5, 6)
+
+
+def test_one_program_has_no_other_to_be_judged_by(tmp_path: Path, toolchain: Toolchain) -> None:
+    write_json(tmp_path / "lua.json", msgspec.to_builtins(result(1.5)))
+    model = load(REPO_ROOT / "models" / "cost-znver3")
+    with pytest.raises(StudyError, match="results of lua only.*study another one, too"):
+        study([], tmp_path, toolchain, model, cpu=cpu_file("znver3"), rounds=1, processor=0)
