@@ -12,9 +12,9 @@
  * load then takes three times as long).
  *
  * Others on the same core, which a guest of a virtual machine does not see, make a block up to twice
- * as slow for seconds. They leave the chain of additions as it is, but not a run of instructions
- * without effect, which take all that the core can begin: so a sample counts only between two such
- * runs that were as short as they can be.
+ * as slow for seconds. They leave the chain of additions as it is (AMD) or slow it for milliseconds
+ * (Intel), and slow a run of instructions without effect, which take all that the core can begin: so
+ * a sample counts only between two such runs that were as short as they can be.
  *
  * usage: measure_blocks
  * Prints the cycles of an instruction without effect, the least that was found in a second.
