@@ -52,7 +52,8 @@ path = [str(tools), str(stock_directory), config.environment["PATH"]]  # noqa: F
 config.environment |= {  # noqa: F821
     "PATH": ":".join(path),
     "LLVM_LITERT_LIBRARY": str(litert),
-    # TensorFlow, where a test makes a model, reports to stderr otherwise.
+    # TensorFlow, where a test makes a model, reports to stderr otherwise, and imports all of Keras.
     "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_USE_LEGACY_KERAS": "1",
     "CUDA_VISIBLE_DEVICES": "",
 }

@@ -32,6 +32,7 @@ from absl import logging
 from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.policies.arrays import (
     ArraysError,
     read_arrays,
@@ -110,7 +111,9 @@ def import_tensorflow() -> Any:
 
 def _silence_tensorflow() -> None:
     """Before this process, or one that it starts, imports it."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
 
 
 def tensorflow_ops() -> SimpleNamespace:

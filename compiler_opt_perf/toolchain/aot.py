@@ -18,6 +18,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_write, write_text
+from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
     ReleaseModel,
@@ -73,7 +74,7 @@ def aot_compile(
                  "--dir", saved_model, "--output_prefix", prefix,
                  "--cpp_class", model.cpp_class],
                 timeout_s=600,
-                env={"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
+                env={**TENSORFLOW_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""},
             )  # fmt: skip
         except CommandError as error:
             raise ToolchainError(
@@ -105,7 +106,7 @@ def generate_mock(tree: Path, model: ReleaseModel, output: Path) -> None:
         run_command(
             [sys.executable, tree / model.generator, output],
             timeout_s=600,
-            env={"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
+            env={**TENSORFLOW_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""},
         )
     except CommandError as error:
         raise ToolchainError(f"{tree / model.generator}: {error}") from error

@@ -22,6 +22,7 @@ from absl import logging
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, write_text
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR, LLVM_PREFIX
+from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import MOCK_SET
 from compiler_opt_perf.toolchain.installation import Toolchain, litert_library
@@ -253,6 +254,7 @@ def _site_config(template: str, source: Path, output: Path, features: Mapping[st
 
     environment = {
         "LLVM_LITERT_LIBRARY": litert_library(),
+        **TENSORFLOW_ENVIRONMENT,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
     }

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.policies.export import import_tensorflow
 
 # Audit events of Python that come before files change; "open" does if it is for writing.
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}
@@ -76,7 +77,7 @@ def _start(
 ) -> None:
     tempfile.tempdir = os.environ["TMPDIR"] = str(output.parent)
     # Once for all processes; loaded, but not used, it has no threads.
-    import tensorflow  # noqa: F401
+    import_tensorflow()
 
     for killed, point in enumerate((*points, 0)):
         child = os.fork()
