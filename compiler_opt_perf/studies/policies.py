@@ -25,20 +25,23 @@ from compiler_opt_perf.toolchain.layout import exclusive
 
 PROGRAMS = tuple(name for name in JUDGED if name not in ONLY_ONCE)
 _RULE = next(iter(RULES))
-_PGO, _THIN = "PGO", "ThinLTO and PGO"
+_AUTOFDO, _PGO, _THIN = "AutoFDO", "PGO", "ThinLTO and PGO"
 _BOTH = "both policies"
 #: The first is the compiler's own.
 WAYS = (
     *("default", "threshold 500", "price 65536", "threshold 500 and price"),
     *(_RULE, "rule 14 3000 100 225", "registers", "rule 14 3000 100 225 and registers"),
     *(_BOTH, f"{_BOTH}, shuffled"),
-    *("AutoFDO", _PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
+    *(_AUTOFDO, f"{_AUTOFDO} and registers", f"{_AUTOFDO} and {_BOTH}"),
+    *(_PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
     *("ThinLTO", f"ThinLTO and {_BOTH}", _THIN, f"{_THIN} and price"),
     *(f"{_THIN} and registers", f"{_THIN} and registers, shuffled", f"{_THIN} and {_BOTH}"),
 )
 #: What is added to a way: of each column, the way and the one that it is compared with.
 ADDED = {
     "what the profile adds": (_BOTH, f"{_BOTH}, shuffled"),
+    "registers add to AutoFDO": (f"{_AUTOFDO} and registers", _AUTOFDO),
+    "both policies add to AutoFDO": (f"{_AUTOFDO} and {_BOTH}", _AUTOFDO),
     "the price adds to PGO": (f"{_PGO} and price", _PGO),
     "both policies add to PGO": (f"{_PGO} and {_BOTH}", _PGO),
     "both policies add to ThinLTO": (f"ThinLTO and {_BOTH}", "ThinLTO"),
