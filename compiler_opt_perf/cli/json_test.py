@@ -235,7 +235,7 @@ def test_json_is_one_document_with_what_the_text_says(
     timed = {"lua O2": {"executed": executed, "run_s": 0.1, "rounds": 60, "changes": changes}}
     monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
     by_clock: dict[str, Any] = {"run_s": 0.1, "rounds": 48}
-    by_clock["text"] = {"default": 1234567, "registers": 1234500}
+    by_clock["text"] = by_clock["executed"] = {"default": 1234567, "registers": 1234500}
     by_clock["changes"] = by_clock["added"] = {"registers": [-0.02, -0.03, -0.01]}
     monkeypatch.setattr(policies, "study", lambda *_, **__: {"lua": by_clock})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}

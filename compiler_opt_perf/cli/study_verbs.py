@@ -610,11 +610,11 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "study policies",
-        "Time programs by the policies in models/ and without, on an otherwise idle machine.",
+        "Time programs by the policies in models/ and without, and count their instructions.",
         "study policies --only=lua --rounds=48 --layouts=24 --output=build/bench-inline-speed",
         _define_policies,
         _policies,
-        json_version=1,
+        json_version=2,
     ),
     Verb(
         "study ablation",

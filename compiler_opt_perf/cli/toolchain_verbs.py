@@ -94,6 +94,12 @@ def _define_flags(values: flags.FlagValues) -> None:
         "write a configuration file of clang's, NAME.cfg, and print the one flag that names it",
         required=False,
     )
+    flags.DEFINE_boolean(
+        "autofdo",
+        False,
+        "with --profile: the compiler itself uses its executions, too (-fprofile-sample-use)",
+        flag_values=values,
+    )
     flags.DEFINE_boolean("link", False, "print the flags of links", flag_values=values)
     flags.DEFINE_boolean(
         "cmake", False, "print what to give to cmake; needs --config", flag_values=values
@@ -115,7 +121,10 @@ def _flags(values: Any, arguments: list[str]) -> None:
         "regalloc-evict": optional_path(values, "evict_model"),
     }
     result = compiler_flags(
-        Toolchain.load(_folder_of(values.set)), models, optional_path(values, "profile")
+        Toolchain.load(_folder_of(values.set)),
+        models,
+        optional_path(values, "profile"),
+        autofdo=values.autofdo,
     )
     if config is None:
         print(shell_line(result.link_words() if values.link else result.compile_words()))

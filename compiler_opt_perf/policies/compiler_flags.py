@@ -15,6 +15,7 @@ import msgspec
 
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.policies.problem import PROBLEMS, Problem, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -34,16 +35,17 @@ class CompilerFlags:
     Attributes:
       toolchain: the patched tools.
       options: of LLVM; compile jobs take them after -mllvm, the linker as they are.
-      locations: options of clang for the debug info by which the profile is looked up.
+      profile_words: options of clang: for the debug info by which the profile is looked up, and for
+        the compiler's own use of it.
     """
 
     toolchain: Toolchain
     options: tuple[str, ...]
-    locations: tuple[str, ...]
+    profile_words: tuple[str, ...]
 
     def compile_words(self) -> list[str]:
         """Flags for compile jobs; a link that gets them as well, as from CFLAGS, does not warn."""
-        words = [*self.locations, *for_clang(self.options)]
+        words = [*self.profile_words, *for_clang(self.options)]
         return ["--start-no-unused-arguments", *words, "--end-no-unused-arguments"]
 
     def link_words(self) -> list[str]:
@@ -54,7 +56,7 @@ class CompilerFlags:
 
     def configuration(self) -> str:
         """The text of a configuration file for `clang --config=`."""
-        compile_words = [*self.locations, *for_clang(self.options)]
+        compile_words = [*self.profile_words, *for_clang(self.options)]
         linker, *link = self.link_words()
         # What follows a $ is for links only.
         lines = [*_pairs(compile_words), _quote(linker), *_pairs(link, "$")]
@@ -90,7 +92,11 @@ def usage(toolchain: Toolchain) -> str:
 
 
 def compiler_flags(
-    toolchain: Toolchain, models: Mapping[str, Path | None], profile: Path | None
+    toolchain: Toolchain,
+    models: Mapping[str, Path | None],
+    profile: Path | None,
+    *,
+    autofdo: bool = False,
 ) -> CompilerFlags:
     """The flags for the policies compiled into `toolchain` or given as `models`.
 
@@ -99,9 +105,12 @@ def compiler_flags(
       models: problem name to the folder of a policy for development mode; problems that are not
         there are decided by the policy that the toolchain has, if it has one.
       profile: manifest of a PMU profile.
+      autofdo: the compiler itself is given the profile's executions, too.
 
     Raises:
-      ToolchainError: no policy for any problem, a policy of another problem, or no such profile.
+      ToolchainError: no policy for any problem, a policy of another problem, no such profile, or
+        one without executions that the compiler itself could use.
+      PmuError: the profile is damaged.
     """
     if profile is not None and not profile.is_file():
         raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME.pmu.json")
@@ -137,7 +146,12 @@ def compiler_flags(
         options += [_NO_DEFERRAL, f"-pmu-profile={profile.absolute()}"]
         if rates:
             options.append(f"-pmu-extra-features={','.join(rates)}")
-    return CompilerFlags(toolchain, tuple(options), _LOCATIONS if profile is not None else ())
+    words: tuple[str, ...] = _LOCATIONS if profile is not None else ()
+    if autofdo:
+        if profile is None:
+            raise ToolchainError("AutoFDO needs a profile: give its manifest, NAME.pmu.json")
+        words += (f"-fprofile-sample-use={_executions(profile.absolute())}",)
+    return CompilerFlags(toolchain, tuple(options), words)
 
 
 def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
@@ -152,6 +166,17 @@ class _Description(msgspec.Struct, frozen=True):
 
     problem: str | None = None
     extra_rates: tuple[str, ...] = ()
+
+
+def _executions(profile: Path) -> Path:
+    """The sample profile of executions, which the compiler itself reads, too."""
+    manifest = Manifest.load(profile)
+    for event in manifest.events:
+        if event.name == "executions":
+            return manifest.file(event)
+    raise ToolchainError(
+        f"{profile}: has no executions, which AutoFDO needs; collect them, too (cop collect)"
+    )
 
 
 def _description(path: Path) -> _Description:

@@ -4,14 +4,17 @@
 import dataclasses
 import json
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.compiler_flags import compiler_flags
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError
@@ -143,6 +146,38 @@ def test_paths_with_spaces_and_commas_reach_compiler_and_linker(
         assert job[job.index(f"-pmu-profile={folder / _PROFILE.name}") - 1] == "-mllvm"
 
 
+def test_the_compiler_itself_uses_the_profile(toolchain: Toolchain, tmp_path: Path) -> None:
+    for name, text in _FILES.items():
+        (tmp_path / name).write_text(text)
+    profiled = tmp_path / "profiled"
+    words: list[str | Path] = [stock_tool("clang"), "--driver-mode=g++", "-O2"]
+    words += [*PROFILING_FLAGS.split(), "main.cpp", "one.cpp", "-xc", "two.c", "-o", profiled]
+    run_command(words, cwd=tmp_path)
+    profile = tmp_path / "program.pmu.json"
+    collect(profiled, [], profile)
+
+    def entries(autofdo: bool) -> list[int]:
+        """How often the compiler thinks that functions of main.cpp are entered."""
+        flags = compiler_flags(toolchain, {}, profile, autofdo=autofdo)
+        configuration = tmp_path / "flags.cfg"
+        configuration.write_text(flags.configuration())
+        # The mock model for inlining is one for size.
+        options = ["-Os", "-Werror", "-S", "-emit-llvm", "-o", "-"]
+        clang = [*_clang(toolchain), f"--config={configuration}", *options]
+        text = run_command([*clang, "main.cpp"], cwd=tmp_path).stdout
+        return [int(count) for count in re.findall(r'"function_entry_count", i64 (\d+)', text)]
+
+    assert entries(autofdo=False) == []
+    assert len(entries(autofdo=True)) == 1
+    document = json.loads(profile.read_text())
+    document["events"] = [one for one in document["events"] if one["name"] != "executions"]
+    profile.write_text(json.dumps(document))
+    with pytest.raises(ToolchainError, match=r"program\.pmu\.json: has no executions"):
+        compiler_flags(toolchain, {}, profile, autofdo=True)
+    with pytest.raises(ToolchainError, match="AutoFDO needs a profile"):
+        compiler_flags(toolchain, {}, None, autofdo=True)
+
+
 def test_rates_that_a_policy_takes_are_named(toolchain: Toolchain, tmp_path: Path) -> None:
     model = tmp_path / "policy"
     shutil.copytree(_MODELS["inline-size"], model)
@@ -153,7 +188,7 @@ def test_rates_that_a_policy_takes_are_named(toolchain: Toolchain, tmp_path: Pat
     assert "-regalloc-enable-advisor=release" in with_profile.options
     without = compiler_flags(toolchain, {"inline-size": model}, None)
     assert not any("extra" in option for option in without.options)
-    assert without.locations == ()
+    assert without.profile_words == ()
 
 
 def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> None:

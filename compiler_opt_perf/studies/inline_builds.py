@@ -183,7 +183,11 @@ TOGETHER: dict[str, Way] = {
     "both policies, shuffled": Way(rule=SHIPPED, registers=True, shuffled=True),
     "rule 14 3000 100 225 and registers": Way(rule=replace(SHIPPED, cold_cost=225), registers=True),
     "AutoFDO and registers": Way(sampled=True, registers=True),
+    "AutoFDO and rule": Way(rule=SHIPPED, sampled=True),
     "AutoFDO and both policies": Way(rule=SHIPPED, sampled=True, registers=True),
+    "AutoFDO and both policies, shuffled": Way(
+        rule=SHIPPED, sampled=True, registers=True, shuffled=True
+    ),
     "PGO and price": Way(_PRICE, counted=True),
     "PGO and both policies": Way(rule=SHIPPED, counted=True, registers=True),
     "ThinLTO and both policies": Way(rule=SHIPPED, thin=True, registers=True),

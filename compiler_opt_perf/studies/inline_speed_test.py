@@ -247,12 +247,16 @@ def test_a_reward_is_judged_on_a_program_that_it_was_not_fitted_on(
 
 def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolchain) -> None:
     thin = ("ThinLTO and PGO", "ThinLTO and PGO and price")
-    ways = ("registers", "both policies", "both policies, shuffled", *thin)
+    sampled = ("AutoFDO", "AutoFDO and both policies")
+    ways = ("registers", "both policies", "both policies, shuffled", *sampled, *thin)
     found = policies.study(["apart"], output, toolchain, ways=ways, rounds=5)["apart"]
     assert set(found["changes"]) == set(ways) and found["rounds"] == 5
     table = policies.tables({"apart": found})
     for head in ("what the profile adds", "the price adds to ThinLTO and PGO"):
         assert f"| {head} |" in table
+    executed = found["executed"]
+    assert f"| apart | {executed['default']:,} |" in table
+    assert set(executed) == {"default", *ways}
     assert "adds to PGO" not in table
     assert f"| apart | {found['text']['default']:,} |" in table
 
@@ -262,13 +266,16 @@ def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolch
         "inline-size": _MODEL,
         "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",
     }
-    flags = compiler_flags(toolchain, models, own.profile).options
-    options = for_clang(option for option in flags if option not in inline_builds.FLAGS)
-    for number, arguments in enumerate(own.built.units):
-        target = output / "both.o"
-        words = [*inline_builds.FLAGS, *arguments, *options]
-        run_command([toolchain.clang, *words, "-o", target], cwd=own.built.directory, timeout_s=120)
-        assert target.read_bytes() == own.objects("both policies")[number].read_bytes()
+    for way, autofdo in (("both policies", False), ("AutoFDO and both policies", True)):
+        flags = compiler_flags(toolchain, models, own.profile, autofdo=autofdo)
+        options = for_clang(one for one in flags.options if one not in inline_builds.FLAGS)
+        options += [word for word in flags.profile_words if "sample-use" in word]
+        for number, arguments in enumerate(own.built.units):
+            target = output / "both.o"
+            words: list[str | Path] = [toolchain.clang, *inline_builds.FLAGS, *arguments]
+            words += [*options, "-o", target]
+            run_command(words, cwd=own.built.directory, timeout_s=120)
+            assert target.read_bytes() == own.objects(way)[number].read_bytes()
     assert found["text"]["registers"] < 1.05 * found["text"]["default"]
 
 

@@ -4,7 +4,7 @@
 Programs are compiled by the policies for inlining and for callee-saved registers, each alone and
 both together, by the best constants, by AutoFDO, PGO and ThinLTO, and by these with the policies.
 They run on inputs that were not profiled, interleaved and on one processor, in several layouts of
-their functions.
+their functions; and once under callgrind, for the instructions that they execute.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,8 @@ WAYS = (
     *("default", "threshold 500", "price 65536", "threshold 500 and price"),
     *(_RULE, "rule 14 3000 100 225", "registers", "rule 14 3000 100 225 and registers"),
     *(_BOTH, f"{_BOTH}, shuffled"),
-    *(_AUTOFDO, f"{_AUTOFDO} and registers", f"{_AUTOFDO} and {_BOTH}"),
+    *(_AUTOFDO, f"{_AUTOFDO} and registers", f"{_AUTOFDO} and rule"),
+    *(f"{_AUTOFDO} and {_BOTH}", f"{_AUTOFDO} and {_BOTH}, shuffled"),
     *(_PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
     *("ThinLTO", f"ThinLTO and {_BOTH}", _THIN, f"{_THIN} and price"),
     *(f"{_THIN} and registers", f"{_THIN} and registers, shuffled", f"{_THIN} and {_BOTH}"),
@@ -41,7 +42,9 @@ WAYS = (
 ADDED = {
     "what the profile adds": (_BOTH, f"{_BOTH}, shuffled"),
     "registers add to AutoFDO": (f"{_AUTOFDO} and registers", _AUTOFDO),
+    "the rule adds to AutoFDO": (f"{_AUTOFDO} and rule", _AUTOFDO),
     "both policies add to AutoFDO": (f"{_AUTOFDO} and {_BOTH}", _AUTOFDO),
+    "both policies, shuffled, add to AutoFDO": (f"{_AUTOFDO} and {_BOTH}, shuffled", _AUTOFDO),
     "the price adds to PGO": (f"{_PGO} and price", _PGO),
     "both policies add to PGO": (f"{_PGO} and {_BOTH}", _PGO),
     "both policies add to ThinLTO": (f"ThinLTO and {_BOTH}", "ThinLTO"),
@@ -72,9 +75,9 @@ def study(
       processor: number of the processor that timed runs are bound to.
 
     Returns:
-      All results in the folder, by program: `text`, linked bytes by way, what
-      `Rounds.against_first` returns, and by column of `ADDED` what is `added`, as `Rounds.changes`
-      returns it. For `tables`.
+      All results in the folder, by program: `text`, linked bytes by way; `executed`, instructions
+      by way; what `Rounds.against_first` returns; and by column of `ADDED` what is `added`, as
+      `Rounds.changes` returns it. For `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
@@ -89,31 +92,53 @@ def study(
             own = InlineBuilds(program, output / program, toolchain)
             text = {name: text_bytes(own.layouts(name, layouts)[0]) for name in ways}
             times = own.timed("policies-rounds", ways, rounds, processor, layouts)
-            found = {"text": text, **times.against_first(), "added": times.changes(ADDED)}
+            executed = {name: own.judged_instructions(name) for name in ways}
+            found = {
+                "text": text,
+                "executed": executed,
+                **times.against_first(),
+                "added": times.changes(ADDED),
+            }
             write_json(output / f"{program} policies.json", found)
     return saved(output, PROGRAMS, " policies.json")
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Changes of time against the default with 95% intervals, what ways add, and text, in Markdown.
+    """Changes of time, of instructions and of text against the default, and what ways add.
 
-    Geometric means have intervals over other programs of the kind.
+    In Markdown. Those of time have 95% intervals, and geometric means have some over other programs
+    of the kind.
     """
-    texts = {
-        name: {way: [size / row["text"]["default"] - 1] for way, size in row["text"].items()}
-        for name, row in results.items()
-    }
     runs = {name: [f"{row['run_s']:.2f} s", str(row["rounds"])] for name, row in results.items()}
-    linked = {name: [f"{row['text']['default']:,}"] for name, row in results.items()}
     times, added = (
         {name: row[part] for name, row in results.items()} for part in ("changes", "added")
     )
     found = [
         _table(["a run", "rounds"], runs, times, WAYS[1:]),
         _table([], {name: [] for name in results}, added, ADDED),
-        _table(["bytes of text"], linked, texts, WAYS[1:]),
     ]
+    to_default = {way: (way, WAYS[0]) for way in WAYS[1:]}
+    for part, head in (("executed", "instructions"), ("text", "bytes of text")):
+        totals = {name: row[part] for name, row in results.items()}
+        first = {name: [f"{own[WAYS[0]]:,}"] for name, own in totals.items()}
+        found.append(_table([head], first, _changes(totals, to_default), WAYS[1:]))
+        if part == "executed":
+            found.append(_table([head], first, _changes(totals, ADDED), ADDED))
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in found if lines)
+
+
+def _changes(
+    totals: Mapping[str, Mapping[str, int]], pairs: Mapping[str, tuple[str, str]]
+) -> dict[str, dict[str, list[float]]]:
+    """By program and name of a pair, the change from its second way to its first."""
+    return {
+        name: {
+            column: [own[one] / own[other] - 1]
+            for column, (one, other) in pairs.items()
+            if one in own and other in own
+        }
+        for name, own in totals.items()
+    }
 
 
 def _table(
