@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, define_settings, settings_of
+from compiler_opt_perf.cli.options import define_path, define_settings, optional_path, settings_of
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ def _define_train(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     define_path(values, "output", "folder for checkpoint, curve and the model")
+    define_path(
+        values,
+        "warm_start",
+        "folder of a model, of another CPU perhaps, that the training begins as: few blocks are "
+        "enough then",
+        required=False,
+    )
     flags.DEFINE_integer("seed", None, "of every random choice", flag_values=values)
     flags.DEFINE_integer("epochs", None, "passes over the blocks", flag_values=values)
     define_settings(values, "preset", "network.width=16", describe())
@@ -59,7 +66,13 @@ def _train(values: Any, arguments: list[str]) -> None:
         raise UsageError(str(error)) from None
     files = read_data([Path(path) for path in values.data])
     output = Path(values.output)
-    model = train(files, config, output, label=f"training {config.name}")
+    model = train(
+        files,
+        config,
+        output,
+        warm_start=optional_path(values, "warm_start"),
+        label=f"training {config.name}",
+    )
     result = model.description["results"]["all"]
     print(
         f"{output / MODEL}: mean error {result['mean_error']:.2%}, median "

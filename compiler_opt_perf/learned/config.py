@@ -52,7 +52,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float, Meta(gt=0, le=1, description="Adam's, decaying to a fiftieth (cosine)")
     ] = 0.004
     warm_up: Annotated[
-        int, Meta(ge=0, le=10**6, description="steps in which the rate grows to that")
+        int,
+        Meta(ge=0, le=10**6, description="steps in which the rate grows to that, a tenth at most"),
     ] = 200
     clip: Annotated[float, Meta(gt=0, le=1e6, description="largest norm of a gradient")] = 1.0
     least_blocks: Annotated[

@@ -34,7 +34,8 @@ from compiler_opt_perf.policies.export import quiet
 
 _FORMAT = "compiler-opt-perf/cost-model"
 _VERSION = 1
-_DESCRIPTION_FILE, _WEIGHTS_FILE, TFLITE_FILE = "model.json", "weights.npz", "model.tflite"
+DESCRIPTION_FILE, TFLITE_FILE = "model.json", "model.tflite"
+_WEIGHTS_FILE = "weights.npz"
 SIGNATURE = "cycles"
 
 
@@ -71,8 +72,8 @@ class CostModel:
         if cpu not in self.cpus:
             raise LearnedError(
                 f"the model knows what blocks take on {', '.join(self.cpus)}, not on {cpu}: give "
-                f"--cpu={self.cpus[0]} if that is meant, or measure blocks on a {cpu} (cop cost "
-                "measure-blocks) and train another one (cop cost train)"
+                f"--cpu={self.cpus[0]} if that is meant, or make one of a {cpu}: a thousand blocks "
+                "measured there (cop cost measure-blocks), and cop cost train --warm-start"
             )
         return self.cpus.index(cpu)
 
@@ -137,7 +138,7 @@ def publish(model: CostModel, directory: Path) -> None:
             "files": {str(path.relative_to(folder)): sha256(path) for path in files},
             "vocabulary": list(model.vocabulary.tokens),
         }
-        (folder / _DESCRIPTION_FILE).write_text(
+        (folder / DESCRIPTION_FILE).write_text(
             json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
 
@@ -169,7 +170,7 @@ def load(directory: Path) -> CostModel:
     Raises:
       LearnedError: a file is missing, or is not what was published.
     """
-    path = directory / _DESCRIPTION_FILE
+    path = directory / DESCRIPTION_FILE
     try:
         fields = decode(read_input(path), dict[str, Any], path, (_FORMAT, _VERSION))
         described = convert(fields, _Description, path)

@@ -10,7 +10,7 @@ a meaning, and adds a latency to the chain of dependences that it is on; the cyc
 the largest of these sums. Each CPU has its own claims and latencies (multi-task).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,40 @@ def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Weights
             value = random.normal(0, scale / np.sqrt(inputs), shape)
         weights[name] = value.astype(np.float32)
     return weights
+
+
+def transferred(
+    config: Config,
+    start: Weights,
+    tokens: Mapping[int, int],
+    cpus: Sequence[int],
+    fresh: Weights,
+) -> Weights:
+    """The weights of another model of the same network, for other tokens and CPUs.
+
+    Args:
+      start: the other model's weights.
+      tokens: numbers of tokens that both know, here and there.
+      cpus: for each CPU here, the number of the one there that it begins as.
+      fresh: first weights of what the other model has not; what a profile tells begins as without
+        effect.
+    """
+    found = {}
+    for name, value in fresh.items():
+        if name in ("tokens", "forms"):
+            found[name] = value.copy()
+            found[name][list(tokens)] = start[name][list(tokens.values())]
+        elif name == "pmu":
+            found[name] = start.get(name, np.zeros_like(value))
+        elif name.startswith("head/claims"):
+            there = start[name].reshape(*value.shape[:-1], -1, config.network.resources)
+            found[name] = there[..., cpus, :].reshape(value.shape)
+        elif name.startswith("head/latencies"):
+            there = start[name].reshape(*value.shape[:-1], ROLES, -1)
+            found[name] = there[..., cpus].reshape(value.shape)
+        else:
+            found[name] = start[name]
+    return found
 
 
 def inputs_of(batch: Batch, config: Config) -> dict[str, npt.NDArray[Any]]:

@@ -4,12 +4,13 @@
 The loss of a block is |p - t| / t + |log(p / t)|, of predicted p and measured t: the first is what
 models are judged by, and alone rewards those that predict too little.
 
-  inputs.json      data and configuration that the folder is claimed by
+  inputs.json      data, configuration and first weights that the folder is claimed by
   checkpoint.npz   weights, Adam's moments and the curve after some steps
   curve.jsonl      a point an epoch; events... is the same for TensorBoard
   model            what is published (learned.model)
 
-What is published depends on data, configuration and versions alone, interrupted or not.
+What is published depends on data, configuration, the model that it begins as, and versions alone,
+interrupted or not.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.execution.curve import write_curve
-from compiler_opt_perf.execution.files import atomic_write, read_input, write_json
+from compiler_opt_perf.execution.files import atomic_write, read_input, sha256, write_json
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.progress import Progress
 from compiler_opt_perf.execution.seeds import derive_seed
@@ -43,8 +44,9 @@ from compiler_opt_perf.learned.data import (
     samples,
 )
 from compiler_opt_perf.learned.graphs import GraphBuilder, Graphs, Vocabulary
-from compiler_opt_perf.learned.model import CostModel, load, publish
+from compiler_opt_perf.learned.model import DESCRIPTION_FILE, CostModel, load, publish
 from compiler_opt_perf.learned.networks import (
+    Weights,
     cycles,
     initial_weights,
     inputs_of,
@@ -52,6 +54,7 @@ from compiler_opt_perf.learned.networks import (
     layout,
     named,
     specs,
+    transferred,
 )
 from compiler_opt_perf.learned.runtime import predictions, start_tensorflow
 from compiler_opt_perf.policies.arrays import ArraysError, read_arrays, require_vector, write_arrays
@@ -59,6 +62,8 @@ from compiler_opt_perf.toolchain.layout import exclusive
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 _LAST_RATE = 0.02
+# At most such a part of the steps goes by until the rate is as high as it is set.
+_WARM_UP_PART = 10
 # Batches of one length are cut from so many at a time.
 _BUCKETS = 20
 _VECTORS = ("weights", "first", "second", "best")
@@ -102,22 +107,28 @@ def train(
     config: Config,
     output: Path,
     *,
+    warm_start: Path | None = None,
     label: str | None = None,
     checkpoint_s: float = 60.0,
 ) -> CostModel:
     """Trains a model in a folder, or goes on there; publishes it and returns it.
 
     Args:
+      warm_start: folder of a model, of these CPUs or others, that the training begins as; its
+        vocabulary stays.
       label: with one, progress is shown.
       checkpoint_s: seconds between checkpoints.
 
     Raises:
-      LearnedError: there are no blocks for a purpose, or the folder holds another training.
+      LearnedError: there are no blocks for a purpose, the folder holds another training, or the
+        model to begin as is damaged or has another network.
       FileWriteError: the folder cannot be written.
     """
+    started = None if warm_start is None else load(warm_start)
     inputs = {
         "config": msgspec.to_builtins(config),
         "data": [{"sha256": one.digest, "blocks": len(one.rows)} for one in files],
+        "warm_start": None if warm_start is None else sha256(warm_start / DESCRIPTION_FILE),
     }
     with _claimed(output, inputs):
         every = samples(files, config)
@@ -131,12 +142,15 @@ def train(
         chosen = every.of(TRAINING)
         codes = [every.codes[block] for block in chosen]
         vocabulary = Vocabulary.of(codes, config.least_blocks)
-        training = _Training(config, vocabulary, cpus_of(files), every, output, checkpoint_s)
+        cpus = cpus_of(files)
+        vocabulary, first = _first(config, vocabulary, cpus, started)
+        training = _Training(config, vocabulary, cpus, every, first, output, checkpoint_s)
         weights, curve = training.run(label)
         model = CostModel(config, vocabulary, cpus_of(files), named(training.shapes, weights), {})
         unknown = training.unknown
         description = {
             "data": inputs["data"],
+            "warm_start": inputs["warm_start"],
             "blocks": {purpose: len(every.of(purpose)) for purpose in PURPOSES},
             "unknown_opcodes": unknown,
             "epochs": len(curve),
@@ -179,6 +193,30 @@ def _claimed(output: Path, inputs: dict[str, Any]) -> Iterator[None]:
         yield
 
 
+def _first(
+    config: Config, vocabulary: Vocabulary, cpus: Sequence[str], start: CostModel | None
+) -> tuple[Vocabulary, Weights]:
+    """The vocabulary, with that of the model to begin as, and first weights.
+
+    A CPU that this model does not know begins as the first one that it does.
+    """
+    if start is not None:
+        if start.config.network != config.network:
+            raise LearnedError(
+                f"the model to begin as is {start.config.network}, not {config.network}; give its "
+                "values by --setting, or begin as another one"
+            )
+        vocabulary = Vocabulary(sorted({*vocabulary.tokens, *start.vocabulary.tokens}))
+    shapes = layout(config, len(vocabulary), len(cpus))
+    fresh = initial_weights(shapes, derive_seed(config.seed, "weights"))
+    if start is None:
+        return vocabulary, fresh
+    known = start.vocabulary.numbers
+    tokens = {0: 0, **{vocabulary.number(token): number for token, number in known.items()}}
+    of = [start.cpus.index(cpu) if cpu in start.cpus else 0 for cpu in cpus]
+    return vocabulary, transferred(config, start.weights, tokens, of, fresh)
+
+
 class _Training:
     def __init__(
         self,
@@ -186,11 +224,13 @@ class _Training:
         vocabulary: Vocabulary,
         cpus: Sequence[str],
         every: Samples,
+        first: Weights,
         output: Path,
         checkpoint_s: float,
     ):
         self._config = config
         self._cpus = cpus
+        self._first = first
         self._output = output
         self._checkpoint_s = checkpoint_s
         self.shapes = layout(config, len(vocabulary), len(cpus))
@@ -285,9 +325,8 @@ class _Training:
             weights, first, second, best = (arrays[name] for name in _VECTORS)
             rest = (record.step, record.loss, record.curve, record.elapsed)
             return _State(weights, first, second, best, *rest)
-        seed = derive_seed(self._config.seed, "weights")
         logging.info("seed %d; %d weights", self._config.seed, size)
-        weights = joined(self.shapes, initial_weights(self.shapes, seed))
+        weights = joined(self.shapes, self._first)
         zeros = np.zeros(size, np.float32)
         return _State(weights, zeros, zeros, weights, 0, 0.0, (), 0.0)
 
@@ -316,7 +355,7 @@ class _Training:
         config, number = self._config, state.step + 1
         decay = 0.5 * (1 + np.cos(np.pi * state.step / total))
         rate = config.learning_rate * (_LAST_RATE + (1 - _LAST_RATE) * decay)
-        rate *= min(1.0, number / max(config.warm_up, 1))
+        rate *= min(1.0, number / max(min(config.warm_up, total // _WARM_UP_PART), 1))
         # Of Adam's moments, which begin at zero.
         rate *= np.sqrt(1 - _BETA2**number) / (1 - _BETA1**number)
         weights, first, second, loss = self._step(

@@ -10,7 +10,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from compiler_opt_perf.cost.block_file import Cpu, MeasuredBlocks, Row, read_blocks, write_blocks
@@ -34,6 +36,7 @@ from compiler_opt_perf.learned.trainer import MODEL, train
 
 # Of a chain: add rax, rcx; imul rax, rcx; xor rax, rcx; rol rax, 3.
 LATENCIES = {"4801c8": 1.0, "480fafc1": 3.0, "4831c8": 1.0, "48c1c003": 1.0}
+LATENCY_3 = "480fafc1"
 PROGRAMS = ("a", "b", "c", "d")
 CONFIG = Config(
     Granite(width=8, rounds=1, resources=2),
@@ -126,6 +129,39 @@ def test_what_is_known_of_a_run_counts(trained: Path) -> None:
     known[0][:, 0], known[1][:, 0] = 0.0, 1.0
     (hits, misses), _ = model.predict([bytes.fromhex(LOAD * 2)] * 2, "znver3", known)
     assert [hits, misses] == pytest.approx([2 * HIT, 2 * (HIT + MISS)], rel=0.3)
+
+
+def test_a_training_begins_as_a_model_of_another_cpu(
+    trained: Path, data: list[DataFile], tmp_path: Path
+) -> None:
+    """Of few blocks, without one of the four opcodes, on a CPU that takes half as long again."""
+    slower = Cpu("another CPU", "skylake", 6, 94, 3)
+    rows = [row for row in data[0].rows if not row.pmu and LATENCY_3 not in row.code]
+    slow = [msgspec.structs.replace(row, cycles=1.5 * (row.cycles or 0)) for row in rows]
+    path = tmp_path / "slow.blocks"
+    write_blocks(path, MeasuredBlocks(slower, 0.17, slow))
+    known = [bytes.fromhex(row.code) for row in blocks()]
+    before = load(trained / MODEL).predict(known, "znver3")[0]
+
+    def begun(name: str, **changes: Any) -> npt.NDArray[np.float64]:
+        # Blocks of b end with the opcode that is left out.
+        config = CONFIG.changed({"validation_programs": ["c"], **changes})
+        model = train(read_data([path]), config, tmp_path / name, warm_start=trained / MODEL)
+        assert model.cpus == ("skylake",)
+        return model.predict(known, "skylake")[0]
+
+    assert begun("same", epochs=1, learning_rate=1e-12) == pytest.approx(before, rel=1e-4)
+    learnt = begun("learnt", epochs=10)
+    errors = np.abs(learnt / [1.5 * (row.cycles or 0) for row in blocks()] - 1)
+    seen = np.array([LATENCY_3 not in row.code for row in blocks()])
+    assert np.median(errors[seen]) < 0.1
+    # What only the model before knows is as it was, 2/3 of what it would be.
+    assert np.median(errors[~seen]) < 0.35
+    with pytest.raises(LearnedError, match=r"begin as is Granite\(width=8.* not .*width=16"):
+        begun("wide", **{"network.width": 16})
+    with pytest.raises(LearnedError, match="holds a training with another warm_start"):
+        config = CONFIG.changed({"validation_programs": ["c"], "epochs": 10})
+        train(read_data([path]), config, tmp_path / "learnt")
 
 
 class _KilledError(Exception):
