@@ -15,6 +15,7 @@ enum {
   CHECKED_CHAINS = 30,
   UNIT_CHAINS = 300,
   UNIT_SAMPLES = 100,
+  /* A millisecond apart; then it is taken as it is. */
   UNIT_TRIES = 1000,
   /* Others leave the core for some milliseconds now and then, if not for longer. */
   QUIET_CHECKS = 12,
@@ -82,7 +83,8 @@ static double fewest_nop_ticks(int samples) {
 static void measure_unit(void) {
   for (int i = 0; i < UNIT_TRIES; ++i) {
     measure_unit_once();
-    if (nop_cycles > ANY_CORE || fewest_nop_ticks(UNIT_SAMPLES) > nop_cycles * CHECKED_NOPS * CHAIN * unit * (1 - LEAST_TOLERANCE))
+    double possible = nop_cycles * CHECKED_NOPS * CHAIN * unit * (1 - LEAST_TOLERANCE);
+    if (nop_cycles > ANY_CORE || fewest_nop_ticks(UNIT_SAMPLES) > possible)
       return;
     usleep(1000);
   }
