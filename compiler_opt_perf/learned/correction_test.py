@@ -131,9 +131,10 @@ def test_an_input_that_no_run_has_weighs_nothing() -> None:
     assert fit(known)[INPUTS[3]] == pytest.approx(0, abs=1e-9)
 
 
-def test_the_shipped_one_is_of_the_shipped_model() -> None:
-    found = read_correction(REPO_ROOT / "models" / "cost-znver3" / "correction.json")
-    found.require("granite", "znver3")
+@pytest.mark.parametrize("cpu", ["znver3", "icelake-server"])
+def test_the_shipped_ones_are_of_the_shipped_models(cpu: str) -> None:
+    found = read_correction(REPO_ROOT / "models" / f"cost-{cpu}" / "correction.json")
+    found.require("granite", cpu)
     assert len(found.programs) >= 10
     # A cycle of blocks is mostly a cycle, and more than half of what misses wait is hidden.
     assert 0.5 < found.weights["blocks"] < 1.5
