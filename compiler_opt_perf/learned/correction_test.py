@@ -131,10 +131,17 @@ def test_an_input_that_no_run_has_weighs_nothing() -> None:
     assert fit(known)[INPUTS[3]] == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.parametrize("cpu", ["znver3", "icelake-server"])
-def test_the_shipped_ones_are_of_the_shipped_models(cpu: str) -> None:
-    found = read_correction(REPO_ROOT / "models" / f"cost-{cpu}" / "correction.json")
-    found.require("granite", cpu)
+@pytest.mark.parametrize(
+    ("name", "evaluator", "cpu"),
+    [
+        ("cost-znver3", "granite", "znver3"),
+        ("cost-icelake-server", "granite", "icelake-server"),
+        ("cost-icelake-server-pmu", "granite-pmu", "icelake-server"),
+    ],
+)
+def test_the_shipped_ones_are_of_the_shipped_models(name: str, evaluator: str, cpu: str) -> None:
+    found = read_correction(REPO_ROOT / "models" / name / "correction.json")
+    found.require(evaluator, cpu)
     assert len(found.programs) >= 10
     # A cycle of blocks is mostly a cycle, and more than half of what misses wait is hidden.
     assert 0.5 < found.weights["blocks"] < 1.5
