@@ -419,8 +419,8 @@ def _define_rank(values: flags.FlagValues) -> None:
     )
     define_processor(values)
     define_cpu(values, "measured if not given")
-    help = "folder of a learned cost model to compare, too, as models/cost-znver3"
-    define_path(values, "model", help, required=False)
+    help = "folder of a learned cost model to compare, too, as models/cost-znver3; once for each"
+    flags.DEFINE_multi_string("model", [], help, flag_values=values)
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -436,7 +436,7 @@ def _rank(values: Any, arguments: list[str]) -> None:
         rounds=values.rounds,
         processor=values.processor,
         cpu=cpu_of(values),
-        model=optional_path(values, "model"),
+        models=[Path(folder) for folder in values.model],
     )
     if report:
         print(report)

@@ -88,7 +88,12 @@ class Study:
     """One program's study, in a folder of its own."""
 
     def __init__(
-        self, name: str, output: Path, toolchain: Toolchain, cpu: Path, model: CostModel | None
+        self,
+        name: str,
+        output: Path,
+        toolchain: Toolchain,
+        cpu: Path,
+        models: Sequence[CostModel],
     ):
         self.name = name
         self.folder = output / name
@@ -96,7 +101,7 @@ class Study:
         self.toolchain = toolchain
         self.case = TIMED[name](self.folder)
         self.cpu = cpu
-        self.model = model
+        self.models = models
         self.builds = Builds(name, self.folder, self.case, toolchain)
 
     # Record
@@ -152,8 +157,8 @@ class Study:
                 candidates = [self._candidate(evaluator, variant) for variant in variants]
                 outcomes = costs(evaluator, candidates, context, pool, f"{self.name}: {name}")
                 predictions[name] = [outcome.get().total for outcome in outcomes]
-        if self.model is not None:
-            learned = self._learned(self.model)
+        for model in self.models:
+            learned = self._learned(model)
             predictions[learned.name] = [
                 learned.cost([self.builds.binary(variant)], self._context).total
                 for variant in variants
@@ -232,8 +237,8 @@ class Study:
                     chosen.cost(candidate, replace(context, cache=None))
                     used = seconds_so_far() - before
                 seconds.setdefault(name, []).append(used)
-            if self.model is not None:
-                learned = self._learned(self.model)
+            for model in self.models:
+                learned = self._learned(model)
                 before = seconds_so_far()
                 learned.cost([binary], replace(self._context, cache=None))
                 seconds.setdefault(learned.name, []).append(seconds_so_far() - before)
@@ -271,7 +276,7 @@ def study(
     rounds: int = ROUNDS,
     processor: int,
     cpu: Path | None = None,
-    model: Path | None = None,
+    models: Sequence[Path] = (),
 ) -> str:
     """Runs the given `STEPS` for the given `PROGRAMS`, in this order.
 
@@ -279,25 +284,31 @@ def study(
       rounds: how often all variants run.
       processor: number of the processor that runs are bound to.
       cpu: CPU file; None for one of this machine, in the output folder, measured if it is missing.
-      model: folder of a learned cost model to compare, too; it must know the CPU.
+      models: folders of learned cost models to compare, too, each of another evaluator; they must
+        know the CPU.
 
     Returns:
       The report in Markdown; empty if it is not among the steps.
 
     Raises:
-      StudyError: the variants compute different things, or results do not belong together.
-      LearnedError: the model is damaged, or does not know the CPU.
+      StudyError: the variants compute different things, results do not belong together, or two
+        models are the same evaluator.
+      LearnedError: a model is damaged, or does not know the CPU.
       OSError: the results of an earlier step are missing.
     """
     output = output.resolve()
     cpu = (cpu or output / "cpu.json").resolve()
     if not cpu.exists():
         calibrate(cpu)
-    learned = None if model is None else load(model)
-    if learned is not None:
-        learned.require_cpu(llvm_name(cpu))
+    learned: dict[str, CostModel] = {}
+    for folder in models:
+        model = load(folder)
+        model.require_cpu(llvm_name(cpu))
+        if model.config.name in learned:
+            raise StudyError(f"{folder} is another model {model.config.name}; compare one at a time")
+        learned[model.config.name] = model
     policies = train_policies(output, toolchain) if "build" in steps else {}
-    studies = [Study(name, output, toolchain, cpu, learned) for name in programs]
+    studies = [Study(name, output, toolchain, cpu, tuple(learned.values())) for name in programs]
     for one in studies:
         actions: dict[str, Callable[[], None]] = {
             "build": partial(one.builds.build, policies),

@@ -10,12 +10,13 @@ import pytest
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.studies import rank as bench
 from compiler_opt_perf.studies import variant_builds, variants
+from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.workloads import TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
-CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/znver3.json"
-MODEL = REPO_ROOT / "models/cost-znver3"
+CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
+MODELS = [REPO_ROOT / f"models/cost-icelake-server{end}" for end in ("", "-pmu")]
 
 
 def test_a_program_is_studied(
@@ -42,7 +43,7 @@ def test_a_program_is_studied(
             rounds=4,
             processor=max(os.sched_getaffinity(0)),
             cpu=CPU,
-            model=MODEL,
+            models=MODELS,
         )
 
     assert study(*bench.STEPS) == (tmp_path / "report.md").read_text()
@@ -52,9 +53,10 @@ def test_a_program_is_studied(
     assert found["variants"][0]["measured"] == 1
     counts = [v["predicted"]["count"] for v in found["variants"]]
     assert counts[0] < min(counts[1:])
-    learned = [v["predicted"]["granite"] for v in found["variants"]]
-    assert learned[0] < min(learned[1:])
-    assert found["evaluators"]["granite"]["evaluation_in_runs"] > 0
+    for name in ("granite", "granite-pmu"):
+        learned = [v["predicted"][name] for v in found["variants"]]
+        assert learned[0] < min(learned[1:])
+        assert found["evaluators"][name]["evaluation_in_runs"] > 0
     drawn = found["evaluators"]["mca-pmu on a drawn path"]
     assert drawn["evaluation_in_runs"] > 0
     assert "mca-pmu without stack-slots" in (tmp_path / "report.md").read_text()
@@ -76,3 +78,12 @@ def test_a_program_is_studied(
     assert warning.startswith(f"{folder}/traced.json:1:10: not JSON") and "done again" in warning
     changed = {path for path in before if path.stat().st_mtime_ns != before[path]}
     assert changed == {folder / "traced.json"}
+
+
+def test_two_models_are_told_apart_by_their_evaluator(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
+    with pytest.raises(StudyError, match="cost-icelake-server is another model granite; compare"):
+        bench.study(
+            ["lua"], tmp_path, toolchain, steps=[], processor=0, cpu=CPU, models=MODELS[:1] * 2
+        )
