@@ -167,6 +167,7 @@ def _callee_saved_time(values: Any, arguments: list[str]) -> Table:
 def _define_callee_saved_policy(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.callee_saved_policy import ARMS, PROGRAMS
     from compiler_opt_perf.studies.eviction_builds import COUNT, REWARDS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study; each is left out once")
@@ -175,6 +176,10 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
     )
     define_some(values, "arms", tuple(ARMS), "what policies see of the profile")
     flags.DEFINE_integer("seeds", 3, "policies of each kind", 1, flag_values=values)
+    help = "timed runs of each way on other inputs; 0 for none"
+    flags.DEFINE_integer("rounds", 0, help, 0, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
+    define_processor(values)
     _define_model(values)
     help = "folder to publish the rule of two numbers to, as a policy with these results"
     define_path(values, "publish", help, required=False)
@@ -182,12 +187,15 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
 
 
 def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved_policy import publish_rule, study, tables
+    from compiler_opt_perf.studies.callee_saved_policy import Timing, publish_rule, study, tables
     from compiler_opt_perf.studies.eviction_builds import COUNT
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if COUNT not in values.rewards:
         raise UsageError(f"--rewards: {COUNT}, by which functions to label are found, is missing")
+    timing = None
+    if values.rounds:
+        timing = Timing(values.rounds, values.layouts, values.processor)
     results = study(
         values.only,
         Path(values.output),
@@ -197,6 +205,7 @@ def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
         seeds=values.seeds,
         cpu=cpu_of(values),
         model=optional_path(values, "model"),
+        timing=timing,
     )
     if values.publish:
         publish_rule(Path(values.publish), results)
@@ -242,6 +251,6 @@ VERBS: tuple[Verb, ...] = (
         "study callee-saved-policy --only=lua,mujs,tcc --output=build/bench-evictions",
         _define_callee_saved_policy,
         _callee_saved_policy,
-        json_version=3,
+        json_version=4,
     ),
 )

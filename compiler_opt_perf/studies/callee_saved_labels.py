@@ -49,6 +49,22 @@ _NO_CODE = "no basic block address map"
 
 #: Whether to take the alternative, by `INPUTS` and `PMU_INPUTS`.
 Rule = Callable[[Mapping[str, float]], bool]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A rule as the compiler asks it: first uses are its own; evictions, the compiler's."""
+
+    rule: Rule
+
+    def __call__(self, observation: Observation) -> int:
+        features = observation.features
+        default = int(np.argmax(features["default_decision"].reshape(-1)))
+        if not features["first_use_of_callee_saved"].any():
+            return default
+        return ALTERNATIVE if self.rule(inputs_of(features)) else default
+
+
 #: By evaluator, what each function costs.
 Costs = dict[str, dict[str, float]]
 
@@ -172,23 +188,10 @@ def cost(job: ModuleJob, rule: Rule | None) -> Costs:
         if rule is None:
             run_command(argv, timeout_s=_TIMEOUT_S)
         else:
-            with InteractiveHost(PROBLEM, _decide(rule)) as host:
+            with InteractiveHost(PROBLEM, Asked(rule)) as host:
                 options = PROBLEM.interactive_options(host.channel, profile=job.profile)
                 host.run([*argv, *for_clang(options)], timeout_s=_TIMEOUT_S)
         return _costs(target, job)
-
-
-def _decide(rule: Rule) -> Callable[[Observation], int]:
-    """The rule's decisions; of evictions, the compiler's own."""
-
-    def decide(observation: Observation) -> int:
-        features = observation.features
-        default = int(np.argmax(features["default_decision"].reshape(-1)))
-        if not features["first_use_of_callee_saved"].any():
-            return default
-        return ALTERNATIVE if rule(inputs_of(features)) else default
-
-    return decide
 
 
 def _is_question(key: str) -> bool:

@@ -6,7 +6,8 @@ regression that tells whether deciding otherwise than the constant pays; a label
 wrong way costs (Zadrozny, Langford and Abe 2003). Each program is compiled by what the others
 taught, and compared with constants and with the shipped rule of two numbers, which has nothing
 learnt (`policies.callee_saved_rule`): by several rewards, and with all, some and none of the
-profile's features, or those of a profile whose counts were exchanged between lines.
+profile's features, or those of a profile whose counts were exchanged between lines. On other
+inputs, the clock judges what each reward taught.
 """
 
 import dataclasses
@@ -30,6 +31,7 @@ from compiler_opt_perf.policies.export import Policy, publish
 from compiler_opt_perf.studies.callee_saved_labels import (
     PMU_INPUTS,
     RATE_INPUTS,
+    Asked,
     Costs,
     Label,
     LabelJob,
@@ -39,9 +41,11 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     inputs_by_key,
     label,
 )
-from compiler_opt_perf.studies.common import saved, shuffled_profile
-from compiler_opt_perf.studies.eviction_builds import COUNT, REWARDS, Level
-from compiler_opt_perf.studies.workloads import COUNTED
+from compiler_opt_perf.studies.common import percent, saved, shuffled_profile
+from compiler_opt_perf.studies.eviction_builds import COUNT, DEFAULT, REWARDS, Level
+from compiler_opt_perf.studies.rounds import mean_change, run_rounds
+from compiler_opt_perf.studies.variants import Variant
+from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
@@ -191,11 +195,27 @@ def resampled(labels: Sequence[Taught], seed: int) -> list[Taught]:
     return [one for group in draw.tolist() for one in groups[group]]
 
 
+@dataclass(frozen=True)
+class Timing:
+    """How programs are timed.
+
+    Attributes:
+      rounds: timed runs of each way, layout by layout.
+      layouts: of each way.
+      processor: number of the processor that runs are bound to.
+    """
+
+    rounds: int
+    layouts: int
+    processor: int
+
+
 @dataclass
 class _Program:
     """What the study has of one program.
 
     Attributes:
+      build: its builds.
       common: what all results depend on.
       totals: by evaluator, what it costs by the compiler's own rule.
       modules: those with a function that executes enough.
@@ -204,6 +224,7 @@ class _Program:
     """
 
     name: str
+    build: Level
     notes: Path
     common: dict[str, Any]
     pool: Executor
@@ -252,6 +273,38 @@ class _Program:
                 for own, inputs in zip(labels, found, strict=True)
             ]
         return [Taught(self.name, one, self.totals[reward]) for own in labels for one in own]
+
+    def timed(self, rules: Mapping[str, tuple[Rule, int | None]], plan: Timing) -> dict[str, Any]:
+        """What rules change of the time of another input than the profile's.
+
+        Args:
+          rules: by name, each with the seed of the exchange of the profile's counts, or None.
+
+        Returns:
+          As `Rounds.against_first`.
+        """
+        folder = self.notes / "judged"
+        folder.mkdir(exist_ok=True)
+        workload = JUDGED[self.name](folder)
+        binaries = {DEFAULT.name: self.build.layouts(DEFAULT, number=plan.layouts)}
+        for name, (rule, seed) in rules.items():
+            profile = self.build.profile() if seed is None else self.shuffled(seed)
+            binaries[name] = self.build.layouts(
+                Variant(name), profile=profile, number=plan.layouts, decide=Asked(rule)
+            )
+        measured = run_rounds(
+            self.notes / "rounds.json",
+            binaries,
+            workload.arguments,
+            {
+                "arguments": workload.arguments,
+                "files": [sha256(path) for path in workload.inputs],
+            },
+            plan.rounds,
+            plan.processor,
+            label=self.name,
+        )
+        return measured.against_first()
 
     def shuffled(self, seed: int) -> Path:
         """The profile with counts exchanged between lines."""
@@ -307,6 +360,7 @@ def study(
     seeds: int = 3,
     cpu: Path | None = None,
     model: Path | None = None,
+    timing: Timing | None = None,
 ) -> dict[str, Any]:
     """Compiles some of the `PROGRAMS` at -O2 by rules, and by what labels of the others taught.
 
@@ -318,6 +372,7 @@ def study(
         labels that are drawn again. Profiles are shuffled by the seed.
       cpu: CPU file, for rewards in cycles.
       model: folder of a learned cost model, for `eviction_builds.LEARNED`.
+      timing: of other inputs, by what `timed` has and each arm's first policy; None: nothing is.
 
     Returns:
       All results in the folder, by program, for `tables`.
@@ -334,17 +389,11 @@ def study(
         found = [_program(name, output, toolchain, pool, rewards, cpu, model) for name in programs]
         for own in found:
             others = [each for each in found if each is not own]
-            changes = {f"constant {price}": [own.change(Constant(price), None)] for price in PRICES}
-            changes[RULE] = [own.change(CalleeSavedRule(), None)]
-            changes[f"{RULE}, shuffled"] = [
-                own.change(CalleeSavedRule(), seed) for seed in range(1, seeds + 1)
-            ]
-            for reward in rewards if others else ():
-                for name in arms:
-                    changes[f"{reward}, {name}"] = [
-                        _learned(own, others, reward, ARMS[name], seed)
-                        for seed in range(1, seeds + 1)
-                    ]
+            rules = _rules(own, others, rewards, arms, seeds)
+            changes = {
+                name: [own.change(rule, exchanged) for rule, exchanged in each]
+                for name, each in rules.items()
+            }
             labels = [one for each in own.labels for one in each] if others else []
             result = {
                 "costs": own.totals,
@@ -357,19 +406,44 @@ def study(
                     for judge in rewards
                 },
             }
+            if timing and own.name not in ONLY_ONCE:
+                first = {name: each[0] for name, each in rules.items()}
+                result["timed"] = own.timed(first, timing)
             write_json(output / f"{own.name} policy.json", result)
     return saved(output, PROGRAMS, " policy.json")
 
 
+def _rules(
+    own: _Program,
+    others: Sequence[_Program],
+    rewards: Sequence[str],
+    arms: Sequence[str],
+    seeds: int,
+) -> dict[str, list[tuple[Rule, int | None]]]:
+    """By name, a rule a seed; each with the seed of the exchange of the profile's counts."""
+    every = range(1, seeds + 1)
+    rules: dict[str, list[tuple[Rule, int | None]]] = {
+        f"constant {price}": [(Constant(price), None)] for price in PRICES
+    }
+    rules[RULE] = [(CalleeSavedRule(), None)]
+    rules[f"{RULE}, shuffled"] = [(CalleeSavedRule(), seed) for seed in every]
+    for reward in rewards if others else ():
+        for name in arms:
+            rules[f"{reward}, {name}"] = [
+                _learned(others, reward, ARMS[name], seed) for seed in every
+            ]
+    return rules
+
+
 def _learned(
-    own: _Program, others: Sequence[_Program], reward: str, arm: Arm, seed: int
-) -> dict[str, float]:
-    """By evaluator, the change of a program by what others taught."""
+    others: Sequence[_Program], reward: str, arm: Arm, seed: int
+) -> tuple[Learned, int | None]:
+    """What other programs teach, and the seed of the exchange of the profile's counts."""
     exchanged = seed if arm.shuffled else None
     labels = [one for each in others for one in each.taught(reward, exchanged)]
     if seed > 1:
         labels = resampled(labels, seed)
-    return own.change(fit(labels, reward, arm), exchanged)
+    return fit(labels, reward, arm), exchanged
 
 
 def _program(
@@ -389,7 +463,7 @@ def _program(
         "clang": sha256(toolchain.clang.resolve()),
         "judges": {reward: judge.inputs() for reward, judge in judges.items()},
     }
-    own = _Program(name, notes, common, pool)
+    own = _Program(name, build, notes, common, pool)
     modules = [
         ModuleJob(toolchain, bitcode, judges, build.profile()) for bitcode in build.bitcode()
     ]
@@ -440,7 +514,11 @@ def publish_rule(directory: Path, results: Mapping[str, Mapping[str, Any]]) -> N
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Changes of costs against the compiler's own rule, in Markdown, a table an evaluator."""
     judges = list(dict.fromkeys(name for row in results.values() for name in row["changes"]))
-    return "\n".join("\n".join(_table(results, judge)) + "\n" for judge in judges)
+    found = [_table(results, judge) for judge in judges]
+    timed = {name: row["timed"] for name, row in results.items() if "timed" in row}
+    if timed:
+        found.append(_timed_table(timed))
+    return "\n".join("\n".join(lines) + "\n" for lines in found)
 
 
 def _table(results: Mapping[str, Mapping[str, Any]], judge: str) -> list[str]:
@@ -466,6 +544,21 @@ def _table(results: Mapping[str, Mapping[str, Any]], judge: str) -> list[str]:
         else:
             cells += ["–", ""]
         lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return lines
+
+
+def _timed_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A row for each rule, with 95% intervals over layouts, and of the mean over programs."""
+    head = ["time of other inputs", *timed, "geometric mean"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    cells = [f"{row['run_s']:.2f} s, {row['rounds']} rounds" for row in timed.values()]
+    lines.append(f"| default | {' | '.join(cells)} | |")
+    for rule in dict.fromkeys(rule for row in timed.values() for rule in row["changes"]):
+        known = [row["changes"].get(rule) for row in timed.values()]
+        cells = [percent(one) if one else "–" for one in known]
+        logs = np.log1p([one[0] for one in known if one])
+        mean = mean_change(logs) if len(logs) == len(timed) else "–"
+        lines.append(f"| {rule} | {' | '.join(cells)} | {mean} |")
     return lines
 
 

@@ -30,7 +30,7 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     Rule,
     cost,
 )
-from compiler_opt_perf.studies.callee_saved_policy import Taught
+from compiler_opt_perf.studies.callee_saved_policy import Taught, Timing
 from compiler_opt_perf.studies.eviction_builds import REWARDS, Level
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -199,6 +199,7 @@ def test_programs_are_compiled_by_what_others_taught(
         seeds=1,
         cpu=cpu_file("znver3"),
         model=MODEL,
+        timing=Timing(rounds=4, layouts=4, processor=min(os.sched_getaffinity(0))),
     )
 
     row = found["calls"]
@@ -217,7 +218,18 @@ def test_programs_are_compiled_by_what_others_taught(
     assert row["labels"] > row["paying"]["count"] > 0
     assert (output / "calls/O2/callee-saved/shuffled-1.pmu.json").exists()
     text = callee_saved_policy.tables(found)
-    assert text.count("geometric mean") == 3 and "| mca-pmu, shuffled |" in text
+    assert text.count("geometric mean") == 4 and text.count("| mca-pmu, shuffled |") == 4
+    assert "| time of other inputs | calls | more |" in text
+
+    # What is timed is what was judged: one rule, whoever taught it, is one code.
+    timed = row["timed"]
+    assert timed["rounds"] == 4 and list(timed["changes"]) == names
+    layouts = output / "calls" / "O2"
+    first = {
+        name: (layouts / name.replace(",", "").replace(" ", "-") / "layouts/0").read_bytes()
+        for name in ("default", "constant 262144", "count, none")
+    }
+    assert first["constant 262144"] == first["count, none"] != first["default"]
 
 
 def test_the_shipped_policy_is_the_rule(

@@ -32,6 +32,7 @@ from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.learned.model import load
 from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.policies.interactive import Decide
 from compiler_opt_perf.policies.problem import for_clang
 from compiler_opt_perf.studies.common import StudyError, counted_run, run_all
 from compiler_opt_perf.studies.eviction_search import decision_options
@@ -244,13 +245,15 @@ class Level:
         policy: Path | None = None,
         profile: Path | None = None,
         number: int = LAYOUTS,
+        decide: Decide | None = None,
     ) -> list[Path]:
         """The program as users compile it, in so many layouts.
 
         Args:
           policy: folder of one that decides evictions.
-          profile: PMU profile manifest for it.
+          profile: PMU profile manifest for what decides.
           number: of layouts.
+          decide: what decides evictions, a callable that a worker can be sent, told by its `repr`.
 
         Raises:
           CommandError: the compiler or the linker failed.
@@ -268,9 +271,13 @@ class Level:
             inputs["policy"] = sha256(policy / "model.json")
         if profile:
             inputs["profile"] = sha256(profile)
+        if decide:
+            inputs["decide"] = repr(decide)
 
         def link() -> None:
-            built = self._compile(variant, bitcode, [_TIMED], policy=policy, profile=profile)
+            built = self._compile(
+                variant, bitcode, [_TIMED], policy=policy, profile=profile, decide=decide
+            )
             objects, _ = built[_TIMED]
             folder.mkdir(exist_ok=True)
             link_layouts(objects, self.workload.program.libraries, targets)
@@ -468,6 +475,7 @@ class Level:
         *,
         policy: Path | None = None,
         profile: Path | None = None,
+        decide: Decide | None = None,
     ) -> dict[str, tuple[list[Path], Path]]:
         """By kind, the objects of a variant and the program that is linked from them."""
         built: dict[str, tuple[list[Path], Path]] = {}
@@ -482,8 +490,9 @@ class Level:
                 if number in decisions:
                     given = decision_options(decisions[number], folder / f"{number}.txt")
                     flags = (*flags, *for_clang(given))
-                job = Codegen(self.toolchain, variant, policy, source, target, flags, profile)
-                jobs.append(job)
+                jobs.append(
+                    Codegen(self.toolchain, variant, policy, source, target, flags, profile, decide)
+                )
             built[kind] = objects, folder / self.name
         label = f"{self.name} {self.level}: {variant.name}"
         for outcome in self.pool.map(generate, jobs, label=label):

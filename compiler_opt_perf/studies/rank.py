@@ -305,7 +305,9 @@ def study(
         model = load(folder)
         model.require_cpu(llvm_name(cpu))
         if model.config.name in learned:
-            raise StudyError(f"{folder} is another model {model.config.name}; compare one at a time")
+            raise StudyError(
+                f"{folder} is another model {model.config.name}; compare one at a time"
+            )
         learned[model.config.name] = model
     policies = train_policies(output, toolchain) if "build" in steps else {}
     studies = [Study(name, output, toolchain, cpu, tuple(learned.values())) for name in programs]

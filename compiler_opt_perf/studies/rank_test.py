@@ -80,9 +80,7 @@ def test_a_program_is_studied(
     assert changed == {folder / "traced.json"}
 
 
-def test_two_models_are_told_apart_by_their_evaluator(
-    tmp_path: Path, toolchain: Toolchain
-) -> None:
+def test_two_models_are_told_apart_by_their_evaluator(tmp_path: Path, toolchain: Toolchain) -> None:
     with pytest.raises(StudyError, match="cost-icelake-server is another model granite; compare"):
         bench.study(
             ["lua"], tmp_path, toolchain, steps=[], processor=0, cpu=CPU, models=MODELS[:1] * 2

@@ -26,7 +26,7 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.policies.interactive import InteractiveHost
+from compiler_opt_perf.policies.interactive import Decide, InteractiveHost
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies.common import StudyError, run_all
 from compiler_opt_perf.studies.variants import (
@@ -98,7 +98,8 @@ class Codegen:
     Attributes:
       policy: folder of the policy that decides evictions; None: the variant's own way.
       flags: of clang, beside the variant's.
-      profile: PMU profile manifest for the policy.
+      profile: PMU profile manifest for what decides.
+      decide: what decides evictions, a callable that a worker can be sent; else None.
     """
 
     toolchain: Toolchain
@@ -108,6 +109,7 @@ class Codegen:
     target: Path
     flags: tuple[str, ...] = _CODEGEN
     profile: Path | None = None
+    decide: Decide | None = None
 
 
 def generate(job: Codegen) -> None:
@@ -117,12 +119,15 @@ def generate(job: Codegen) -> None:
     if job.policy:
         options = _PROBLEM.development_options(model=job.policy, profile=job.profile)
         argv += for_clang(options)
-    if job.variant.rule is None:
+    decide = job.decide
+    if job.variant.rule is not None:
+        decide = job.variant.decide(job.bitcode.name)
+    if decide is None:
         environment = {"LLVM_LITERT_LIBRARY": str(job.toolchain.litert_library)}
         run_command(argv, timeout_s=_TIMEOUT_S, env=environment)
         return
-    with InteractiveHost(_PROBLEM, job.variant.decide(job.bitcode.name)) as host:
-        argv += for_clang(_PROBLEM.interactive_options(host.channel))
+    with InteractiveHost(_PROBLEM, decide) as host:
+        argv += for_clang(_PROBLEM.interactive_options(host.channel, profile=job.profile))
         host.run(argv, timeout_s=_TIMEOUT_S)
 
 
