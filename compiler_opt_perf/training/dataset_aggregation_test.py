@@ -38,7 +38,7 @@ pytestmark = pytest.mark.long
 RECIPE = Recipe(
     3,
     Programs(("a",), ("b",), ("c",)),
-    LabelSettings(rounds=2, sites=12),
+    LabelSettings(rounds=2, sites=6),
     TreeSettings(
         ensembles=2,
         trees=100,
@@ -48,7 +48,7 @@ RECIPE = Recipe(
         largest=10.0,
         least_share=-1.0,
     ),
-    NetworkSettings((8,), 1.0, (1.0,), steps=300, batch_size=64, learning_rate=0.01),
+    NetworkSettings((8,), 1.0, (1.0,), steps=100, batch_size=64, learning_rate=0.01),
 )
 
 
