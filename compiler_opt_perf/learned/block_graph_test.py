@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of blocks whose dependences one can check by hand."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -12,10 +14,8 @@ from compiler_opt_perf.learned.block_graph import (
     OTHER_LINE,
     REGISTER,
     SAME_LINE,
-    BlockGraph,
 )
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, GraphBuilder, Vocabulary
-from compiler_opt_perf.learned.instructions import Describer
 
 # Chains that an execution hands to the next: instruction and role, and executions that it spans.
 CHAINS = {
@@ -36,15 +36,28 @@ CHAINS = {
 }
 
 
-def graph_of(code: str) -> BlockGraph:
-    graph = BlockGraph()
-    for instruction, end in Describer().block(bytes.fromhex(code)):
-        graph.add(instruction, end)
-    graph.close()
-    return graph
+class Graph(NamedTuple):
+    """One block's: tokens of nodes, nodes of instructions, edges, and the longest chain."""
+
+    tokens: list[str]
+    instructions: list[int]
+    edges: list[tuple[int, int, int]]
+    chain: list[tuple[int, int, float]]
 
 
-def edges_of(graph: BlockGraph, kind: int) -> list[tuple[str, str]]:
+def graph_of(code: str) -> Graph:
+    codes = [bytes.fromhex(code)]
+    vocabulary = Vocabulary.of(codes, 1)
+    graphs = GraphBuilder(vocabulary).graphs(codes)
+    return Graph(
+        [vocabulary.tokens[token - 1] for token in graphs.tokens],
+        graphs.instructions.tolist(),
+        [(source, target, kind) for source, target, kind in graphs.edges.tolist()],
+        [(int(place), int(role), weight) for place, role, weight in graphs.chains.tolist()],
+    )
+
+
+def edges_of(graph: Graph, kind: int) -> list[tuple[str, str]]:
     return [
         (graph.tokens[source], graph.tokens[target])
         for source, target, edge in graph.edges
@@ -55,7 +68,7 @@ def edges_of(graph: BlockGraph, kind: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("code", CHAINS)
 def test_the_longest_chain(code: str) -> None:
     links, executions = CHAINS[code]
-    chain = graph_of(code).chain()
+    chain = graph_of(code).chain
     assert {(instruction, role) for instruction, role, _ in chain} == links
     assert all(weight == 1 / executions for *_, weight in chain)
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of many blocks as flat arrays, of which batches are cut."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import iced_x86
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.learned.block_graph import BlockGraph
+from compiler_opt_perf.learned.block_graph import INSTRUCTION_VALUES, block_graphs
 from compiler_opt_perf.learned.instructions import (
     OPCODE,
     Describer,
@@ -102,28 +103,41 @@ class Batch:
 
 
 class GraphBuilder:
-    """Makes graphs of blocks, by one vocabulary."""
+    """Makes graphs of blocks, by one vocabulary; what it has looked at once, it knows."""
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self._describer = Describer()
+        # Of instructions by their bytes: the number, or a negative one of a problem, from -1.
+        self._known: dict[bytes, int] = {}
+        self._problems: list[str] = []
+        # Of each number what block_graphs wants, one after the other.
+        self._instructions: list[int] = []
+        # What instructions are apart from their constants, numbered in the order of coming.
+        self._described: dict[int, int] = {}
+        self._records: list[int] = []
+        self._offsets: list[int] = []
+        self._latencies: list[float] = []
+        self._forms: list[int] = []
+        self._rows: list[int] = []
+        self._sequences: dict[tuple[int, ...], int] = {}
         # Blocks that were looked at for problems, and of which graphs will be asked for.
-        self._described: dict[bytes, list[tuple[Instruction, int]]] = {}
-        self._rows: dict[tuple[str, ...], int] = {}
-        self._sequences: list[list[int]] = []
+        self._looked: dict[bytes, _Looked] = {}
+
+    def __len__(self) -> int:
+        """Instructions that it knows, each with its constants."""
+        return len(self._known)
 
     def problem(self, code: bytes) -> str:
         """Why there is no graph of a block; empty if there is one."""
         if not code:
             return "no instructions"
-        described = self._describer.block(code)
-        if not described:
+        looked = self._look(code)
+        if looked is None:
             return "no instruction"
-        for instruction, _ in described:
-            one = instruction.described
-            if not self.vocabulary.number(one.opcode):
-                return f"unknown opcode: {one.opcode.removeprefix(OPCODE)}"
-        self._described[code] = described
+        if min(looked.numbers) < 0:
+            return self._problems[-1 - next(number for number in looked.numbers if number < 0)]
+        self._looked[code] = looked
         return ""
 
     def graphs(
@@ -132,57 +146,98 @@ class GraphBuilder:
         """The graphs of blocks.
 
         Args:
+          codes: of blocks without a problem.
           pmu: float32 [instructions, len(PMU_INPUTS)] of each, NaN where unknown.
+
+        Raises:
+          CommandError: block_graph.c does not compile.
+          MemoryError: memory runs out.
         """
-        nodes: list[int] = []
-        forms: list[int] = []
-        places: list[int] = []
-        rows: list[int] = []
-        edges: list[tuple[int, int, int]] = []
-        links: list[tuple[int, int, float]] = []
-        counts = []
-        number, numbers = self.vocabulary.number, self.vocabulary.numbers
+        numbers: list[int] = []
+        ends: list[int] = []
+        starts = [0]
         for code in codes:
-            graph = BlockGraph()
-            described = self._described.pop(code, None) or self._describer.block(code)
-            for instruction, end in described:
-                graph.add(instruction, end)
-                one = instruction.described
-                row = self._rows.get(one.tokens)
-                if row is None:
-                    row = self._rows[one.tokens] = len(self._sequences)
-                    known = [number(token) for token in one.tokens[:MOST_TOKENS]]
-                    self._sequences.append(known + [0] * (MOST_TOKENS - len(known)))
-                rows.append(row)
-                forms.append(number(one.form))
-            graph.close()
-            nodes.extend([numbers.get(token, 0) for token in graph.tokens])
-            places.extend(graph.instructions)
-            edges.extend(graph.edges)
-            chain = graph.chain()
-            links.extend(chain)
-            counts.append((len(graph.tokens), len(described), len(graph.edges), len(chain)))
-        values = np.full((len(rows), len(PMU_INPUTS)), np.nan, np.float32)
-        if pmu is not None:
-            rates = [
-                np.full((n, len(PMU_INPUTS)), np.nan) if p is None else p
-                for p, (_, n, *_) in zip(pmu, counts, strict=True)
-            ]
-            values[:] = np.concatenate(rates)
-        # Several times as fast as an array of the tuples.
-        flat = itertools.chain.from_iterable(edges)
-        starts = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(counts, 0)])
-        return Graphs(
-            tokens=np.array(nodes, np.int32),
-            forms=np.array(forms, np.int32),
-            instructions=np.array(places, np.int32),
-            pmu=values,
-            edges=np.fromiter(flat, np.int32, 3 * len(edges)).reshape(-1, 3),
-            chains=np.array(links, np.float32).reshape(-1, 3),
-            rows=np.array(rows, np.int32),
-            sequences=np.array(self._sequences, np.int32).reshape(-1, MOST_TOKENS),
-            starts=starts,
+            looked = self._looked.pop(code, None) or self._look(code)
+            assert looked is not None
+            numbers += looked.numbers
+            ends += looked.ends
+            starts.append(len(numbers))
+        instructions = np.array(self._instructions, np.int64).reshape(-1, INSTRUCTION_VALUES)
+        chosen = np.array(numbers, np.int32)
+        tokens, places, edges, links, counts = block_graphs(
+            np.array(self._records, np.int64),
+            np.array(self._offsets, np.int64),
+            np.array(self._latencies, np.float64),
+            instructions,
+            chosen,
+            np.array(ends, np.int32),
+            np.array(starts, np.int64),
         )
+        values = np.full((len(chosen), len(PMU_INPUTS)), np.nan, np.float32)
+        for start, end, known in zip(starts, starts[1:], pmu or [None] * len(codes), strict=False):
+            if known is not None:
+                values[start:end] = known
+        described = instructions[chosen, 0]
+        return Graphs(
+            tokens=tokens,
+            forms=np.array(self._forms, np.int32)[described],
+            instructions=places,
+            pmu=values,
+            edges=edges,
+            chains=links,
+            rows=np.array(self._rows, np.int32)[described],
+            sequences=np.array(list(self._sequences), np.int32).reshape(-1, MOST_TOKENS),
+            starts=np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(counts, 0)]),
+        )
+
+    def _look(self, code: bytes) -> "_Looked | None":
+        """The instructions of a block; None where a byte begins none."""
+        numbers: list[int] = []
+        ends: list[int] = []
+        end = 0
+        decoder = iced_x86.Decoder(64, code)
+        for one in decoder:
+            start, end = end, end + one.len
+            content = code[start:end]
+            number = self._known.get(content)
+            if number is None:
+                if one.is_invalid:
+                    return None
+                number = self._add(self._describer.instruction(one, content, decoder))
+                self._known[content] = number
+            numbers.append(number)
+            ends.append(end)
+        return _Looked(numbers, ends)
+
+    def _add(self, instruction: Instruction) -> int:
+        """The number of an instruction that was not there before; a problem's if it has one."""
+        one = instruction.described
+        if not self.vocabulary.number(one.opcode):
+            self._problems.append(f"unknown opcode: {one.opcode.removeprefix(OPCODE)}")
+            return -len(self._problems)
+        described = self._described.get(id(one))
+        if described is None:
+            described = self._described[id(one)] = len(self._offsets)
+            number = self.vocabulary.number
+            self._offsets.append(len(self._records))
+            self._records += one.record(number)
+            self._latencies.append(one.latency)
+            self._forms.append(number(one.form))
+            known = [number(token) for token in one.tokens[:MOST_TOKENS]]
+            sequence = (*known, *[0] * (MOST_TOKENS - len(known)))
+            self._rows.append(self._sequences.setdefault(sequence, len(self._sequences)))
+        self._instructions += (
+            *(described, instruction.displacement, instruction.from_next),
+            *(instruction.grows, instruction.by),
+        )
+        return len(self._instructions) // INSTRUCTION_VALUES - 1
+
+
+class _Looked(NamedTuple):
+    """Instructions of a block: their numbers, and where the next one begins."""
+
+    numbers: list[int]
+    ends: list[int]
 
 
 @dataclass(frozen=True)
@@ -238,7 +293,7 @@ class Graphs:
             pmu=np.concatenate([np.where(known, pmu, 0), known], 1).astype(np.float32),
             sources=(chosen[:, 0] + edge_base).astype(np.int32),
             targets=(chosen[:, 1] + edge_base).astype(np.int32),
-            kinds=chosen[:, 2],
+            kinds=np.ascontiguousarray(chosen[:, 2]),
             rows=rows.astype(np.int32),
             sequences=self.sequences[found],
             lengths=counts[:, 1].astype(np.int32),

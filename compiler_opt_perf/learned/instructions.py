@@ -4,6 +4,7 @@
 A program's instructions repeat: each is looked at once, apart from its constants.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,27 @@ class Described:
     latency: float
     tokens: tuple[str, ...]
 
+    def record(self, number: Callable[[str], int]) -> list[int]:
+        """The instruction as block_graph.c reads it.
+
+        Args:
+          number: of a token.
+        """
+        groups = self.reads, self.addresses, self.immediates, self.accesses, self.writes
+        found = [number(self.opcode), *map(len, groups)]
+        for resource, token in (*self.reads, *self.addresses):
+            found += resource, number(token)
+        found += map(number, self.immediates)
+        for access in self.accesses:
+            for register in (access.base, access.index):
+                found += register, number(register_token(register)) if register else 0
+            distance = access.displacement
+            found += access.scale, distance is not None, distance or 0
+            found += number(access.token), access.reads, access.writes
+        for resource, token in self.writes:
+            found += resource, number(token)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
@@ -144,14 +166,15 @@ class Describer:
             content = code[start:end]
             known = self._known.get(content)
             if known is None:
-                known = self._known[content] = self._instruction(one, content, decoder)
+                known = self._known[content] = self.instruction(one, content, decoder)
             found.append((known, end))
             start = end
         return found
 
-    def _instruction(
+    def instruction(
         self, one: iced_x86.Instruction, content: bytes, decoder: iced_x86.Decoder
     ) -> Instruction:
+        """One instruction: as it was decoded, its bytes, and what decoded it."""
         places = decoder.get_constant_offsets(one)
         masked = bytearray(content)
         for place, size in (

@@ -11,21 +11,24 @@ The same model gives the same bytes.
 
 import functools
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from absl import logging
 
+from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.learned.config import Config, LearnedError
+from compiler_opt_perf.learned.config import Config, Granite, LearnedError
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
 from compiler_opt_perf.learned.networks import Weights, cycles, layout, specs
 from compiler_opt_perf.learned.runtime import predictions, start_tensorflow
@@ -37,6 +40,8 @@ _VERSION = 1
 DESCRIPTION_FILE, TFLITE_FILE = "model.json", "model.tflite"
 _WEIGHTS_FILE = "weights.npz"
 SIGNATURE = "cycles"
+# Blocks that are predicted at once, and instructions that are remembered at most.
+_AT_ONCE, _MOST_INSTRUCTIONS = 4096, 500_000
 
 
 class _Description(msgspec.Struct, frozen=True):
@@ -78,13 +83,19 @@ class CostModel:
         return self.cpus.index(cpu)
 
     def predict(
-        self, codes: Sequence[bytes], cpu: str, pmu: Sequence[Floats | None] | None = None
+        self,
+        codes: Sequence[bytes],
+        cpu: str,
+        pmu: Sequence[Floats | None] | None = None,
+        executor: Executor | None = None,
     ) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """Cycles of one of many executions in a row.
 
         Args:
           codes: machine code of blocks.
           pmu: what is known of their instructions, as in GraphBuilder.graphs.
+          executor: workers that share the blocks of a graph network, if these are many; what is
+            predicted does not depend on it.
 
         Returns:
           float64 [blocks], NaN where there is no prediction; and why there is none, by block.
@@ -93,17 +104,58 @@ class CostModel:
           LearnedError: the model does not know the CPU.
         """
         number = self.require_cpu(cpu)
-        builder = GraphBuilder(self.vocabulary)
-        problems = {n: why for n, code in enumerate(codes) if (why := builder.problem(code))}
-        good = [n for n in range(len(codes)) if n not in problems]
-        found = np.full(len(codes), np.nan)
-        if good:
-            known = None if pmu is None else [pmu[n] for n in good]
-            graphs = builder.graphs([codes[n] for n in good], known)
-            blocks = np.arange(len(good))
-            every = predictions(self.config, self.weights, len(self.cpus), graphs, blocks)
-            found[good] = every[:, number]
-        return found, problems
+        starts = range(0, len(codes), _AT_ONCE)
+        parts = [
+            _Part(self, codes[n : n + _AT_ONCE], pmu and pmu[n : n + _AT_ONCE]) for n in starts
+        ]
+        before = time.monotonic()
+        if executor is None or len(parts) == 1 or not isinstance(self.config.network, Granite):
+            outcomes = [_predict(part) for part in parts]
+        else:
+            label = f"predicting parts of {_AT_ONCE:,} blocks"
+            outcomes = [one.get() for one in executor.map(_predict, parts, label=label)]
+        if len(parts) > 1:
+            seconds = time.monotonic() - before
+            rate = len(codes) / seconds
+            logging.info("%d blocks in %.1f s, %.0f a second", len(codes), seconds, rate)
+        cycles = [found[:, number] for found, _ in outcomes]
+        problems = {
+            start + place: why
+            for start, (_, refused) in zip(starts, outcomes, strict=True)
+            for place, why in refused.items()
+        }
+        return np.concatenate([np.zeros(0), *cycles]), problems
+
+
+class _Part(NamedTuple):
+    """Blocks that are predicted at once, as in CostModel.predict."""
+
+    model: CostModel
+    codes: Sequence[bytes]
+    pmu: Sequence[Floats | None] | None
+
+
+def _predict(part: _Part) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+    """Cycles on each of the model's CPUs, float64 [blocks, cpus], and as CostModel.predict."""
+    model = part.model
+    builder = _builder(model.vocabulary.tokens)
+    problems = {n: why for n, code in enumerate(part.codes) if (why := builder.problem(code))}
+    good = [n for n in range(len(part.codes)) if n not in problems]
+    found = np.full((len(part.codes), len(model.cpus)), np.nan)
+    if good:
+        known = None if part.pmu is None else [part.pmu[n] for n in good]
+        graphs = builder.graphs([part.codes[n] for n in good], known)
+        blocks = np.arange(len(good))
+        found[good] = predictions(model.config, model.weights, len(model.cpus), graphs, blocks)
+    if len(builder) > _MOST_INSTRUCTIONS:
+        _builder.cache_clear()
+    return found, problems
+
+
+@functools.lru_cache(maxsize=2)
+def _builder(tokens: tuple[str, ...]) -> GraphBuilder:
+    """What it has looked at once, it knows."""
+    return GraphBuilder(Vocabulary(tokens))
 
 
 def counted(problems: Mapping[int, str]) -> dict[str, int]:

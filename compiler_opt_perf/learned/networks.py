@@ -24,7 +24,8 @@ from compiler_opt_perf.learned.graphs import MOST_TOKENS, PMU_INPUTS, Batch
 Tensor = Any
 Weights = dict[str, npt.NDArray[np.float32]]
 
-_NORMALISER = 1e-5
+#: Added to the variance of a node.
+NORMALISER = 1e-5
 # Claims before anything is learnt, in cycles.
 _FIRST_CLAIM, _FIRST_LATENCY = 0.3, 1.0
 
@@ -227,7 +228,7 @@ def _granite(
         nodes += tf.nn.relu(inner) @ weights[f"{name}/outer"]
         centred = nodes - tf.reduce_mean(nodes, 1, keepdims=True)
         variance = tf.reduce_mean(centred * centred, 1, keepdims=True)
-        scale = weights[f"{name}/scale"] * tf.math.rsqrt(variance + _NORMALISER)
+        scale = weights[f"{name}/scale"] * tf.math.rsqrt(variance + NORMALISER)
         nodes = centred * scale + weights[f"{name}/shift"]
     of_instructions = tf.gather(nodes, inputs["instructions"])
     return _head(network, weights, inputs, of_instructions, cpus, tf)

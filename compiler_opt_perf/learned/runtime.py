@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""TensorFlow as learned cost models use it: two threads, the same bytes each time."""
+"""Predictions of learned cost models; TensorFlow as they use it, the same bytes each time."""
 
 import functools
 from collections.abc import Mapping
@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
-from compiler_opt_perf.learned.config import Config
-from compiler_opt_perf.learned.graphs import Graphs
+from compiler_opt_perf.learned.config import Config, Granite
+from compiler_opt_perf.learned.graph_network import graph_cycles
+from compiler_opt_perf.learned.graphs import Batch, Floats, Graphs
 from compiler_opt_perf.learned.networks import cycles, inputs_of, specs
 from compiler_opt_perf.policies.export import import_tensorflow
 
 _THREADS = 2
 _AT_ONCE = 1024
+# What numpy computes of so few blocks stays in the cache.
+_FEW_AT_ONCE = 128
 
 
 @functools.cache
@@ -47,22 +51,36 @@ def _function(config: Config, cpus: int, shapes: tuple[tuple[str, tuple[int, ...
 
 def predictions(
     config: Config,
-    weights: Mapping[str, npt.NDArray[np.float32]],
+    weights: Mapping[str, Floats],
     cpus: int,
     graphs: Graphs,
     blocks: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
-    """Predicted cycles of some blocks on each CPU, [blocks, cpus]; those of a length together."""
+    """Predicted cycles of some blocks on each CPU, [blocks, cpus]; those of a length together.
+
+    TensorFlow is started for a network of sequences alone.
+    """
+    found = np.zeros((len(blocks), cpus))
+    order = np.argsort(graphs.lengths[blocks], kind="stable")
+    network = config.network
+    at_once = _FEW_AT_ONCE if isinstance(network, Granite) else _AT_ONCE
+    # A second thread would only wait for the first: the matrices are small.
+    with threadpool_limits(1, "blas"):
+        for start in range(0, len(order), at_once):
+            part = order[start : start + at_once]
+            batch = graphs.take(blocks[part])
+            if isinstance(network, Granite):
+                found[part] = graph_cycles(network, weights, batch, cpus)
+            else:
+                found[part] = _computed(config, weights, batch, cpus)
+    return found
+
+
+def _computed(config: Config, weights: Mapping[str, Floats], batch: Batch, cpus: int) -> Floats:
+    """The same of one batch, by TensorFlow."""
     tf = start_tensorflow()
     predict = _function(config, cpus, tuple((name, one.shape) for name, one in weights.items()))
     constants = {name: tf.constant(one) for name, one in weights.items()}
-    found = np.zeros((len(blocks), cpus))
-    order = np.argsort(graphs.lengths[blocks], kind="stable")
-    for start in range(0, len(order), _AT_ONCE):
-        part = order[start : start + _AT_ONCE]
-        batch = {
-            name: tf.constant(one)
-            for name, one in inputs_of(graphs.take(blocks[part]), config).items()
-        }
-        found[part] = predict(constants, batch).numpy()
+    inputs = {name: tf.constant(one) for name, one in inputs_of(batch, config).items()}
+    found: Floats = predict(constants, inputs).numpy()
     return found

@@ -43,7 +43,6 @@ from compiler_opt_perf.studies.callee_saved_labels import (
 )
 from compiler_opt_perf.studies.common import percent, saved, shuffled_profile
 from compiler_opt_perf.studies.eviction_builds import COUNT, DEFAULT, REWARDS, Level
-from compiler_opt_perf.studies.rounds import mean_change, run_rounds
 from compiler_opt_perf.studies.variants import Variant
 from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -283,6 +282,9 @@ class _Program:
         Returns:
           As `Rounds.against_first`.
         """
+        # Workers import this module, too.
+        from compiler_opt_perf.studies.rounds import run_rounds
+
         folder = self.notes / "judged"
         folder.mkdir(exist_ok=True)
         workload = JUDGED[self.name](folder)
@@ -549,6 +551,8 @@ def _table(results: Mapping[str, Mapping[str, Any]], judge: str) -> list[str]:
 
 def _timed_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A row for each rule, with 95% intervals over layouts, and of the mean over programs."""
+    from compiler_opt_perf.studies.rounds import mean_change
+
     head = ["time of other inputs", *timed, "geometric mean"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     cells = [f"{row['run_s']:.2f} s, {row['rounds']} rounds" for row in timed.values()]

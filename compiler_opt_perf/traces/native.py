@@ -3,23 +3,19 @@
 
 import ctypes
 import functools
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_write
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT, exclusive
+from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.toolchain.native_library import native_library
 from compiler_opt_perf.traces.block_table import BlockTable
 from compiler_opt_perf.traces.errors import TraceError
 
 SOURCES = REPO_ROOT / "tools" / "tracer"
-_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 # A difference of two block numbers takes at most this many bytes.
 _MAX_BYTES = 5
@@ -41,26 +37,12 @@ def library(name: str) -> Path:
       TraceError: it does not compile.
     """
     source = SOURCES / f"{name}.c"
-    key = hashlib.sha256(" ".join(_FLAGS).encode())
-    for path in (source, SOURCES / "record.h"):
-        key.update(path.read_bytes())
-    output = BUILD / "tracer" / key.hexdigest()[:16] / f"{name}.so"
-    if output.exists():
-        return output
-    with exclusive(BUILD / "tracer.lock"):
-        if not output.exists():
-            logging.info("compiling %s", source)
-            try:
-                with atomic_write(output) as temporary:
-                    run_command(
-                        [stock_tool("clang"), *_FLAGS, source, "-lzstd", "-o", temporary],
-                        timeout_s=120,
-                    )
-            except CommandError as error:
-                raise TraceError(
-                    f"{source}: does not compile; tools/bootstrap installs what it needs\n{error}"
-                ) from error
-    return output
+    try:
+        return native_library(source, [SOURCES / "record.h"], ["-lzstd"])
+    except CommandError as error:
+        raise TraceError(
+            f"{source}: does not compile; tools/bootstrap installs what it needs\n{error}"
+        ) from error
 
 
 @functools.cache
