@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a PMU profile tells of the instructions of a binary, as inputs of learned cost models."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 from iced_x86 import FlowControl, OpAccess
 
 from compiler_opt_perf.binary.symbolize import Location, symbolize
+from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats
 from compiler_opt_perf.pmu.events import Rate
 from compiler_opt_perf.pmu.profile import Profile
@@ -30,6 +32,16 @@ GUESSED: dict[int, str] = {
 _MISPREDICT = PMU_INPUTS.index("mispredict")
 
 
+@functools.lru_cache(maxsize=2)
+def _loaded(manifest: Path, digest: str) -> Profile:
+    """A profile, which a process reads once for all candidates of a training.
+
+    Args:
+      digest: of the manifest, which has those of its files.
+    """
+    return Profile.load(manifest)
+
+
 class ProfileInputs:
     """Rates of the instructions of some blocks: those of their lines."""
 
@@ -45,7 +57,7 @@ class ProfileInputs:
           PmuError: the profile cannot be read.
           BinaryError: the binary has no debug info.
         """
-        self._profile = Profile.load(profile)
+        self._profile = _loaded(profile, sha256(profile))
         self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
         wanted = dict(_wanted(blocks))
         locations = symbolize(binary, wanted).locations if wanted else {}
