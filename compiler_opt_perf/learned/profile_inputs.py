@@ -57,7 +57,9 @@ class ProfileInputs:
           PmuError: the profile cannot be read.
           BinaryError: the binary has no debug info.
         """
-        self._profile = _loaded(profile, sha256(profile))
+        # What cannot be read, `load` says.
+        digest = sha256(profile) if profile.is_file() else ""
+        self._profile = _loaded(profile, digest)
         self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
         wanted = dict(_wanted(blocks))
         locations = symbolize(binary, wanted).locations if wanted else {}
