@@ -157,6 +157,7 @@ def model_of(values: Any) -> tuple["CostModel", str]:
 def predict_blocks(model: "CostModel", cpu: str, arguments: list[str]) -> Table:
     """Cycles of blocks by a learned model."""
     from compiler_opt_perf.cost.block_file import read_blocks
+    from compiler_opt_perf.execution.pool import Pool
     from compiler_opt_perf.learned.data import known_of
     from compiler_opt_perf.learned.model import counted
 
@@ -177,7 +178,8 @@ def predict_blocks(model: "CostModel", cpu: str, arguments: list[str]) -> Table:
             pmu.append(None)
         else:
             raise UsageError(f"{word!r}: no such file, and no block in hexadecimal digits")
-    predicted, problems = model.predict([bytes.fromhex(code) for code in codes], cpu, pmu)
+    with Pool() as pool:
+        predicted, problems = model.predict(list(map(bytes.fromhex, codes)), cpu, pmu, pool)
 
     def text() -> str:
         rows = [

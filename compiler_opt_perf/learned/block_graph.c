@@ -1,25 +1,35 @@
-/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
- *
- * Basic blocks as graphs, many at a time, and the messages along their edges (block_graph.py, which
- * calls these, says what the graphs are; graph_network.py, what the messages are for).
- *
- * Blocks are short: what a block has written is looked for from its end, one by one.
- */
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Basic blocks as graphs, many at a time, and the messages along their edges (block_graph.py, which
+// calls these, says what the graphs are; graph_network.py, what the messages are for).
+//
+// Blocks are short: what a block has written is looked for from its end, one by one.
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEXT, INPUT, OUTPUT, BASE, INDEX, CARRIED_INPUT, CARRIED_ADDRESS, CARRIED_MEMORY, SAME_LINE, OTHER_LINE };
+enum {
+  NEXT,
+  INPUT,
+  OUTPUT,
+  BASE,
+  INDEX,
+  CARRIED_INPUT,
+  CARRIED_ADDRESS,
+  CARRIED_MEMORY,
+  SAME_LINE,
+  OTHER_LINE
+};
 enum { REGISTER, ADDRESS, FORWARDED };
-/* The flags, as resources (instructions.py). Registers are smaller numbers. */
+// The flags, as resources (instructions.py). Registers are smaller numbers.
 enum { CARRY = 1000, FLAGS = 1001, RESOURCES = 1002 };
-/* So many executions in a row show which chain grows fastest. */
+// So many executions in a row show which chain grows fastest.
 enum { EXECUTIONS = 6 };
 enum { LINE = 64 };
 static const double LOAD_LATENCIES[] = {0.0, 4.0, 6.0};
 
-/* Arrays that grow. */
+// Arrays that grow.
 typedef struct {
   void *data;
   size_t size, room;
@@ -38,10 +48,11 @@ static int reserve(Array *array, size_t more, size_t width) {
 }
 
 #define ITEMS(type, array) ((type *)(array).data)
-/* Room for one more item, which the caller writes. NULL when memory runs out. */
-#define PUSH(type, array) (reserve(&(array), 1, sizeof(type)) ? &ITEMS(type, array)[(array).size++] : NULL)
+// Room for one more item, which the caller writes. NULL when memory runs out.
+#define PUSH(type, array)                                                                          \
+  (reserve(&(array), 1, sizeof(type)) ? &ITEMS(type, array)[(array).size++] : NULL)
 
-/* What an instruction is, apart from its constants: this, then so many pairs, tokens and accesses. */
+// What an instruction is, apart from its constants: this, then so many pairs, tokens and accesses.
 typedef struct {
   int64_t opcode, reads, addresses, immediates, accesses, writes;
 } Described;
@@ -51,7 +62,7 @@ typedef struct {
 typedef struct {
   int64_t base, base_token, index, index_token, scale, has_distance, distance, token, reads, writes;
 } Access;
-/* An instruction with its constants. */
+// An instruction with its constants.
 typedef struct {
   int64_t described, displacement, from_next, grows, by;
 } Instruction;
@@ -74,11 +85,11 @@ typedef struct {
   int64_t resource, token;
   int32_t node, is_address;
 } Early;
-/* What an instruction waits for: another one, of so many executions before, and how. */
+// What an instruction waits for: another one, of so many executions before, and how.
 typedef struct {
   int32_t number, distance, role;
 } Wait;
-/* A wait that belongs to a node. */
+// A wait that belongs to a node.
 typedef struct {
   int32_t node;
   Wait wait;
@@ -88,11 +99,11 @@ typedef struct {
 } Symbol;
 
 typedef struct {
-  /* Results, of all blocks. */
+  // Results, of all blocks.
   Array tokens, places, edges, links, counts;
-  /* The present block's first node, instruction, edge and link. */
+  // The present block's first node, instruction, edge and link.
   size_t node, place, edge, link;
-  /* The present block. A resource whose mark is another block's has nothing. */
+  // The present block. A resource whose mark is another block's has nothing.
   int64_t mark, value_marks[RESOURCES], symbol_marks[RESOURCES], initial_marks[RESOURCES];
   int32_t values[RESOURCES], initial[RESOURCES];
   Symbol symbols[RESOURCES];
@@ -100,7 +111,7 @@ typedef struct {
   int64_t made;
   int is_carried, failed;
   Array is_memory, early, memory, stored, loaded, stores, latencies;
-  /* Of the search for the longest chain. */
+  // Of the search for the longest chain.
   Array numbers, writers, sources, waits, first, ready, came, seen, path;
 } Graphs;
 
@@ -109,23 +120,26 @@ Graphs *graphs_new(void) { return calloc(1, sizeof(Graphs)); }
 void graphs_delete(Graphs *graphs) {
   if (!graphs)
     return;
-  Array *const arrays[] = {&graphs->tokens,  &graphs->places,  &graphs->edges,   &graphs->links,    &graphs->counts,
-                           &graphs->is_memory, &graphs->early, &graphs->memory,  &graphs->stored,   &graphs->loaded,
-                           &graphs->stores,  &graphs->latencies, &graphs->numbers, &graphs->writers, &graphs->sources,
-                           &graphs->waits,   &graphs->first,   &graphs->ready,   &graphs->came,     &graphs->seen,
-                           &graphs->path};
+  Array *const arrays[] = {
+      &graphs->tokens,    &graphs->places,    &graphs->edges,   &graphs->links,   &graphs->counts,
+      &graphs->is_memory, &graphs->early,     &graphs->memory,  &graphs->stored,  &graphs->loaded,
+      &graphs->stores,    &graphs->latencies, &graphs->numbers, &graphs->writers, &graphs->sources,
+      &graphs->waits,     &graphs->first,     &graphs->ready,   &graphs->came,    &graphs->seen,
+      &graphs->path};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
     free(arrays[i]->data);
   free(graphs);
 }
 
 size_t graphs_size(const Graphs *graphs, int part) {
-  const Array *const arrays[] = {&graphs->tokens, &graphs->places, &graphs->edges, &graphs->links, &graphs->counts};
+  const Array *const arrays[] = {&graphs->tokens, &graphs->places, &graphs->edges, &graphs->links,
+                                 &graphs->counts};
   return arrays[part]->size;
 }
 
 const void *graphs_data(const Graphs *graphs, int part) {
-  const Array *const arrays[] = {&graphs->tokens, &graphs->places, &graphs->edges, &graphs->links, &graphs->counts};
+  const Array *const arrays[] = {&graphs->tokens, &graphs->places, &graphs->edges, &graphs->links,
+                                 &graphs->counts};
   return arrays[part]->data;
 }
 
@@ -149,7 +163,7 @@ static void add_edge(Graphs *g, int32_t source, int32_t target, int32_t kind) {
     g->failed = 1;
 }
 
-/* The node of a value that the block has written so far; -1 for none. */
+// The node of a value that the block has written so far; -1 for none.
 static int32_t value_of(Graphs *g, int64_t resource, int64_t token) {
   if (resource >= CARRY && g->unread[resource - CARRY] >= 0) {
     int32_t writer = g->unread[resource - CARRY];
@@ -175,12 +189,12 @@ static void read_value(Graphs *g, int64_t resource, int64_t token, int32_t node,
     g->failed = 1;
 }
 
-/* A register's value: what it was made of, and a distance from that. To begin with, itself. */
+// A register's value: what it was made of, and a distance from that. To begin with, itself.
 static Symbol symbol_of(const Graphs *g, int64_t resource) {
   return g->symbol_marks[resource] == g->mark ? g->symbols[resource] : (Symbol){resource, 0};
 }
 
-/* Distances wrap around, as addresses do. */
+// Distances wrap around, as addresses do.
 static int64_t added(int64_t distance, int64_t factor, int64_t more) {
   return (int64_t)((uint64_t)distance + (uint64_t)factor * (uint64_t)more);
 }
@@ -208,12 +222,12 @@ static int64_t line_of(int64_t distance) {
   return distance >= 0 ? distance / LINE : -((LINE - 1 - distance) / LINE);
 }
 
-/* Registers are taken to point to the beginning of a line. */
+// Registers are taken to point to the beginning of a line.
 static int same_line(const Key *one, const Key *other) {
   return same_place(one, other) && line_of(one->distance) == line_of(other->distance);
 }
 
-/* The last of some memory with a key; NULL if there is none. */
+// The last of some memory with a key; NULL if there is none.
 static Stored *find(const Array *memory, const Key *key) {
   for (size_t i = memory->size; i-- > 0;) {
     Stored *one = &ITEMS(Stored, *memory)[i];
@@ -238,8 +252,9 @@ static void read_address(Graphs *g, const Access *access, int32_t value) {
     read_value(g, access->index, access->index_token, value, INDEX);
 }
 
-/* What an instruction reads of memory, then what it writes there. */
-static void access_memory(Graphs *g, const Access *accesses, int64_t count, int32_t node, int64_t own) {
+// What an instruction reads of memory, then what it writes there.
+static void access_memory(Graphs *g, const Access *accesses, int64_t count, int32_t node,
+                          int64_t own) {
   for (int64_t i = 0; i < count; ++i) {
     const Access *access = &accesses[i];
     if (!access->reads)
@@ -273,7 +288,8 @@ static void access_memory(Graphs *g, const Access *accesses, int64_t count, int3
   }
 }
 
-static void add_instruction(Graphs *g, const Instruction *instruction, const int64_t *record, double latency, int64_t end) {
+static void add_instruction(Graphs *g, const Instruction *instruction, const int64_t *record,
+                            double latency, int64_t end) {
   const Described *one = (const Described *)record;
   const Named *reads = (const Named *)(one + 1), *addresses = reads + one->reads;
   const int64_t *immediates = (const int64_t *)(addresses + one->addresses);
@@ -301,7 +317,7 @@ static void add_instruction(Graphs *g, const Instruction *instruction, const int
   for (int64_t i = 0; i < one->writes; ++i) {
     int64_t resource = writes[i].resource;
     if (resource >= CARRY) {
-      /* Most are never read; a node is made when one is. */
+      // Most are never read; a node is made when one is.
       g->unread[resource - CARRY] = node;
       continue;
     }
@@ -319,10 +335,11 @@ static void add_instruction(Graphs *g, const Instruction *instruction, const int
   }
 }
 
-/* What the next execution addresses, in terms of the registers of this one. */
+// What the next execution addresses, in terms of the registers of this one.
 static int next_time(const Graphs *g, const Stored *one, Key *key) {
   *key = one->key;
-  const int64_t roots[] = {key->base, key->index}, registers[] = {one->base, one->index}, factors[] = {1, key->scale};
+  const int64_t roots[] = {key->base, key->index}, registers[] = {one->base, one->index},
+                factors[] = {1, key->scale};
   for (int i = 0; i < 2; ++i) {
     Symbol last = symbol_of(g, registers[i]);
     if (roots[i] && (roots[i] != registers[i] || last.root != roots[i]))
@@ -332,7 +349,7 @@ static int next_time(const Graphs *g, const Stored *one, Key *key) {
   return 1;
 }
 
-/* The block is executed again and again: what it reads first comes from its end. */
+// The block is executed again and again: what it reads first comes from its end.
 static void close_block(Graphs *g) {
   for (size_t i = 0; i < g->early.size; ++i) {
     Early early = ITEMS(Early, g->early)[i];
@@ -374,7 +391,7 @@ static void wait_for(Graphs *g, Array *array, int32_t node, Wait wait) {
     g->failed = 1;
 }
 
-/* Room for so many items, which are all there then. */
+// Room for so many items, which are all there then.
 static int resize(Graphs *g, Array *array, size_t size, size_t width) {
   array->size = 0;
   if (!reserve(array, size, width)) {
@@ -385,13 +402,14 @@ static int resize(Graphs *g, Array *array, size_t size, size_t width) {
   return 1;
 }
 
-/* What instructions wait for, in the order of edges: `waits`, by number of the instruction. */
+// What instructions wait for, in the order of edges: `waits`, by number of the instruction.
 static int find_waits(Graphs *g, size_t nodes, size_t count) {
   const int32_t *places = ITEMS(int32_t, g->places) + g->place;
   const Edge *edges = ITEMS(Edge, g->edges) + g->edge;
   size_t number_of_edges = g->edges.size - g->edge;
   const uint8_t *is_memory = ITEMS(uint8_t, g->is_memory);
-  if (!resize(g, &g->numbers, nodes, sizeof(int32_t)) || !resize(g, &g->writers, nodes, sizeof(int32_t)))
+  if (!resize(g, &g->numbers, nodes, sizeof(int32_t)) ||
+      !resize(g, &g->writers, nodes, sizeof(int32_t)))
     return 0;
   int32_t *numbers = ITEMS(int32_t, g->numbers), *writers = ITEMS(int32_t, g->writers);
   memset(writers, 0xff, nodes * sizeof *writers);
@@ -406,7 +424,8 @@ static int find_waits(Graphs *g, size_t nodes, size_t count) {
     if (writers[edge.source] < 0)
       continue;
     if (edge.kind == BASE || edge.kind == INDEX || edge.kind == CARRIED_ADDRESS)
-      wait_for(g, &g->sources, edge.target, (Wait){writers[edge.source], edge.kind == CARRIED_ADDRESS, ADDRESS});
+      wait_for(g, &g->sources, edge.target,
+               (Wait){writers[edge.source], edge.kind == CARRIED_ADDRESS, ADDRESS});
     else if (edge.kind == CARRIED_MEMORY)
       wait_for(g, &g->sources, edge.target, (Wait){writers[edge.source], 1, FORWARDED});
   }
@@ -417,7 +436,8 @@ static int find_waits(Graphs *g, size_t nodes, size_t count) {
     int32_t waiter = numbers[edge.target];
     if (writers[edge.source] >= 0) {
       int32_t role = is_memory[edge.source] ? FORWARDED : REGISTER;
-      wait_for(g, &g->waits, waiter, (Wait){writers[edge.source], edge.kind == CARRIED_INPUT, role});
+      wait_for(g, &g->waits, waiter,
+               (Wait){writers[edge.source], edge.kind == CARRIED_INPUT, role});
     }
     for (size_t j = 0; j < g->sources.size; ++j)
       if (ITEMS(Owned, g->sources)[j].node == edge.source)
@@ -426,12 +446,13 @@ static int find_waits(Graphs *g, size_t nodes, size_t count) {
   return !g->failed;
 }
 
-/* The longest chain that an execution hands to the next. */
+// The longest chain that an execution hands to the next.
 static void add_chain(Graphs *g) {
   size_t nodes = g->tokens.size - g->node, count = g->places.size - g->place;
   if (!g->is_carried || !find_waits(g, nodes, count))
     return;
-  /* By execution, from 0, before which nothing was: when results are ready, and the wait that was last. */
+  // By execution, from 0, before which nothing was: when results are ready, and the wait that was
+  // last.
   if (!resize(g, &g->ready, (EXECUTIONS + 1) * count, sizeof(double)) ||
       !resize(g, &g->came, (EXECUTIONS + 1) * count, sizeof(Wait)))
     return;
@@ -441,7 +462,7 @@ static void add_chain(Graphs *g) {
   const Owned *waits = ITEMS(Owned, g->waits);
   for (size_t i = 0; i < count; ++i)
     ready[i] = 0.0;
-  /* Waits of an instruction begin at `first`, in their order. */
+  // Waits of an instruction begin at `first`, in their order.
   if (!resize(g, &g->first, count + 1 + g->waits.size, sizeof(int32_t)))
     return;
   int32_t *first = ITEMS(int32_t, g->first), *order = first + count + 1;
@@ -478,7 +499,7 @@ static void add_chain(Graphs *g) {
   for (size_t i = 1; i < count; ++i)
     if (last[i] - half[i] > last[place] - half[place])
       place = i;
-  /* Back along what was waited for, until an instruction comes again. */
+  // Back along what was waited for, until an instruction comes again.
   if (!resize(g, &g->seen, 2 * count, sizeof(int32_t)))
     return;
   int32_t *seen = ITEMS(int32_t, g->seen);
@@ -514,15 +535,15 @@ static void add_chain(Graphs *g) {
   }
 }
 
-/* Adds the graphs of blocks; returns 0 when memory runs out.
- *
- * records, offsets: what instructions are, and where each begins; latencies: of these, in cycles.
- * instructions: with their constants. numbers, ends: of each instruction of the blocks, which it is, and where the
- * next one begins. starts: of blocks, among these; one more than there are blocks.
- */
+// Adds the graphs of blocks; returns 0 when memory runs out.
+//
+// records, offsets: what instructions are, and where each begins; latencies: of these, in cycles.
+// instructions: with their constants. numbers, ends: of each instruction of the blocks, which it
+// is, and where the next one begins. starts: of blocks, among these; one more than there are
+// blocks.
 int graphs_add(Graphs *g, const int64_t *records, const int64_t *offsets, const double *latencies,
-               const Instruction *instructions, const int32_t *numbers, const int32_t *ends, const int64_t *starts,
-               int64_t blocks) {
+               const Instruction *instructions, const int32_t *numbers, const int32_t *ends,
+               const int64_t *starts, int64_t blocks) {
   for (int64_t block = 0; block < blocks && !g->failed; ++block) {
     g->node = g->tokens.size;
     g->place = g->places.size;
@@ -536,7 +557,8 @@ int graphs_add(Graphs *g, const int64_t *records, const int64_t *offsets, const 
     g->loaded.size = g->stores.size = g->latencies.size = 0;
     for (int64_t i = starts[block]; i < starts[block + 1]; ++i) {
       const Instruction *one = &instructions[numbers[i]];
-      add_instruction(g, one, records + offsets[one->described], latencies[one->described], ends[i]);
+      add_instruction(g, one, records + offsets[one->described], latencies[one->described],
+                      ends[i]);
     }
     close_block(g);
     add_chain(g);
@@ -552,16 +574,18 @@ int graphs_add(Graphs *g, const int64_t *records, const int64_t *offsets, const 
   return !g->failed;
 }
 
-/* Adds to each node what its neighbours send: relu(sent * gate + shift), gate and shift by the kind of edge.
- *
- * sent: [nodes, stride], of which `width` values from its beginning are sent. gates, shifts: [kinds, width].
- * sources, targets: of the edges; step: from one to the next. received: [nodes, received_stride].
- */
-void send_messages(const float *sent, int64_t stride, const float *gates, const float *shifts, int64_t width,
-                   const int32_t *sources, const int32_t *targets, const int32_t *kinds, int64_t edges, float *received,
-                   int64_t received_stride) {
+// Adds to each node what its neighbours send: relu(sent * gate + shift), gate and shift by the kind
+// of edge.
+//
+// sent: [nodes, stride], of which `width` values from its beginning are sent. gates, shifts:
+// [kinds, width]. sources, targets: of the edges; step: from one to the next. received: [nodes,
+// received_stride].
+void send_messages(const float *sent, int64_t stride, const float *gates, const float *shifts,
+                   int64_t width, const int32_t *sources, const int32_t *targets,
+                   const int32_t *kinds, int64_t edges, float *received, int64_t received_stride) {
   for (int64_t i = 0; i < edges; ++i) {
-    const float *from = sent + sources[i] * stride, *gate = gates + kinds[i] * width, *shift = shifts + kinds[i] * width;
+    const float *from = sent + sources[i] * stride, *gate = gates + kinds[i] * width,
+                *shift = shifts + kinds[i] * width;
     float *restrict to = received + targets[i] * received_stride;
     for (int64_t j = 0; j < width; ++j) {
       float message = from[j] * gate[j] + shift[j];

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.cost.block_code import canonical
 from compiler_opt_perf.cost.block_file import Row
+from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.learned.config import Config, LearnedError
 from compiler_opt_perf.learned.data import TEST, DataFile, cpus_of, purpose_of, samples
@@ -187,7 +188,8 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
         )
     codes = [every.codes[block] for block in chosen]
     pmu = [every.pmu[block] for block in chosen]
-    predicted, problems = model.predict(codes, files[0].cpu, pmu)
+    with Pool() as pool:
+        predicted, problems = model.predict(codes, files[0].cpu, pmu, pool)
     measured, pages = every.cycles[chosen].astype(np.float64), every.pages[chosen]
     numbers: dict[bytes, int] = {}
     blocks = np.array([numbers.setdefault(canonical(code), len(numbers)) for code in codes])

@@ -113,7 +113,8 @@ def study(
         codes = [row.code for row in rows]
         predictions = _predictions(codes, mcpu, tool, cpu, name)
         if learned:
-            found, _ = learned.predict([bytes.fromhex(code) for code in codes], mcpu)
+            with Pool() as pool:
+                found, _ = learned.predict(list(map(bytes.fromhex, codes)), mcpu, None, pool)
             predictions[learned.config.name] = found
         results[name] = (rows, predictions)
     parts.append(_judged(results))
