@@ -128,28 +128,36 @@ def _eval(values: Any, arguments: list[str]) -> Table:
 # cop cost predict --model
 
 
-def model_of(values: Any) -> tuple["CostModel", str]:
+def model_of(values: Any, flag: str = "model") -> tuple["CostModel", str]:
     """The learned model that is asked for, and LLVM's name of the CPU.
+
+    Args:
+      flag: names its folder.
 
     Raises:
       UsageError: there is none, or `--evaluator` names another kind.
       LearnedError: the model is damaged, or does not know the CPU.
     """
-    from compiler_opt_perf.cost.cpu_files import HOST, host_cpu
+    from compiler_opt_perf.cost.cpu_files import HOST, host_cpu, llvm_name
     from compiler_opt_perf.learned.model import load
 
-    if not values.model:
+    folder = values[flag].value
+    if not folder:
         raise UsageError(
             f"--evaluator={values.evaluator}: give the folder of such a model, too, as "
-            "--model=models/cost-znver3"
+            f"--{flag.replace('_', '-')}=models/cost-znver3"
         )
-    model = load(Path(values.model))
+    model = load(Path(folder))
     if values.evaluator not in (None, model.config.name):
         raise UsageError(
-            f"--evaluator={values.evaluator}: {values.model} is a {model.config.name}; give "
+            f"--evaluator={values.evaluator}: {folder} is a {model.config.name}; give "
             f"--evaluator={model.config.name} or leave it out"
         )
-    cpu = values.cpu if values.cpu and values.cpu != HOST else host_cpu()
+    cpu = values.cpu or HOST
+    if cpu == HOST:
+        cpu = host_cpu()
+    elif Path(cpu).suffix == ".json":
+        cpu = llvm_name(Path(cpu))
     model.require_cpu(cpu)
     return model, cpu
 

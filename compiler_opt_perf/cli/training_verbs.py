@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from compiler_opt_perf.cli.cost_model_verbs import LEARNED, model_of
 from compiler_opt_perf.cli.options import (
     cpu_of,
     define_cpu,
@@ -27,6 +28,7 @@ from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.policies.problem import PROBLEMS
 
 if TYPE_CHECKING:
+    from compiler_opt_perf.cost.evaluator import Evaluator
     from compiler_opt_perf.training.config import Config
 
 
@@ -52,10 +54,12 @@ def _define_train(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "evaluator",
         None,
-        ["count", "mca", "mca-pmu"],
-        "cost to make smaller; the problem's own by default",
+        ["count", "mca", "mca-pmu", *LEARNED],
+        "cost to make smaller; the problem's own by default; those behind mca-pmu are learned and "
+        "need --cost-model",
         flag_values=values,
     )
+    define_path(values, "cost_model", "folder of a learned cost model", required=False)
     flags.DEFINE_multi_string(
         "trace",
         [],
@@ -96,9 +100,10 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.training.train import train
 
     config, executor = _training_config(values), executor_of(values)
-    if values.evaluator is None and (values.trace or values.cpu):
-        raise UsageError("--trace and --cpu are for --evaluator")
-    (trace, traces), cpu = by_program("--trace", values.trace), cpu_of(values)
+    if values.evaluator is None and (values.trace or values.cpu or values.cost_model):
+        raise UsageError("--trace, --cpu and --cost-model are for --evaluator")
+    trace, traces = by_program("--trace", values.trace)
+    evaluator, cpu = _evaluator(values)
     profiles = Profiles.parse(values.profile)
     if values.extra_rates and not profiles:
         raise UsageError("--extra-rates: name the profile that has them with --profile")
@@ -114,7 +119,7 @@ def _train(values: Any, arguments: list[str]) -> int:
     toolchain = Toolchain.load(Path(values.toolchain))
     problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profiles.paths))
     # Modules are compiled side by side already.
-    context = Context(toolchain.trace_cost, trace, cpu, replayed, threads=1)
+    context = Context(toolchain.trace_cost, trace, cpu=cpu, profile=replayed, threads=1)
     output = Path(values.output)
     profiles = dataclasses.replace(profiles, ablation=values.ablate)
     try:
@@ -125,7 +130,7 @@ def _train(values: Any, arguments: list[str]) -> int:
             profiles,
             output,
             config,
-            values.evaluator,
+            evaluator,
             context,
             optional_path(values, "warm_start"),
             executor,
@@ -141,6 +146,19 @@ def _train(values: Any, arguments: list[str]) -> int:
         f"start {100 * result.start_change:+.2f}%): {result.verdict}"
     )
     return EXIT_WORSE if result.is_worse else 0
+
+
+def _evaluator(values: Any) -> tuple["Evaluator | None", Path | None]:
+    """What measures costs, and its CPU file."""
+    from compiler_opt_perf.cost.evaluator import EVALUATORS
+
+    if values.evaluator not in LEARNED:
+        if values.cost_model:
+            raise UsageError(f"--cost-model is for --evaluator={'|'.join(LEARNED)}")
+        return EVALUATORS.get(values.evaluator), cpu_of(values)
+    from compiler_opt_perf.learned.replay import LearnedReplay
+
+    return LearnedReplay(*model_of(values, "cost_model")), None
 
 
 def _training_config(values: Any) -> "Config":

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -196,6 +196,19 @@ class Evaluator(Protocol):
         """
 
 
+@runtime_checkable
+class Replay(Evaluator, Protocol):
+    """One that replays a recorded run, by which compilations of a module can be compared."""
+
+    @property
+    def uses_cpu(self) -> bool:
+        """Whether the context must have a CPU file."""
+
+    @property
+    def learned(self) -> str | None:
+        """Digest of what it has learned, if it has: costs depend on it as on the run."""
+
+
 @dataclass(frozen=True)
 class Size:
     """Bytes of machine code."""
@@ -277,6 +290,10 @@ class TraceReplay:
     uses_cpu: bool = True
     uses_profile: bool = False
     has_parts: bool = False
+
+    @property
+    def learned(self) -> None:
+        """It has not learned."""
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Replays the run; a result that is in the cache is not computed again."""

@@ -10,6 +10,7 @@ The same model gives the same bytes.
 """
 
 import functools
+import hashlib
 import json
 import time
 from collections import Counter
@@ -71,6 +72,17 @@ class CostModel:
     cpus: tuple[str, ...]
     weights: Weights
     description: Mapping[str, Any]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of what predictions depend on."""
+        known = json.dumps(
+            [msgspec.to_builtins(self.config), self.vocabulary.tokens, self.cpus], sort_keys=True
+        )
+        found = hashlib.sha256(known.encode())
+        for name, value in sorted(self.weights.items()):
+            found.update(name.encode() + value.tobytes())
+        return found.hexdigest()
 
     def require_cpu(self, cpu: str) -> int:
         """The number of a CPU. Raises LearnedError where the model was not trained for it."""

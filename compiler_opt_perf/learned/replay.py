@@ -7,14 +7,17 @@ before it (neighbours.py). The model was trained on code without jumps, calls an
 divide a block into pieces, and cost nothing by themselves.
 """
 
+import functools
+import hashlib
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import iced_x86
+import msgspec
 import numpy as np
 from iced_x86 import FlowControl
 
@@ -40,6 +43,8 @@ _ENDS: dict[int, str] = {
     FlowControl.RETURN: "returns",
 }
 _OTHER_ENDS = "others"
+# A process remembers no more predictions.
+_MOST_PREDICTED = 1_000_000
 # The jump that blocks at known rates have (cost.rated_blocks), to the next instruction, and the
 # token of its opcode.
 _JUMP, _JUMP_TOKEN = b"\x75\x00", f"{OPCODE}jne"
@@ -93,9 +98,26 @@ class _Cut(NamedTuple):
     ended_by: int | None
 
 
+@functools.lru_cache(maxsize=2)
+def _known(model: str, cpu: str) -> dict[tuple[bytes, bytes], float | str]:
+    """What a process has predicted, by code and what is known of its instructions.
+
+    Cycles, or why there are none. A training asks for thousands of candidates, which differ little.
+
+    Args:
+      model: its digest.
+    """
+    return {}
+
+
+def forget() -> None:
+    """Forgets what this process has predicted, as a new one would begin."""
+    _known.cache_clear()
+
+
 @dataclass(frozen=True)
 class LearnedReplay:
-    """The evaluator; what it has predicted once, it knows.
+    """The evaluator; what its process has predicted once, it knows.
 
     Attributes:
       model: of blocks.
@@ -108,15 +130,23 @@ class LearnedReplay:
     cpu: str
     correction: Correction | None = None
     unit: str = "cycles"
-    # By code and what is known of its instructions: cycles, or why there are none.
-    _predicted: dict[tuple[bytes, bytes], float | str] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    # The model knows the CPU.
+    uses_cpu: bool = False
 
     @property
     def name(self) -> str:
         """`granite`, `granite-pmu`, `lstm`..."""
         return self.model.config.name
+
+    @property
+    def learned(self) -> str:
+        """Digest of the model and the correction."""
+        correction = msgspec.json.encode(self.correction) if self.correction else b""
+        return hashlib.sha256(self.model.digest.encode() + correction).hexdigest()
+
+    @property
+    def _predicted(self) -> dict[tuple[bytes, bytes], float | str]:
+        return _known(self.model.digest, self.cpu)
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Sums up the run; needs its trace and llvm-trace-cost, which finds the executions.
@@ -135,6 +165,8 @@ class LearnedReplay:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
         if self.correction is not None:
             self.correction.require(self.name, self.cpu)
+        if len(self._predicted) > _MOST_PREDICTED:
+            forget()
         counted = EVALUATORS["count"].cost(objects, context).report
         with tempfile.TemporaryDirectory(prefix="cost-") as folder:
             image = objects[0]
@@ -167,11 +199,12 @@ class LearnedReplay:
             first += len(one.addresses) + (one.ended_by is not None)
 
     def _predict(self, keys: set[tuple[bytes, bytes]]) -> None:
-        new = sorted(keys - self._predicted.keys())
+        predicted = self._predicted
+        new = sorted(keys - predicted.keys())
         pmu = [ProfileInputs.array(inputs) if inputs else None for _, inputs in new]
         found, problems = self.model.predict([code for code, _ in new], self.cpu, pmu)
         for number, (key, cycles) in enumerate(zip(new, found, strict=True)):
-            self._predicted[key] = problems.get(number, float(cycles))
+            predicted[key] = problems.get(number, float(cycles))
 
     def _factors(
         self, blocks: Sequence[_Block], cut: Sequence[Sequence[_Cut]], windows: Windows
@@ -200,6 +233,7 @@ class LearnedReplay:
         factors: Floats,
         counted: Mapping[str, Any],
     ) -> Cost:
+        known = self._predicted
         refused: Counter[str] = Counter()
         ends: Counter[str] = Counter()
         # By block: cycles of all executions, and instructions without prediction.
@@ -212,7 +246,7 @@ class LearnedReplay:
                 if not one.has_code:
                     continue
                 executions += block.executions
-                predicted = self._predicted[one.key]
+                predicted = known[one.key]
                 if isinstance(predicted, str):
                     refused[predicted] += block.executions
                     charged[number] += block.executions * one.instructions

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context, Evaluator, Replay
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.content import Content, Tool
@@ -46,8 +46,8 @@ class Compiler:
       profiles: PMU profiles of the programs.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
-      evaluator: the evaluator that measures costs, one that replays a trace; None to use the
-        problem's own reward.
+      evaluator: what measures costs, by replaying a recorded run; None to use the problem's own
+        reward.
       context: the recorded run, for the evaluator.
       traces: of several programs, the recorded runs by program, in the place of the context's.
     """
@@ -58,7 +58,7 @@ class Compiler:
     profiles: Profiles
     timeout_s: float
     memory_mib: int
-    evaluator: str | None = None
+    evaluator: Evaluator | None = None
     context: Context = dataclasses.field(default_factory=Context)
     traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
 
@@ -95,13 +95,16 @@ class Compiler:
     @property
     def evaluator_inputs(self) -> dict[str, str | None] | None:
         """What the evaluator's costs depend on: its name, and files by their content."""
-        if self.evaluator is None:
+        evaluator = self.evaluator
+        if evaluator is None:
             return None
         context = self.context
         files = {"tool": context.tool, "trace": context.trace, "cpu": context.cpu}
         files |= {f"trace of {program}": path for program, path in sorted(self.traces.items())}
         hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
-        return {"name": self.evaluator, **hashes}
+        if isinstance(evaluator, Replay) and evaluator.learned is not None:
+            hashes["learned"] = evaluator.learned
+        return {"name": evaluator.name, **hashes}
 
     @property
     def score_in_log(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, Replay
 from compiler_opt_perf.cost.regalloc_score import score_ratio
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policies.problem import Problem
@@ -123,7 +123,7 @@ REWARDS: dict[str, Reward] = {
 
 def require_comparable(
     problem: Problem,
-    evaluator: str,
+    evaluator: Evaluator,
     context: Context,
     traces: Mapping[str, Path],
     programs: Sequence[str],
@@ -138,47 +138,45 @@ def require_comparable(
       TrainingError: it replays no trace, the problem does not keep the recorded functions and
         blocks, or the context lacks something.
     """
-    chosen = EVALUATORS.get(evaluator)
-    if not isinstance(chosen, TraceReplay):
-        known = [name for name, row in EVALUATORS.items() if isinstance(row, TraceReplay)]
+    name = evaluator.name
+    if not isinstance(evaluator, Replay):
+        known = [name for name, row in EVALUATORS.items() if isinstance(row, Replay)]
         raise TrainingError(
-            f"evaluator {evaluator}: a training's modules are compared by one that replays a "
-            f"trace: {', '.join(known)}"
+            f"evaluator {name}: a training's modules are compared by one that replays a "
+            f"trace: {', '.join(known)}, or a learned one"
         )
     if not problem.keeps_blocks:
         raise TrainingError(
-            f"evaluator {evaluator}: cannot compare policies for {problem.name}: their decisions "
+            f"evaluator {name}: cannot compare policies for {problem.name}: their decisions "
             "change the functions and blocks that the trace is of, and a function that vanishes "
             "would cost nothing; train without an evaluator, on its own reward, "
             f"{problem.reward}"
         )
     if context.trace is None and not traces:
-        raise TrainingError(f"evaluator {evaluator}: needs the trace to replay (--trace)")
+        raise TrainingError(f"evaluator {name}: needs the trace to replay (--trace)")
     if traces and (others := sorted(traces.keys() ^ set(programs))):
         raise TrainingError(
             f"--trace: {', '.join(others)}: the corpus has modules of {', '.join(programs)}; give "
             "a trace of each of these programs and of no other"
         )
-    if chosen.uses_cpu and context.cpu is None:
-        raise TrainingError(f"evaluator {evaluator}: needs a CPU file (--cpu)")
+    if evaluator.uses_cpu and context.cpu is None:
+        raise TrainingError(f"evaluator {name}: needs a CPU file (--cpu)")
 
 
-def evaluator_reward(evaluator: str, context: Context) -> Reward:
+def evaluator_reward(evaluator: Evaluator, context: Context) -> Reward:
     """An evaluator's cost of the object file, function by function (docs/cost.md).
 
     Instructions, cycles and bytes add up over the modules of one program.
 
     Args:
-      evaluator: name, one of EVALUATORS.
       context: the recorded run of the program that the modules belong to.
     """
-    chosen = EVALUATORS[evaluator]
 
     def measure(object_file: Path) -> Costs:
-        cost = chosen.cost([object_file], context)
+        cost = evaluator.cost([object_file], context)
         return replayed_costs(cost.parts, cost.report)
 
-    return Reward(f"{chosen.name} {chosen.unit}", adds_up=True, measure=measure)
+    return Reward(f"{evaluator.name} {evaluator.unit}", adds_up=True, measure=measure)
 
 
 def replayed_costs(parts: Mapping[str, float], report: Mapping[str, Any]) -> Costs:

@@ -297,7 +297,7 @@ def algorithm_of(at: Setting) -> Algorithm:
     return kinds[type(stage)](at, stage)
 
 
-def require_stages(run_of: Config, problem: Problem, with_pmu: bool, evaluator: str | None) -> None:
+def require_stages(run_of: Config, problem: Problem, with_pmu: bool, by_evaluator: bool) -> None:
     """Refuses stages that cannot train for a problem. Raises ConfigError."""
     for number, stage in enumerate(run_of.stages):
         place = f"stage {number + 1}, {stage.algorithm}"
@@ -306,7 +306,7 @@ def require_stages(run_of: Config, problem: Problem, with_pmu: bool, evaluator: 
                 f"{place}: labels of single decisions are for inline-size, without a profile; "
                 "take another recipe, or leave --profile away"
             )
-        if isinstance(stage, Ppo | BestOfSeveral | Labels) and evaluator is not None:
+        if isinstance(stage, Ppo | BestOfSeveral | Labels) and by_evaluator:
             raise ConfigError(
                 f"{place}: learns from what functions cost by {problem.reward}, not by an "
                 "evaluator; take another recipe, or leave --evaluator away"

@@ -32,7 +32,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
-from compiler_opt_perf.cost.evaluator import Context
+from compiler_opt_perf.cost.evaluator import Context, Evaluator
 from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.pool import Pool
@@ -66,7 +66,7 @@ def train(
     profiles: Profiles,
     output: Path,
     config: Config,
-    evaluator: str | None = None,
+    evaluator: Evaluator | None = None,
     context: Context | None = None,
     warm_start: Path | None = None,
     executor: Callable[[int | None], Executor] = Pool,
@@ -111,7 +111,7 @@ def train(
     )
     if evaluator is not None:
         require_comparable(problem, evaluator, compiler.context, traces, programs_of(corpus))
-    require_stages(config, problem, bool(profiles), evaluator)
+    require_stages(config, problem, bool(profiles), evaluator is not None)
     policy = None
     if warm_start is not None:
         policy = start.read_policy(warm_start, problem, bool(profiles), config)

@@ -14,7 +14,7 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import sha256
@@ -51,6 +51,7 @@ from compiler_opt_perf.training.train import train
 
 pytestmark = pytest.mark.long
 
+COUNT = EVALUATORS["count"]
 SMALL = Config((EvolutionStrategies(iterations=3, pairs=2, modules=2),), hidden=(6,), workers=2)
 
 
@@ -383,7 +384,7 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     config = SMALL.changed({"iterations": 1})
     problem = PROBLEMS["regalloc-evict"]
     output = tmp_path / "t"
-    result = train(problem, corpus, toolchain, Profiles(), output, config, "count", context)
+    result = train(problem, corpus, toolchain, Profiles(), output, config, COUNT, context)
     assert result.reward == "count instructions"
     costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]["parts"]
     # Each of the 200 turns multiplies, loads and adds for each value at least.
@@ -395,7 +396,7 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     # Modules of several programs are compared by the runs of their own.
     program = corpus.modules[0].program
     compiler = Compiler(
-        *(toolchain.clang, toolchain.litert_library, problem, Profiles(), 60.0, 4096, "count"),
+        *(toolchain.clang, toolchain.litert_library, problem, Profiles(), 60.0, 4096, COUNT),
         Context(toolchain.trace_cost, threads=1),
         {program: tmp_path / "run.bbtrace", "other": tmp_path / "missing.bbtrace"},
     )
@@ -428,18 +429,18 @@ def test_a_training_begins_with_a_published_policy(
 
 
 @pytest.mark.parametrize(
-    ("problem", "recipe", "profiled", "evaluator", "message"),
+    ("problem", "recipe", "profiled", "by_evaluator", "message"),
     [
-        ("regalloc-evict", "labels", False, None, "stage 1, labels: labels of single decisions"),
-        ("inline-size", "labels-polished", True, None, "stage 1, labels: labels of single"),
-        ("regalloc-evict", "ppo", False, "count", "stage 1, ppo: learns from what functions cost"),
+        ("regalloc-evict", "labels", False, False, "stage 1, labels: labels of single decisions"),
+        ("inline-size", "labels-polished", True, False, "stage 1, labels: labels of single"),
+        ("regalloc-evict", "ppo", False, True, "stage 1, ppo: learns from what functions cost"),
     ],
 )
 def test_a_stage_that_cannot_train_for_a_problem_is_refused(
-    problem: str, recipe: str, profiled: bool, evaluator: str | None, message: str
+    problem: str, recipe: str, profiled: bool, by_evaluator: bool, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        require_stages(read_config(recipe), PROBLEMS[problem], profiled, evaluator)
+        require_stages(read_config(recipe), PROBLEMS[problem], profiled, by_evaluator)
 
 
 def test_a_folder_of_another_training_is_refused(
@@ -532,9 +533,7 @@ def test_a_refused_start_leaves_nothing_behind(
         run("inline-size", corpora, toolchain, output, tmp_path / "none.pmu.json")
     with pytest.raises(TrainingError, match="cannot compare policies for inline-size"):
         context = Context(trace=tmp_path / "t")
-        train(
-            PROBLEMS["inline-size"], corpus, toolchain, Profiles(), output, SMALL, "count", context
-        )
+        train(PROBLEMS["inline-size"], corpus, toolchain, Profiles(), output, SMALL, COUNT, context)
     rates = PROBLEMS["inline-size"].with_rates([f"rate-{i}" for i in range(9)])
     with pytest.raises(TrainingError, match=r"inputs: .*; ask for fewer of --extra-rates"):
         profile = tmp_path / "p"
