@@ -109,13 +109,13 @@ bench-algorithms: bootstrap ## each algorithm of cop train on the same budget, s
 	@$(COP) toolchain build --set=mock
 	@$(COP) study algorithms
 
-bench-cycles: bootstrap ## cycles of real runs and of their parts, predicted and measured, with PMU data and without; half an hour, machine otherwise idle
+bench-cycles: bootstrap ## cycles of real runs and of their parts, predicted and measured, with PMU data and without; half an hour, machine otherwise idle: MODEL=folder of a learned cost model of this CPU (models/cost-znver3)
 	@$(COP) toolchain build --set=mock
-	@$(COP) study cycles --model=models/cost-znver3 --plot=build/cycles.svg
+	@$(COP) study cycles --model=$(or $(MODEL),models/cost-znver3) --plot=build/cycles.svg
 
-bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle
+bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle: MODEL=folders of learned cost models of this CPU
 	@$(COP) toolchain build --set=mock
-	@$(COP) study rank
+	@$(COP) study rank $(addprefix --model=,$(MODEL))
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint
