@@ -130,6 +130,22 @@ class Measured:
         (first, firsts), (second, seconds) = map(self._resolved_tau, (predicted, other))
         return Estimate.of(first - second, firsts - seconds)
 
+    def slope(self, predicted: Sequence[float] | Floats) -> Estimate:
+        """How much of a predicted change is time, by least squares over the variants.
+
+        1: a variant that is predicted to cost 1% more takes 1% longer. The interval is for other
+        layouts, and for other variants of the same kind. NaN where a cost is not above zero, or all
+        are the same.
+        """
+        costs = np.asarray(predicted, np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(costs)
+            every = np.ones(len(costs))
+            replicates = [
+                _slope(logs, *both) for both in zip(self.replicates, self.weights, strict=True)
+            ]
+            return Estimate.of(_slope(logs, self.log_time, every), np.array(replicates))
+
     def resolved_pairs(self) -> int:
         """How many pairs are resolved."""
         return int(np.triu(self.resolved, 1).sum())
@@ -156,6 +172,12 @@ def _tau_b(left: Floats, right: Floats, weights: Floats) -> float:
     pairs = np.outer(weights, weights)
     norm = float((pairs * left * left).sum() * (pairs * right * right).sum()) ** 0.5
     return float((pairs * left * right).sum()) / norm if norm else 0.0
+
+
+def _slope(logs: Floats, times: Floats, weights: Floats) -> float:
+    centred = logs - np.average(logs, weights=weights)
+    squares = (weights * centred**2).sum()
+    return float((weights * centred * times).sum() / squares) if squares > 0 else float("nan")
 
 
 def _log_time(times: Floats) -> Floats:

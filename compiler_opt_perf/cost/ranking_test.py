@@ -114,3 +114,15 @@ def test_what_is_no_measurement_is_refused() -> None:
         Measured(np.zeros((5, 2, 1)), [0] * 5)
     with pytest.raises(ValueError, match="4 layouts of 5 rounds"):
         Measured(np.ones((5, 2, 1)), [0] * 4)
+
+
+def test_how_much_of_a_predicted_change_is_time() -> None:
+    levels = [1.0, 1.05, 1.1, 1.2, 1.25, 1.3, 0.9, 0.95]
+    measured = _measured(levels, noise=0.003)
+    exact = measured.slope(levels)
+    assert exact.value == pytest.approx(1, abs=0.02) and exact.low < 1 < exact.high
+    # Who promises twice as much, of whatever unit, keeps half.
+    assert measured.slope([7 * level**2 for level in levels]).value == pytest.approx(0.5, abs=0.01)
+    assert measured.slope([1 / level for level in levels]).high < 0
+    assert np.isnan(measured.slope([1.0] * 8).value)
+    assert np.isnan(measured.slope([0.0, *levels[1:]]).value)

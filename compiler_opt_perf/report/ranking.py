@@ -85,6 +85,7 @@ def _result(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> d
         ranks[evaluator] = {
             "tau": _triple(measured.tau(costs)),
             "resolved_tau": _triple(measured.resolved_tau(costs)),
+            "slope": _triple(measured.slope(costs)),
             "lead_of_" + JUDGED: _triple(measured.lead(judged, costs)),
             "evaluation_in_runs": seconds / program.run_s if seconds is not None else None,
         }
@@ -100,7 +101,7 @@ def _result(program: Ranked, measured: Measured, evaluators: Sequence[str]) -> d
 
 
 def _triple(estimate: Estimate) -> list[float | None]:
-    """Value, low and high end of the interval; None without resolved pairs."""
+    """Value, low and high end of the interval; None where there are none."""
     known = (estimate.value, estimate.low, estimate.high)
     return [None if np.isnan(value) else value for value in known]
 
@@ -147,6 +148,11 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
             f"Lead of {JUDGED}: its tau on resolved pairs less the other's (95% interval).",
             columns,
             tuple(row for row in rows("lead_of_" + JUDGED) if row[0] != JUDGED),
+        ),
+        Table(
+            "How much of a predicted change is time, 1 for all of it (95% interval).",
+            columns,
+            rows("slope"),
         ),
         Table(
             "Processor time of an evaluation of the default variant, in runs of the program.",
