@@ -7,7 +7,7 @@ from pathlib import Path
 
 import iced_x86
 import numpy as np
-from iced_x86 import FlowControl, OpAccess
+from iced_x86 import FlowControl, OpAccess, Register
 
 from compiler_opt_perf.binary.symbolize import Location, symbolize
 from compiler_opt_perf.execution.files import sha256
@@ -29,7 +29,9 @@ GUESSED: dict[int, str] = {
     FlowControl.INDIRECT_BRANCH: "indirect-mispredict-rate",
     FlowControl.INDIRECT_CALL: "indirect-mispredict-rate",
 }
-_MISPREDICT = PMU_INPUTS.index("mispredict")
+#: Number of the input that tells mispredictions.
+MISPREDICT = PMU_INPUTS.index("mispredict")
+_LOADS = [PMU_INPUTS.index(name) for name in _OF_LOADS]
 
 
 @functools.lru_cache(maxsize=2)
@@ -61,7 +63,7 @@ class ProfileInputs:
         digest = sha256(profile) if profile.is_file() else ""
         self._profile = _loaded(profile, digest)
         self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
-        wanted = dict(_wanted(blocks))
+        wanted, hits = _wanted(blocks)
         locations = symbolize(binary, wanted).locations if wanted else {}
         # Those that the profile knows, by address: [len(PMU_INPUTS)].
         self._rows: dict[int, Floats] = {}
@@ -72,6 +74,9 @@ class ProfileInputs:
                 for place, name in names.items():
                     row[place] = self._rate(name, location)
             self._rows[address] = row
+        for address in hits:
+            self._rows[address] = np.full(len(PMU_INPUTS), np.nan, np.float32)
+            self._rows[address][_LOADS] = 0.0
         self._unknown = np.full(len(PMU_INPUTS), np.nan, np.float32)
 
     def of(self, addresses: Sequence[int]) -> Floats:
@@ -105,17 +110,28 @@ class ProfileInputs:
         return np.nan if found is None else min(found, 1.0)
 
 
-def _wanted(blocks: Sequence[tuple[int, bytes]]) -> list[tuple[int, dict[int, str]]]:
-    """The addresses of loads and jumps; of each, the names of its rates by number of the input."""
+def _wanted(blocks: Sequence[tuple[int, bytes]]) -> tuple[dict[int, dict[int, str]], list[int]]:
+    """By address of loads and jumps, the names of their rates by number of the input.
+
+    Loads of the stack alone are apart: what their line misses, others in it miss, and a spilled
+    value would seem to miss what the value's own load does.
+    """
     info = iced_x86.InstructionInfoFactory()
-    loads = {PMU_INPUTS.index(name): rate for name, rate in _OF_LOADS.items()}
-    found = []
+    loads = dict(zip(_LOADS, _OF_LOADS.values(), strict=True))
+    found: dict[int, dict[int, str]] = {}
+    hits = []
     for address, code in blocks:
         for one in iced_x86.Decoder(64, code):
             if one.flow_control in GUESSED:
-                found.append((address + one.ip, {_MISPREDICT: GUESSED[one.flow_control]}))
-            elif one.flow_control == FlowControl.NEXT and any(
-                part.access in _READS for part in info.info(one).used_memory()
-            ):
-                found.append((address + one.ip, loads))
-    return found
+                found[address + one.ip] = {MISPREDICT: GUESSED[one.flow_control]}
+            elif one.flow_control == FlowControl.NEXT:
+                read = [part for part in info.info(one).used_memory() if part.access in _READS]
+                if read and all(_is_stack(part) for part in read):
+                    hits.append(address + one.ip)
+                elif read:
+                    found[address + one.ip] = loads
+    return found, hits
+
+
+def _is_stack(memory: iced_x86.UsedMemory) -> bool:
+    return bool(memory.base == Register.RSP and memory.index == Register.NONE)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import iced_x86
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from iced_x86 import FlowControl
 
 from compiler_opt_perf.binary.address_map import MappedFunction, read_address_map
@@ -29,8 +30,15 @@ from compiler_opt_perf.learned.correction import Correction, apply
 from compiler_opt_perf.learned.graphs import Floats as Floats32
 from compiler_opt_perf.learned.instructions import OPCODE
 from compiler_opt_perf.learned.model import CostModel
-from compiler_opt_perf.learned.neighbours import Floats, Key, numbered, read_windows, shares
-from compiler_opt_perf.learned.profile_inputs import GUESSED, ProfileInputs
+from compiler_opt_perf.learned.neighbours import (
+    Floats,
+    Key,
+    Place,
+    numbered,
+    read_windows,
+    shares,
+)
+from compiler_opt_perf.learned.profile_inputs import GUESSED, MISPREDICT, ProfileInputs
 from compiler_opt_perf.traces.windows import Windows
 
 #: What ends a piece of a block, by what the report calls it.
@@ -48,6 +56,10 @@ _MOST_PREDICTED = 1_000_000
 # The jump that blocks at known rates have (cost.rated_blocks), to the next instruction, and the
 # token of its opcode.
 _JUMP, _JUMP_TOKEN = b"\x75\x00", f"{OPCODE}jne"
+
+
+#: Shares of a block's exits and of its indirect calls that are mispredicted; NaN where unknown.
+Guesses = tuple[float, float]
 
 
 class Piece(NamedTuple):
@@ -87,6 +99,10 @@ class _Block(NamedTuple):
     address: int
     code: bytes
     executions: int
+
+    @property
+    def place(self) -> Place:
+        return self.function, self.id, self.executions
 
 
 class _Cut(NamedTuple):
@@ -176,17 +192,30 @@ class LearnedReplay:
             known = None
             if self.model.config.pmu and context.profile is not None:
                 known = ProfileInputs(context.profile, image, [(b.address, b.code) for b in blocks])
+        windows = read_windows(context.trace)
+        numbers = numbered(windows, [(one.place, n) for n, one in enumerate(blocks)])
+        guesses = _guesses(windows, numbers, len(blocks))
         cut = [
-            list(self._cut(b.code, None if known is None else known.of_block(b.address, b.code)))
-            for b in blocks
+            list(
+                self._cut(
+                    one.code,
+                    None if known is None else known.of_block(one.address, one.code),
+                    rates,
+                )
+            )
+            for one, rates in zip(blocks, guesses, strict=True)
         ]
         self._predict({one.key for pieces_of in cut for one in pieces_of if one.has_code})
-        factors = self._factors(blocks, cut, read_windows(context.trace))
+        factors = self._factors(cut, windows, numbers)
         cost = self._sum(blocks, cut, factors, counted)
         return cost if self.correction is None else apply(self.correction, cost, context)
 
-    def _cut(self, code: bytes, inputs: Floats32 | None) -> Iterator[_Cut]:
-        """The pieces of a block, with the inputs of their instructions."""
+    def _cut(self, code: bytes, inputs: Floats32 | None, guesses: Guesses) -> Iterator[_Cut]:
+        """The pieces of a block, with the inputs of their instructions.
+
+        Args:
+          guesses: shares of its exits and of its indirect calls that are mispredicted.
+        """
         jumps = inputs is not None and self.model.vocabulary.number(_JUMP_TOKEN) > 0
         first = 0
         for one in pieces(code):
@@ -194,6 +223,9 @@ class LearnedReplay:
             instructions = end - first
             if jumps and one.ended_by in GUESSED:
                 piece, end = piece + _JUMP, end + 1
+                share = guesses[one.ended_by == FlowControl.INDIRECT_CALL]
+                if inputs is not None and not np.isnan(share):
+                    inputs[end - 1, MISPREDICT] = share
             rows = b"" if inputs is None else inputs[first:end].tobytes()
             yield _Cut((piece, rows), len(piece) > 0, instructions, one.ended_by)
             first += len(one.addresses) + (one.ended_by is not None)
@@ -207,10 +239,9 @@ class LearnedReplay:
             predicted[key] = problems.get(number, float(cycles))
 
     def _factors(
-        self, blocks: Sequence[_Block], cut: Sequence[Sequence[_Cut]], windows: Windows
+        self, cut: Sequence[Sequence[_Cut]], windows: Windows, numbers: npt.NDArray[np.int64]
     ) -> Floats:
         """What each block takes in the company of others, by what it takes alone, [blocks]."""
-        places = [((b.function, b.id, b.executions), number) for number, b in enumerate(blocks)]
         keys = [(_joined(one, 0), _joined(one, 1)) for one in cut]
         alone = np.array([self._alone(one) for one in cut])
 
@@ -219,7 +250,7 @@ class LearnedReplay:
             known = {key: self._predicted[key] for key in wanted}
             return {key: cycles for key, cycles in known.items() if not isinstance(cycles, str)}
 
-        return shares(windows, numbered(windows, places), keys, alone, predict)
+        return shares(windows, numbers, keys, alone, predict)
 
     def _alone(self, cut: Sequence[_Cut]) -> float:
         """Cycles of an execution of a block by itself; NaN where the model refuses a piece."""
@@ -287,6 +318,25 @@ class LearnedReplay:
             },
         }
         return Cost(total, dict(costs), report)
+
+
+def _guesses(windows: Windows, numbers: npt.NDArray[np.int64], blocks: int) -> list[Guesses]:
+    """What the simulated predictor mispredicted of each block; NaN where it was not asked.
+
+    Callgrind's own, whose rates a profile has, remembers little: in an interpreter it is wrong nine
+    times as often as a core.
+
+    Args:
+      numbers: as `neighbours.numbered` returns them.
+    """
+    found = np.full((blocks, 2), np.nan)
+    if windows.branches is not None:
+        counts = windows.branches.astype(np.float64)
+        inside = numbers[:-1] >= 0
+        with np.errstate(invalid="ignore"):
+            rates = counts[inside][:, [1, 3]] / counts[inside][:, [0, 2]]
+        found[numbers[:-1][inside]] = rates
+    return [(exits, calls) for exits, calls in found.tolist()]
 
 
 def _joined(cut: Sequence[_Cut], part: int) -> bytes:

@@ -4,7 +4,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import iced_x86
 import msgspec
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.trace_file import Trace
-from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.traces.windows import Windows, write_windows
 
 SOURCE = Path(__file__).parent / "testdata" / "walks.c"
 NODES = 1 << 14
@@ -191,6 +193,44 @@ def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
     assert all(np.isnan(row).all() for row in rows["walk"][Kind(0)])
     jumps = [row[MISPREDICT] for row in rows["chosen"][Kind.BRANCH | Kind.CONDITIONAL]]
     assert min(jumps) < 0.05 and 0.2 < max(jumps) < 0.6
+    # What main saved is at hand, whatever else of the line misses.
+    main = of_function(binary, "main")
+    rows_of_main = ProfileInputs(profile, binary, main)
+    pops = [
+        rows_of_main.of([address + one.ip])[0]
+        for address, content in main
+        for one in iced_x86.Decoder(64, content)
+        if one.mnemonic == iced_x86.Mnemonic.POP
+    ]
+    assert len(pops) > 1 and all(row[L1_MISS] == 0 for row in pops)
+
+
+def test_jumps_are_guessed_as_by_the_simulated_predictor(
+    binary: Path, context: Context, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: set[float] = set()
+    predict = CostModel.predict
+
+    def kept(self: CostModel, codes: Any, cpu: str, pmu: Any = None, executor: Any = None) -> Any:
+        given.update(float(row[MISPREDICT]) for rows in pmu for row in rows)
+        return predict(self, codes, cpu, pmu, executor)
+
+    monkeypatch.setattr(CostModel, "predict", kept)
+    with_pmu = load(REPO_ROOT / "models" / "cost-icelake-server-pmu")
+    LearnedReplay(with_pmu, "icelake-server").cost([binary], replace(context, profile=profile))
+    assert context.trace is not None
+    windows = Windows.load(context.trace)
+    assert windows.branches is not None
+    table = windows.table
+    exits = windows.branches[:, 0]
+    guessed = [
+        windows.branches[block, 1] / exits[block]
+        for block in range(len(table))
+        if table.names[table.function[block]] == "chosen" and exits[block] > NODES / 2
+    ]
+    assert max(guessed) > 0.2
+    for rate in guessed:
+        assert any(one == pytest.approx(rate, abs=1e-6) for one in given)
 
 
 def test_a_correction_says_what_it_adds(
