@@ -9,7 +9,7 @@ import iced_x86
 import numpy as np
 from iced_x86 import FlowControl, OpAccess, Register
 
-from compiler_opt_perf.binary.symbolize import Location, symbolize
+from compiler_opt_perf.binary.symbolize import Line, Location, symbolize
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats
 from compiler_opt_perf.pmu.events import Rate
@@ -63,6 +63,8 @@ class ProfileInputs:
         digest = sha256(profile) if profile.is_file() else ""
         self._profile = _loaded(profile, digest)
         self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
+        # By name of the rate, function and line; most instructions are of a line of others.
+        self._found: dict[tuple[str, str, Line], float] = {}
         wanted, hits = _wanted(blocks)
         locations = symbolize(binary, wanted).locations if wanted else {}
         # Those that the profile knows, by address: [len(PMU_INPUTS)].
@@ -97,14 +99,19 @@ class ProfileInputs:
         return np.frombuffer(raw, np.float32).reshape(-1, len(PMU_INPUTS))
 
     def _rate(self, name: str, location: Location) -> float:
-        rate: Rate | None = self._rates.get(name)
         sites = location.call_sites
-        function = sites[-1].callee if sites else location.function
+        key = name, sites[-1].callee if sites else location.function, location.line
+        if key not in self._found:
+            self._found[key] = self._look_up(*key)
+        return self._found[key]
+
+    def _look_up(self, name: str, function: str, line: Line) -> float:
+        rate: Rate | None = self._rates.get(name)
         lines = self._profile.functions.get(function)
         if rate is None or lines is None:
             return np.nan
-        if location.line in lines:
-            found = self._profile.of_line(rate, function, location.line).shrunk
+        if line in lines:
+            found = self._profile.of_line(rate, function, line).shrunk
         else:
             found = self._profile.of_function(rate, function).shrunk
         return np.nan if found is None else min(found, 1.0)

@@ -60,6 +60,8 @@ class Profile:
                 for index, count in enumerate(counts):
                     known[index] += count
         self.index = {event.name: index for index, event in enumerate(manifest.events)}
+        # What `total` has been asked for.
+        self._totals: dict[str, CountList] = {}
 
     @classmethod
     def load(cls, path: Path) -> "Profile":
@@ -84,7 +86,10 @@ class Profile:
 
     def total(self, function: str) -> CountList:
         """The counts of all lines of a function."""
-        return _add_up(self.functions[function].values(), len(self.index))
+        if function not in self._totals:
+            lines = self.functions[function].values()
+            self._totals[function] = _add_up(lines, len(self.index))
+        return self._totals[function]
 
     def estimate(self, rate: Rate, counts: Sequence[int], towards: float | None) -> Estimate:
         """The rate of a place with `counts`, whose surroundings have the rate `towards`."""
