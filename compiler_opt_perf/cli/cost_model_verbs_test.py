@@ -19,7 +19,7 @@ WORDS = ("cost", "predict", f"--model={MODEL}", "--cpu=znver3")
 SHIPPED = {
     "cost-znver3": ("znver3", "granite", 20),
     "cost-icelake-server": ("icelake-server", "granite", 20),
-    "cost-icelake-server-pmu": ("icelake-server", "granite-pmu", 80),
+    "cost-icelake-server-pmu": ("icelake-server", "granite-pmu", 10),
 }
 # Core cycles of an execution by CPU: latencies, and what it can begin in a cycle.
 KNOWN = {
