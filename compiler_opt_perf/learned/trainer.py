@@ -146,7 +146,7 @@ def train(
         vocabulary, first = _first(config, vocabulary, cpus, started)
         training = _Training(config, vocabulary, cpus, every, first, output, checkpoint_s)
         weights, curve = training.run(label)
-        model = CostModel(config, vocabulary, cpus_of(files), named(training.shapes, weights), {})
+        model = CostModel(config, vocabulary, cpus, named(training.shapes, weights), {})
         unknown = training.unknown
         description = {
             "data": inputs["data"],
