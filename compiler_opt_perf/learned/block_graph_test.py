@@ -139,3 +139,18 @@ def test_what_has_no_graph() -> None:
     assert builder.problem(bytes.fromhex("480fafc1")) == "unknown opcode: imul"
     # Another register is no other opcode.
     assert not builder.problem(bytes.fromhex("4801d9"))
+
+
+def test_graphs_of_what_is_refused_disturb_no_others() -> None:
+    """A training has the blocks of all programs, and uses those without a problem."""
+    codes = [bytes.fromhex(code) for code in ("4801c8", "480fafc1", "06", "488b4718488bb808010000")]
+    builder = GraphBuilder(Vocabulary.of([codes[0], codes[3]], 1))
+    assert [bool(builder.problem(code)) for code in codes] == [False, True, True, False]
+    graphs = builder.graphs(codes)
+    assert graphs.lengths.tolist() == [1, 1, 0, 2]
+    good = builder.graphs([codes[0], codes[3]])
+    one, other = graphs.take(np.array([0, 3])), good.take(np.array([0, 1]))
+    for name in ("tokens", "forms", "sources", "targets", "kinds", "chain", "weights"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+    # An opcode that is not known is token 0, whatever came before it.
+    assert graphs.take(np.array([1])).tokens[0] == 0

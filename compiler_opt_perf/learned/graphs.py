@@ -108,9 +108,10 @@ class GraphBuilder:
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self._describer = Describer()
-        # Of instructions by their bytes: the number, or a negative one of a problem, from -1.
+        # Of instructions by their bytes: the number.
         self._known: dict[bytes, int] = {}
-        self._problems: list[str] = []
+        # Why no block with an instruction of that number has a prediction.
+        self._problems: dict[int, str] = {}
         # Of each number what block_graphs wants, one after the other.
         self._instructions: list[int] = []
         # What instructions are apart from their constants, numbered in the order of coming.
@@ -135,18 +136,19 @@ class GraphBuilder:
         looked = self._look(code)
         if looked is None:
             return "no instruction"
-        if min(looked.numbers) < 0:
-            return self._problems[-1 - next(number for number in looked.numbers if number < 0)]
+        if self._problems:
+            for number in looked.numbers:
+                if number in self._problems:
+                    return self._problems[number]
         self._looked[code] = looked
         return ""
 
     def graphs(
         self, codes: Sequence[bytes], pmu: Sequence[Floats | None] | None = None
     ) -> "Graphs":
-        """The graphs of blocks.
+        """The graphs of blocks; of one without instructions, an empty one.
 
         Args:
-          codes: of blocks without a problem.
           pmu: float32 [instructions, len(PMU_INPUTS)] of each, NaN where unknown.
 
         Raises:
@@ -157,8 +159,7 @@ class GraphBuilder:
         ends: list[int] = []
         starts = [0]
         for code in codes:
-            looked = self._looked.pop(code, None) or self._look(code)
-            assert looked is not None
+            looked = self._looked.pop(code, None) or self._look(code) or _Looked([], [])
             numbers += looked.numbers
             ends += looked.ends
             starts.append(len(numbers))
@@ -210,11 +211,11 @@ class GraphBuilder:
         return _Looked(numbers, ends)
 
     def _add(self, instruction: Instruction) -> int:
-        """The number of an instruction that was not there before; a problem's if it has one."""
+        """The number of an instruction that was not there before."""
         one = instruction.described
+        added = len(self._instructions) // INSTRUCTION_VALUES
         if not self.vocabulary.number(one.opcode):
-            self._problems.append(f"unknown opcode: {one.opcode.removeprefix(OPCODE)}")
-            return -len(self._problems)
+            self._problems[added] = f"unknown opcode: {one.opcode.removeprefix(OPCODE)}"
         described = self._described.get(id(one))
         if described is None:
             described = self._described[id(one)] = len(self._offsets)
@@ -230,7 +231,7 @@ class GraphBuilder:
             *(described, instruction.displacement, instruction.from_next),
             *(instruction.grows, instruction.by),
         )
-        return len(self._instructions) // INSTRUCTION_VALUES - 1
+        return added
 
 
 class _Looked(NamedTuple):
