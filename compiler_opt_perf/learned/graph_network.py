@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def graph_cycles(
-    network: Granite, weights: Mapping[str, Floats], batch: Batch, cpus: int
+    network: Granite, weights: Mapping[str, Floats], cpus: int, batch: Batch
 ) -> Floats:
     """Predicted cycles of an execution, float32 [blocks, cpus]."""
     width = network.width

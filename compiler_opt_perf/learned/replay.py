@@ -7,12 +7,11 @@ before it (neighbours.py). The model was trained on code without jumps, calls an
 divide a block into pieces, and cost nothing by themselves.
 """
 
-import functools
 import hashlib
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,12 +50,9 @@ _ENDS: dict[int, str] = {
     FlowControl.RETURN: "returns",
 }
 _OTHER_ENDS = "others"
-# A process remembers no more predictions.
-_MOST_PREDICTED = 1_000_000
 # The jump that blocks at known rates have (cost.rated_blocks), to the next instruction, and the
 # token of its opcode.
 _JUMP, _JUMP_TOKEN = b"\x75\x00", f"{OPCODE}jne"
-
 
 #: Shares of a block's exits and of its indirect calls that are mispredicted; NaN where unknown.
 Guesses = tuple[float, float]
@@ -114,26 +110,9 @@ class _Cut(NamedTuple):
     ended_by: int | None
 
 
-@functools.lru_cache(maxsize=2)
-def _known(model: str, cpu: str) -> dict[tuple[bytes, bytes], float | str]:
-    """What a process has predicted, by code and what is known of its instructions.
-
-    Cycles, or why there are none. A training asks for thousands of candidates, which differ little.
-
-    Args:
-      model: its digest.
-    """
-    return {}
-
-
-def forget() -> None:
-    """Forgets what this process has predicted, as a new one would begin."""
-    _known.cache_clear()
-
-
 @dataclass(frozen=True)
 class LearnedReplay:
-    """The evaluator; what its process has predicted once, it knows.
+    """The evaluator; what it has predicted once, it knows.
 
     Attributes:
       model: of blocks.
@@ -148,6 +127,12 @@ class LearnedReplay:
     unit: str = "cycles"
     # The model knows the CPU.
     uses_cpu: bool = False
+    # By code and what is known of its instructions: cycles, or why there are none. Not of the
+    # process: a block's cycles differ by rounding with what is predicted beside it, and a candidate
+    # of a training must cost the same whatever its worker did before.
+    _predicted: dict[tuple[bytes, bytes], float | str] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -159,10 +144,6 @@ class LearnedReplay:
         """Digest of the model and the correction."""
         correction = msgspec.json.encode(self.correction) if self.correction else b""
         return hashlib.sha256(self.model.digest.encode() + correction).hexdigest()
-
-    @property
-    def _predicted(self) -> dict[tuple[bytes, bytes], float | str]:
-        return _known(self.model.digest, self.cpu)
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Sums up the run; needs its trace and llvm-trace-cost, which finds the executions.
@@ -181,8 +162,6 @@ class LearnedReplay:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
         if self.correction is not None:
             self.correction.require(self.name, self.cpu)
-        if len(self._predicted) > _MOST_PREDICTED:
-            forget()
         counted = EVALUATORS["count"].cost(objects, context).report
         with tempfile.TemporaryDirectory(prefix="cost-") as folder:
             image = objects[0]

@@ -2,7 +2,7 @@
 """Predictions of learned cost models; TensorFlow as they use it, the same bytes each time."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,24 +63,31 @@ def predictions(
     found = np.zeros((len(blocks), cpus))
     order = np.argsort(graphs.lengths[blocks], kind="stable")
     network = config.network
-    at_once = _FEW_AT_ONCE if isinstance(network, Granite) else _AT_ONCE
+    if isinstance(network, Granite):
+        at_once = _FEW_AT_ONCE
+        compute: Callable[[Batch], Floats] = functools.partial(graph_cycles, network, weights, cpus)
+    else:
+        at_once = _AT_ONCE
+        compute = _by_tensorflow(config, weights, cpus)
     # A second thread would only wait for the first: the matrices are small.
     with threadpool_limits(1, "blas"):
         for start in range(0, len(order), at_once):
             part = order[start : start + at_once]
-            batch = graphs.take(blocks[part])
-            if isinstance(network, Granite):
-                found[part] = graph_cycles(network, weights, batch, cpus)
-            else:
-                found[part] = _computed(config, weights, batch, cpus)
+            found[part] = compute(graphs.take(blocks[part]))
     return found
 
 
-def _computed(config: Config, weights: Mapping[str, Floats], batch: Batch, cpus: int) -> Floats:
-    """The same of one batch, by TensorFlow."""
+def _by_tensorflow(
+    config: Config, weights: Mapping[str, Floats], cpus: int
+) -> Callable[[Batch], Floats]:
+    """What computes the cycles of a batch."""
     tf = start_tensorflow()
     predict = _function(config, cpus, tuple((name, one.shape) for name, one in weights.items()))
     constants = {name: tf.constant(one) for name, one in weights.items()}
-    inputs = {name: tf.constant(one) for name, one in inputs_of(batch, config).items()}
-    found: Floats = predict(constants, inputs).numpy()
-    return found
+
+    def compute(batch: Batch) -> Floats:
+        inputs = {name: tf.constant(one) for name, one in inputs_of(batch, config).items()}
+        found: Floats = predict(constants, inputs).numpy()
+        return found
+
+    return compute

@@ -27,7 +27,7 @@ from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.learned.model import CostModel, load
-from compiler_opt_perf.learned.replay import LearnedReplay, forget
+from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pages.ranking import write
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.profile import Profile
@@ -178,6 +178,7 @@ class Study:
         )
 
     def _learned(self, model: CostModel) -> LearnedReplay:
+        """A new evaluator, which has predicted nothing so far."""
         return LearnedReplay(model, llvm_name(self.cpu))
 
     def _ways(self) -> dict[str, tuple[str, Context]]:
@@ -238,7 +239,6 @@ class Study:
                 seconds.setdefault(name, []).append(used)
             for model in self.models:
                 learned = self._learned(model)
-                forget()
                 before = seconds_so_far()
                 learned.cost([binary], replace(self._context, cache=None))
                 seconds.setdefault(learned.name, []).append(seconds_so_far() - before)
