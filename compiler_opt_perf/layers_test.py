@@ -165,7 +165,7 @@ def test_architecture_names_the_top_level_folders() -> None:
 
 
 def test_studies_share_modules_and_do_not_import_each_other() -> None:
-    shared = {"common", "rounds", "variant_builds", "variants", "workloads"}
+    shared = {"common", "inputs", "rounds", "variant_builds", "variants", "workloads"}
     shared |= {"inline_builds", "eviction_builds", "eviction_search", "callee_saved_labels"}
     shared.add("measured_runs")
     prefix = "compiler_opt_perf.studies."

@@ -92,12 +92,12 @@ def _define_model(values: flags.FlagValues) -> None:
 
 def _define_callee_saved(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.callee_saved import PROGRAMS
-    from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REWARDS
+    from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REPLAYS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to study")
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
-    define_some(values, "evaluator", tuple(REWARDS), "what predicts", (COUNT,))
+    define_some(values, "evaluator", tuple(REPLAYS), "what predicts", (COUNT,))
     _define_model(values)
     define_toolchain(values, "toolchain", "mock")
 

@@ -54,7 +54,7 @@ def _define_train(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "evaluator",
         None,
-        ["count", "mca", "mca-pmu", *LEARNED],
+        ["allocation-score", "count", "mca", "mca-pmu", *LEARNED],
         "cost to make smaller; the problem's own by default; those behind mca-pmu are learned and "
         "need --cost-model",
         flag_values=values,

@@ -143,6 +143,7 @@ class _Executed(msgspec.Struct, frozen=True):
 
 class _Charged(msgspec.Struct, frozen=True, kw_only=True):
     instructions: Finite
+    allocation: Finite | None = None
     cycles: _Cycles | None = None
 
 
@@ -283,6 +284,7 @@ class TraceReplay:
       uses_cpu: the model counts cycles.
       uses_profile: the model uses the PMU profile, where there is one.
       has_parts: parts of the model can be left out.
+      allocated: of what `count` counts, what register allocation added is weighed.
     """
 
     name: str
@@ -290,6 +292,7 @@ class TraceReplay:
     uses_cpu: bool = True
     uses_profile: bool = False
     has_parts: bool = False
+    allocated: bool = False
 
     @property
     def learned(self) -> None:
@@ -321,7 +324,8 @@ class TraceReplay:
         """The call of llvm-trace-cost, which prints its report. Raises CostError."""
         if context.tool is None or context.trace is None:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
-        command: list[str | Path] = [context.tool, f"-model={self.name}", f"-trace={context.trace}"]
+        model = "count" if self.allocated else self.name
+        command: list[str | Path] = [context.tool, f"-model={model}", f"-trace={context.trace}"]
         if context.traced is not None:
             command.append(f"-traced={context.traced}")
         if self.uses_cpu:
@@ -340,11 +344,14 @@ class TraceReplay:
         fields = convert(report, _Report, where)
 
         def of(charged: _Charged, place: str) -> float:
-            if not self.uses_cpu:
+            if not (self.uses_cpu or self.allocated):
                 return charged.instructions
-            if charged.cycles is None:
-                raise JsonError(f"{where}: {place}.cycles: is missing")
-            return charged.cycles.total
+            if self.uses_cpu and charged.cycles is not None:
+                return charged.cycles.total
+            if self.allocated and charged.allocation is not None:
+                return charged.allocation
+            field = "cycles" if self.uses_cpu else "allocation"
+            raise JsonError(f"{where}: {place}.{field}: is missing")
 
         parts: dict[str, float] = {}
         for number, function in enumerate(fields.functions):
@@ -405,6 +412,7 @@ EVALUATORS: dict[str, Evaluator] = {
         Size(),
         Score("regalloc-score", weighted=False),
         Score("regalloc-score-calls", weighted=True),
+        TraceReplay("allocation-score", "weighted instructions", uses_cpu=False, allocated=True),
         TraceReplay("count", "instructions", uses_cpu=False),
         ProfileCount(),
         TraceReplay("mca", "cycles"),

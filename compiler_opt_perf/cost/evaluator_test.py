@@ -122,7 +122,7 @@ def test_counts_saved_registers_where_they_are_saved(toolchain: Toolchain, tmp_p
     assert cost.total == pytest.approx(_own_instructions(shipped, tmp_path), rel=0.1)
 
 
-@pytest.mark.parametrize("evaluator", ["count", "mca", "mca-pmu"])
+@pytest.mark.parametrize("evaluator", ["allocation-score", "count", "mca", "mca-pmu"])
 def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
     default, basic = (
         EVALUATORS[evaluator].cost([run.variants[name]], run.context)
@@ -135,6 +135,16 @@ def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
     assert default.parts["mix"] != basic.parts["mix"]
     text = describe(EVALUATORS[evaluator], [Candidate("", (), default)], top=1)
     assert text.startswith(f"{evaluator}: ") and "  mix\n" in text
+
+
+def test_weighs_what_register_allocation_adds(run: Run) -> None:
+    default, few = (
+        EVALUATORS["allocation-score"].cost([run.variants[name]], run.context)
+        for name in ("default", "few")
+    )
+    # Fewer registers are more spills and reloads, of 1 and 4 an instruction.
+    instructions = few.report["instructions"] - default.report["instructions"]
+    assert few.total - default.total > instructions > 0
 
 
 def test_parts_of_the_model_can_be_left_out(run: Run) -> None:

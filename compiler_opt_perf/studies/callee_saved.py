@@ -19,7 +19,7 @@ from compiler_opt_perf.cost.evaluator import difference_error
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REWARDS, Level, priced
+from compiler_opt_perf.studies.eviction_builds import COUNT, LEVELS, REPLAYS, Level, priced
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -47,7 +47,7 @@ def study(
 
     Args:
       output: folder for builds and results.
-      evaluators: some of the `REWARDS`.
+      evaluators: some of the `REPLAYS`.
       cpu: CPU file, for evaluators that predict cycles.
       model: folder of a learned cost model, for `LEARNED`.
 
@@ -77,7 +77,7 @@ def study(
                     }
                     write_json(output / f"{program} {level} {evaluator}.json", prices)
     names = [f"{program} {level}" for program in PROGRAMS for level in LEVELS]
-    found = {evaluator: saved(output, names, f" {evaluator}.json") for evaluator in REWARDS}
+    found = {evaluator: saved(output, names, f" {evaluator}.json") for evaluator in REPLAYS}
     return {evaluator: rows for evaluator, rows in found.items() if rows}
 
 
@@ -95,7 +95,7 @@ def tables(results: Mapping[str, Mapping[str, Prices]]) -> str:
         for level in LEVELS:
             rows = {name: row for name, row in found.items() if name.split(" ")[1] == level}
             if rows:
-                lines += ["", *_table(rows, level, f"{REWARDS[evaluator]} ({evaluator})")]
+                lines += ["", *_table(rows, level, f"{REPLAYS[evaluator]} ({evaluator})")]
     return "\n".join(lines[1:]) + "\n"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
+from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import write_text
 from compiler_opt_perf.policies.interactive import InteractiveHost, Observation
@@ -41,7 +42,7 @@ PMU_INPUTS = (*COUNT_INPUTS, *RATE_INPUTS)
 #: The decision that splits or spills.
 ALTERNATIVE = PROBLEM.idle_decision
 
-_FLAGS = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", *REPLAY_FLAGS)
+_FLAGS = ("-O2", "-x", "ir", "-Xclang", "-disable-llvm-passes", *REPLAY_FLAGS, *SCORE_FLAGS)
 _TIMEOUT_S = 600.0
 _LOG = "decisions.log"
 # What is said of a module of data alone.

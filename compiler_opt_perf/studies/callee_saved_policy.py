@@ -466,16 +466,20 @@ def _program(
         "judges": {reward: judge.inputs() for reward, judge in judges.items()},
     }
     own = _Program(name, build, notes, common, pool)
-    modules = [
-        ModuleJob(toolchain, bitcode, judges, build.profile()) for bitcode in build.bitcode()
-    ]
+    # Most policies make the same code of a module; no two labels do.
+    kept = {reward: judge.kept_in(notes / "costs") for reward, judge in judges.items()}
+    modules = [ModuleJob(toolchain, bitcode, kept, build.profile()) for bitcode in build.bitcode()]
     costs = own.costs(modules, None)
     own.totals = _sums(costs)
     least = _LEAST * own.totals[COUNT]
     hot = [max(one[COUNT].values(), default=0.0) >= least for one in costs]
     own.modules = [module for module, one in zip(modules, hot, strict=True) if one]
     own.default = _sums([each for each, one in zip(costs, hot, strict=True) if one])
-    own.jobs = [LabelJob(module, price, least) for module in own.modules for price in PRICES]
+    own.jobs = [
+        LabelJob(dataclasses.replace(module, judges=judges), price, least)
+        for module in own.modules
+        for price in PRICES
+    ]
     return own
 
 

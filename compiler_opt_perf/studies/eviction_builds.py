@@ -55,11 +55,19 @@ _TIMEOUT_S = 1800.0
 # Blocks of the recorded run that are known together: a count asks for no more, cycles do.
 _WINDOW, _LONG_WINDOW = 2, 9
 
-COUNT = "count"
+COUNT, ALLOCATION = "count", "allocation-score"
 #: Stands for that of a learned cost model.
 LEARNED = "learned"
 #: Evaluators that replay the recorded run, and the units of their costs.
-REWARDS = {COUNT: "instructions", "mca-pmu": "cycles", LEARNED: "cycles"}
+REPLAYS = {
+    ALLOCATION: "weighted instructions",
+    COUNT: "instructions",
+    "mca-pmu": "cycles",
+    LEARNED: "cycles",
+}
+#: And LLVM's own score, which is of object files only.
+SCORE = "regalloc-score"
+REWARDS = {SCORE: "weighted instructions", **REPLAYS}
 
 #: By number of the module, decisions by key.
 Decisions = Mapping[int, Mapping[str, int]]
@@ -117,6 +125,7 @@ class Executed(msgspec.Struct, frozen=True):
       counted: by callgrind, in the program's own object, shipped.
       predicted: by the evaluator `count`, replayed; None for code that has other blocks.
       score, score_calls: by `regalloc-score` and `regalloc-score-calls`.
+      allocation: by `allocation-score`.
       functions: what `predicted` is the sum of.
     """
 
@@ -124,6 +133,7 @@ class Executed(msgspec.Struct, frozen=True):
     predicted: float | None = None
     score: float | None = None
     score_calls: float | None = None
+    allocation: float | None = None
     functions: dict[str, float] = {}
 
 
@@ -142,6 +152,10 @@ class Judge:
     def cost(self, objects: Sequence[Path]) -> Cost:
         """As Evaluator.cost."""
         return self.evaluator.cost(objects, self.context)
+
+    def kept_in(self, cache: Path) -> "Judge":
+        """The same, whose costs are kept in a folder (`Context.cache`)."""
+        return dataclasses.replace(self, context=dataclasses.replace(self.context, cache=cache))
 
     def inputs(self) -> list[str | None]:
         """Digests of what its costs depend on, beside the objects."""
@@ -204,7 +218,7 @@ class Level:
         return found
 
     def predicted(self, variant: Variant, evaluator: str = COUNT) -> Cost:
-        """What a variant costs by one of the `REWARDS`.
+        """What a variant costs by one of the `REPLAYS`.
 
         Raises, besides what `judge` does:
           CommandError: a compiler or a run failed.
@@ -297,9 +311,10 @@ class Level:
         cost = judge.cost([binary])
         score, of_calls = (
             EVALUATORS[name].cost(objects, judge.context).total
-            for name in ("regalloc-score", "regalloc-score-calls")
+            for name in (SCORE, "regalloc-score-calls")
         )
-        return Executed(counted, cost.total, score, of_calls, dict(cost.parts))
+        allocation = self.judge(ALLOCATION).cost([binary]).total
+        return Executed(counted, cost.total, score, of_calls, allocation, dict(cost.parts))
 
     def judge(self, name: str = COUNT) -> Judge:
         """One of the `REWARDS`, with the recorded run as it needs it.
@@ -309,7 +324,7 @@ class Level:
           LearnedError: the model is damaged, or does not know the CPU.
         """
         context = Context(tool=self.toolchain.trace_cost, trace=self.trace(), threads=1)
-        if name == COUNT:
+        if name in (SCORE, ALLOCATION, COUNT):
             return Judge(EVALUATORS[name], context)
         context = dataclasses.replace(context, cpu=self.cpu, profile=self.profile())
         if name != LEARNED:

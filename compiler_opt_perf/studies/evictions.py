@@ -34,7 +34,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 PROGRAMS = tuple(COUNTED)
 #: Names of all variants.
 RULES = tuple(one.name for one in (*variants(1), MEASURED))
-_WAYS = ("regalloc-score", "regalloc-score-calls", "count")
+_WAYS = ("regalloc-score", "regalloc-score-calls", "allocation-score", "count")
 
 
 def study(
@@ -87,6 +87,7 @@ def summary(found: Mapping[str, Executed | None]) -> dict[str, Any]:
                 "counted": executed.counted,
                 "regalloc-score": executed.score,
                 "regalloc-score-calls": executed.score_calls,
+                "allocation-score": executed.allocation,
                 "count": executed.predicted,
             }
     constants = [found.get(one.name) for one in (DEFAULT, *CONSTANTS)]

@@ -38,7 +38,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies.common import counted_run, shuffled_profile
 from compiler_opt_perf.studies.rounds import Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts
-from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, Built, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, JUDGED, Built, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
@@ -172,8 +172,15 @@ WAYS: dict[str, Way] = {
     "ThinLTO and PGO": Way(counted=True, thin=True),
     "ThinLTO and PGO and rule": Way(rule=SHIPPED, counted=True, thin=True),
 }
-# The constant price of a callee-saved register that is as good as a policy by instructions.
-_PRICE = ("-mllvm", "-regalloc-csr-first-time-cost=65536")
+
+
+def _priced(price: int) -> tuple[str, ...]:
+    return ("-mllvm", f"-regalloc-csr-first-time-cost={price}")
+
+
+# The constant prices of a callee-saved register that are as good as a policy by instructions, with
+# counters and without.
+_PRICE, _LARGE_PRICE = _priced(65536), _priced(262144)
 #: Inlining and callee-saved registers, decided together.
 TOGETHER: dict[str, Way] = {
     "price 65536": Way(_PRICE),
@@ -192,6 +199,7 @@ TOGETHER: dict[str, Way] = {
     "PGO and both policies": Way(rule=SHIPPED, counted=True, registers=True),
     "ThinLTO and both policies": Way(rule=SHIPPED, thin=True, registers=True),
     "ThinLTO and PGO and price": Way(_PRICE, counted=True, thin=True),
+    "ThinLTO and PGO and price 262144": Way(_LARGE_PRICE, counted=True, thin=True),
     "ThinLTO and PGO and registers": Way(counted=True, thin=True, registers=True),
     "ThinLTO and PGO and registers, shuffled": Way(
         counted=True, thin=True, registers=True, shuffled=True
@@ -229,11 +237,16 @@ def _hot_lines(dump: Dump) -> int:
 
 @dataclass
 class InlineBuilds:
-    """One program, in a folder of its own."""
+    """One program, in a folder of its own.
+
+    Attributes:
+      held_out: it is judged by the input by which nothing was chosen.
+    """
 
     name: str
     folder: Path
     toolchain: Toolchain
+    held_out: bool = False
     _pool: list[Mapping[str, npt.NDArray[Any]]] = field(default_factory=list)
 
     @cached_property
@@ -293,9 +306,12 @@ class InlineBuilds:
     @cached_property
     def judged(self) -> Workload:
         """A run of another input than the profile's."""
-        folder = self.folder / "timed"
-        folder.mkdir(exist_ok=True)
-        return JUDGED[self.name](folder)
+        self._judging.mkdir(exist_ok=True)
+        return (HELD_OUT if self.held_out else JUDGED)[self.name](self._judging)
+
+    @property
+    def _judging(self) -> Path:
+        return self.folder / ("held-out" if self.held_out else "timed")
 
     def judged_instructions(self, name: str) -> int:
         """What one of the `WAYS` executes in the run of the other input. Raises CommandError."""
@@ -304,10 +320,11 @@ class InlineBuilds:
 
         def count() -> int:
             self._link(objects, binary)
-            return run.counted(binary, self.folder / "timed").totals()[0]
+            return run.counted(binary, self._judging).totals()[0]
 
         inputs = {"objects": list(map(sha256, objects)), **_run_inputs(run)}
-        found = memo(self._of(name) / "judged.json", inputs, int, count)
+        note = "held-out.json" if self.held_out else "judged.json"
+        found = memo(self._of(name) / note, inputs, int, count)
         logging.info("%s: %s: %d instructions, other input", self.name, name, found)
         return found
 

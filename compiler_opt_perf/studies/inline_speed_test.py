@@ -21,7 +21,7 @@ from compiler_opt_perf.studies import inline_builds, inline_reward, inline_speed
 from compiler_opt_perf.studies.inline_builds import SHIPPED, WAYS, InlineBuilds
 from compiler_opt_perf.studies.inline_speed import chosen, study, tables
 from compiler_opt_perf.studies.rounds import Rounds
-from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, TIMED, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, exclusive
 
@@ -104,6 +104,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.setitem(COUNTED, name, partial(workload, program, "20000"))
             for runs in (JUDGED, TIMED):
                 patch.setitem(runs, name, partial(workload, program, "3000000"))
+            patch.setitem(HELD_OUT, name, partial(workload, program, "2000000"))
         for module in (inline_speed, inline_reward, policies):
             patch.setattr(module, "PROGRAMS", tuple(programs))
         yield tmp_path_factory.mktemp("study")

@@ -3,8 +3,9 @@
 
 Programs are compiled by the policies for inlining and for callee-saved registers, each alone and
 both together, by the best constants, by AutoFDO, PGO and ThinLTO, and by these with the policies.
-They run on inputs that were not profiled, interleaved and on one processor, in several layouts of
-their functions; and once under callgrind, for the instructions that they execute.
+They run on inputs that were neither profiled nor chosen by, interleaved and on one processor, in
+several layouts of their functions; and once under callgrind, for the instructions that they
+execute.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +20,11 @@ from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.inline_builds import RULES, InlineBuilds
 from compiler_opt_perf.studies.rounds import ROUNDS, mean_change
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
-from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE
+from compiler_opt_perf.studies.workloads import HELD_OUT, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import exclusive
 
-PROGRAMS = tuple(name for name in JUDGED if name not in ONLY_ONCE)
+PROGRAMS = tuple(name for name in HELD_OUT if name not in ONLY_ONCE)
 _RULE = next(iter(RULES))
 _AUTOFDO, _PGO, _THIN = "AutoFDO", "PGO", "ThinLTO and PGO"
 _BOTH = "both policies"
@@ -36,6 +37,7 @@ WAYS = (
     *(f"{_AUTOFDO} and {_BOTH}", f"{_AUTOFDO} and {_BOTH}, shuffled"),
     *(_PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
     *("ThinLTO", f"ThinLTO and {_BOTH}", _THIN, f"{_THIN} and price"),
+    f"{_THIN} and price 262144",
     *(f"{_THIN} and registers", f"{_THIN} and registers, shuffled", f"{_THIN} and {_BOTH}"),
 )
 #: What is added to a way: of each column, the way and the one that it is compared with.
@@ -49,6 +51,7 @@ ADDED = {
     "both policies add to PGO": (f"{_PGO} and {_BOTH}", _PGO),
     "both policies add to ThinLTO": (f"ThinLTO and {_BOTH}", "ThinLTO"),
     "the price adds to ThinLTO and PGO": (f"{_THIN} and price", _THIN),
+    "the price of 262144 adds to ThinLTO and PGO": (f"{_THIN} and price 262144", _THIN),
     "registers add to ThinLTO and PGO": (f"{_THIN} and registers", _THIN),
     "registers, shuffled, add to ThinLTO and PGO": (f"{_THIN} and registers, shuffled", _THIN),
     "both policies add to ThinLTO and PGO": (f"{_THIN} and {_BOTH}", _THIN),
@@ -89,7 +92,7 @@ def study(
     for program in programs:
         # Runs of a program write to the same files.
         with exclusive(output / f"{program}.lock"):
-            own = InlineBuilds(program, output / program, toolchain)
+            own = InlineBuilds(program, output / program, toolchain, held_out=True)
             text = {name: text_bytes(own.layouts(name, layouts)[0]) for name in ways}
             times = own.timed("policies-rounds", ways, rounds, processor, layouts)
             executed = {name: own.judged_instructions(name) for name in ways}

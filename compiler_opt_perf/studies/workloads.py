@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The real programs that studies measure: their builds and workloads.
 
-A program has two runs of different inputs: one to count, to simulate or to profile, which takes a
-second at most where no tool slows it down, and one to judge by what was made from the first. Some
-can be timed in the second: it repeats short parts that work on little memory, for caches beyond the
-core's own are shared with others.
+A program has three runs of different inputs: one to count, to simulate or to profile, which takes a
+second at most where no tool slows it down; one to judge what was made from the first, and so to
+choose and to fit by; and one that is held out from all choices. Some can be timed in the second: it
+repeats short parts that work on little memory, for caches beyond the core's own are shared with
+others. The third takes a third of a second or more, and its inputs are of another make.
 """
 
-import random
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,21 @@ from compiler_opt_perf.corpus.programs import (
     sqlite_amalgamation,
 )
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256, write_json, write_text
+from compiler_opt_perf.execution.files import sha256, write_text
 from compiler_opt_perf.execution.json_text import decode
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.pmu.callgrind_dump import Dump
 from compiler_opt_perf.studies.common import counted_run, run_all
+from compiler_opt_perf.studies.inputs import (
+    write_coloring,
+    write_document,
+    write_formula,
+    write_manifest,
+    write_map,
+    write_program,
+    write_records,
+)
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD
 
@@ -206,24 +215,46 @@ def _on_document(name: str, records: int, seed: int = _SEED) -> Callable[[Path],
     return workload
 
 
-def write_document(path: Path, records: int, seed: int) -> None:
-    """Records of numbers, texts and lists, the same each time."""
-    generator = random.Random(seed)
-    words = ["".join(generator.choices("abcdefghij ", k=12)).strip() for _ in range(200)]
-    rows = [
-        {
-            "number": generator.randrange(10**6),
-            "share": generator.random(),
-            "name": generator.choice(words),
-            "tags": generator.choices(words, k=generator.randrange(6)),
-            "inner": {
-                "flag": generator.random() < 0.5,
-                "text": " ".join(generator.sample(words, 4)),
-            },
-        }
-        for _ in range(records)
-    ]
-    write_json(path, rows)
+def _on_made(
+    name: str, write: Callable[[Path, int, int], None], size: int, times: int = 1
+) -> Callable[[Path], Workload]:
+    """A program of the corpus on what one of `inputs` writes, so many times in a run."""
+
+    def workload(folder: Path) -> Workload:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "made.json"
+        write(path, size, 3)
+        return _on_file(name, path, *(times - 1) * [str(path)])
+
+    return workload
+
+
+def _on_mixture(name: str, *options: str, size: int) -> Callable[[Path], Workload]:
+    """A compressor of the corpus on polygons of a map and SQLite's source, so many bytes of it."""
+
+    def workload(folder: Path) -> Workload:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_map(folder / "map.json", size // 1000, 3)
+        source = (_amalgamation(folder) / "sqlite3.c").read_bytes()[:size]
+        return _on_text(name, folder, (folder / "map.json").read_bytes() + source, *options)
+
+    return workload
+
+
+def _cmark_held_out(folder: Path) -> Workload:
+    """cmark on the documents of zstd and of JsonCpp, again and again."""
+    trees = (debian_source("libzstd"), debian_source("libjsoncpp"))
+    documents = sorted(path for tree in trees for path in tree.rglob("*.md"))
+    return _on_text("cmark", folder, 100 * b"\n".join(path.read_bytes() for path in documents))
+
+
+def _tcc_held_out(folder: Path) -> Workload:
+    """tcc on a program that nobody wrote."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, output = folder / "program.c", folder / "output.o"
+    write_program(source, 20_000, seed=3)
+    workload = _tcc("-c", str(source), "-o", str(output))
+    return replace(workload, inputs=(source,), output=output)
 
 
 def _lmdb(count: int, size: int, seed: int = _SEED) -> Callable[[Path], Workload]:
@@ -237,17 +268,6 @@ def _lmdb(count: int, size: int, seed: int = _SEED) -> Callable[[Path], Workload
         return Workload(PROGRAMS["lmdb"], debian_source("lmdb"), arguments, (records,), database)
 
     return workload
-
-
-def write_records(path: Path, count: int, size: int, seed: int) -> None:
-    """The database's input, keys of 12 bytes and values of `size`, the same each time."""
-    generator = random.Random(seed)
-    with path.open("w") as stream:
-        stream.write("VERSION=3\nformat=bytevalue\ntype=btree\nmapsize=268435456\nHEADER=END\n")
-        for _ in range(count):
-            key, value = generator.randbytes(12).hex(), generator.randbytes(size).hex()
-            stream.write(f" {key}\n {value}\n")
-        stream.write("DATA=END\n")
 
 
 def _sqlite(*options: str) -> Callable[[Path], Workload]:
@@ -291,13 +311,13 @@ def _tcc(*arguments: str) -> Workload:
     return Workload(PROGRAMS["tcc"], tree, (*headers, *arguments))
 
 
-def _minisat(seed: int = _SEED) -> Callable[[Path], Workload]:
-    """MiniSat on a random formula that is about as likely to be satisfiable as not."""
+def _minisat(write: Callable[[Path], None]) -> Callable[[Path], Workload]:
+    """MiniSat on a formula that is about as likely to be satisfiable as not."""
 
     def workload(folder: Path) -> Workload:
         folder.mkdir(parents=True, exist_ok=True)
         formula, header = folder / "formula.cnf", folder / "status.h"
-        write_formula(formula, seed)
+        write(formula)
         # Its exit status tells the result, and is not that of a run which went well. With NDEBUG it
         # leaves by exit.
         text = "#include <cstdlib>\n#define NDEBUG\n#define exit(status) exit(0)\n"
@@ -306,18 +326,6 @@ def _minisat(seed: int = _SEED) -> Callable[[Path], Workload]:
         return _on_file("minisat", formula, flags=flags)
 
     return workload
-
-
-def write_formula(path: Path, seed: int) -> None:
-    """Clauses of three literals, as many as make a solver's work long; the same each time."""
-    generator = random.Random(seed)
-    variables, clauses = 200, 852
-    with path.open("w") as stream:
-        stream.write(f"p cnf {variables} {clauses}\n")
-        for _ in range(clauses):
-            chosen = generator.sample(range(1, variables + 1), 3)
-            literals = (generator.choice((-1, 1)) * one for one in chosen)
-            stream.write(" ".join(map(str, literals)) + " 0\n")
 
 
 # By name: the workload, given a folder for what it needs. To count, the program must be built in
@@ -329,7 +337,7 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "bzip2": _on_sources("bzip2", "-k", "-f"),
     "sqlite": _sqlite("--size", "10"),
     "tcc": _tcc_counted,
-    "minisat": _minisat(),
+    "minisat": _minisat(lambda path: write_formula(path, _SEED)),
     "lz4": _on_sources("lz4", "-9", "-f", "-q"),
     "cmark": _on_sources("cmark"),
     "mujs": _on_script("mujs", "counted.js"),
@@ -351,12 +359,29 @@ JUDGED: dict[str, Callable[[Path], Workload]] = {
     **TIMED,
     "lmdb": _lmdb(15_000, 400, seed=2),
     "bzip2": _on_others("bzip2", "-k", "-f"),
-    "minisat": _minisat(seed=2),
+    "minisat": _minisat(lambda path: write_formula(path, 2)),
     "lz4": _on_others("lz4", "-9", "-f", "-q"),
     "cmark": _cmark_judged,
     "mujs": _on_script("mujs", "judged.js"),
     "zlib": _on_others("zlib", "-c", "-9"),
     "libyaml": _on_document("libyaml", 1000, seed=2),
+}
+# Inputs of another make, by which nothing was chosen.
+HELD_OUT: dict[str, Callable[[Path], Workload]] = {
+    "zstd": _on_mixture("zstd", "-9", "--single-thread", "--no-asyncio", "-q", "-c", size=8 << 20),
+    "lmdb": _lmdb(20_000, 250, seed=3),
+    "lua": _on_script("lua", "held_out.lua", _LUA_FLAGS),
+    "bzip2": _on_mixture("bzip2", "-k", "-f", size=2 << 20),
+    "sqlite": _sqlite("--size", "90", "--testset", "orm"),
+    "tcc": _tcc_held_out,
+    "minisat": _minisat(lambda path: write_coloring(path, 400, 935, 11)),
+    "lz4": _on_mixture("lz4", "-9", "-f", "-q", size=5 << 20),
+    "cmark": _cmark_held_out,
+    "mujs": _on_script("mujs", "held_out.js"),
+    "zlib": _on_mixture("zlib", "-c", "-9", size=3 << 19),
+    "libyaml": _on_made("libyaml", write_manifest, 10_000, times=12),
+    "jsoncpp": _on_made("jsoncpp", write_map, 1_800),
+    "yaml-cpp": _on_made("yaml-cpp", write_manifest, 4_500),
 }
 # A judged run of these cannot be repeated: it adds to the database that another one left.
 ONLY_ONCE = ("lmdb",)
