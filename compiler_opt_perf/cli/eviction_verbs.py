@@ -60,6 +60,7 @@ def _evictions(values: Any, arguments: list[str]) -> Table:
 def _define_eviction_headroom(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.eviction_builds import LEVELS
     from compiler_opt_perf.studies.eviction_headroom import PROGRAMS
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to search")
@@ -69,17 +70,34 @@ def _define_eviction_headroom(values: flags.FlagValues) -> None:
         "most", 200, "decisions of a function to deviate from in a round", 1, flag_values=values
     )
     flags.DEFINE_integer("seed", 1, "of the draw where there are more", 0, flag_values=values)
+    define_cpu(values, "for predicted cycles")
+    help = "timed runs of what was found, on an input by which nothing was chosen; 0 for none"
+    flags.DEFINE_integer("timed_rounds", 0, help, 0, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
+    define_processor(values)
     define_toolchain(values, "toolchain", "mock")
 
 
 def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.eviction_headroom import Limits, study, table
+    from compiler_opt_perf.studies.common import Timing
+    from compiler_opt_perf.studies.eviction_headroom import Limits, study, tables
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     toolchain = Toolchain.load(Path(values.toolchain))
     limits = Limits(values.rounds, values.most, values.seed)
-    results = study(values.only, Path(values.output), toolchain, limits, level=values.level)
-    return Table(lambda: table(results), lambda: {"results": results})
+    timing = None
+    if values.timed_rounds:
+        timing = Timing(values.timed_rounds, values.layouts, values.processor)
+    results = study(
+        values.only,
+        Path(values.output),
+        toolchain,
+        limits,
+        level=values.level,
+        cpu=cpu_of(values),
+        timing=timing,
+    )
+    return Table(lambda: tables(results), lambda: {"results": results})
 
 
 # cop study callee-saved
@@ -187,7 +205,8 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
 
 
 def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.callee_saved_policy import Timing, publish_rule, study, tables
+    from compiler_opt_perf.studies.callee_saved_policy import publish_rule, study, tables
+    from compiler_opt_perf.studies.common import Timing
     from compiler_opt_perf.studies.eviction_builds import COUNT
     from compiler_opt_perf.toolchain.installation import Toolchain
 

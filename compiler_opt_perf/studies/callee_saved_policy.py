@@ -41,10 +41,10 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     inputs_by_key,
     label,
 )
-from compiler_opt_perf.studies.common import percent, saved, shuffled_profile
+from compiler_opt_perf.studies.common import Timing, percent, saved, shuffled_profile
 from compiler_opt_perf.studies.eviction_builds import COUNT, DEFAULT, REWARDS, Level
 from compiler_opt_perf.studies.variants import Variant
-from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, ONLY_ONCE
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
@@ -194,21 +194,6 @@ def resampled(labels: Sequence[Taught], seed: int) -> list[Taught]:
     return [one for group in draw.tolist() for one in groups[group]]
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How programs are timed.
-
-    Attributes:
-      rounds: timed runs of each way, layout by layout.
-      layouts: of each way.
-      processor: number of the processor that runs are bound to.
-    """
-
-    rounds: int
-    layouts: int
-    processor: int
-
-
 @dataclass
 class _Program:
     """What the study has of one program.
@@ -274,29 +259,31 @@ class _Program:
         return [Taught(self.name, one, self.totals[reward]) for own in labels for one in own]
 
     def timed(self, rules: Mapping[str, tuple[Rule, int | None]], plan: Timing) -> dict[str, Any]:
-        """What rules change of the time of another input than the profile's.
+        """What rules change of the time of the input by which nothing was chosen.
 
         Args:
           rules: by name, each with the seed of the exchange of the profile's counts, or None.
 
         Returns:
-          As `Rounds.against_first`.
+          As `Rounds.against_first`; rules that make one code have one time.
         """
         # Workers import this module, too.
         from compiler_opt_perf.studies.rounds import run_rounds
 
-        folder = self.notes / "judged"
+        folder = self.notes / "held-out"
         folder.mkdir(exist_ok=True)
-        workload = JUDGED[self.name](folder)
+        workload = HELD_OUT[self.name](folder)
         binaries = {DEFAULT.name: self.build.layouts(DEFAULT, number=plan.layouts)}
         for name, (rule, seed) in rules.items():
             profile = self.build.profile() if seed is None else self.shuffled(seed)
             binaries[name] = self.build.layouts(
                 Variant(name), profile=profile, number=plan.layouts, decide=Asked(rule)
             )
+        first: dict[str, str] = {}
+        alike = {name: first.setdefault(sha256(own[0]), name) for name, own in binaries.items()}
         measured = run_rounds(
             self.notes / "rounds.json",
-            binaries,
+            {name: own for name, own in binaries.items() if alike[name] == name},
             workload.arguments,
             {
                 "arguments": workload.arguments,
@@ -306,7 +293,10 @@ class _Program:
             plan.processor,
             label=self.name,
         )
-        return measured.against_first()
+        found = measured.against_first()
+        same = [0.0, 0.0, 0.0]
+        changes = {name: found["changes"].get(alike[name], same) for name in rules}
+        return {**found, "changes": changes}
 
     def shuffled(self, seed: int) -> Path:
         """The profile with counts exchanged between lines."""
@@ -374,7 +364,8 @@ def study(
         labels that are drawn again. Profiles are shuffled by the seed.
       cpu: CPU file, for rewards in cycles.
       model: folder of a learned cost model, for `eviction_builds.LEARNED`.
-      timing: of other inputs, by what `timed` has and each arm's first policy; None: nothing is.
+      timing: of the inputs by which nothing was chosen, by constants, the rule and each arm's first
+        policy; None: nothing is timed.
 
     Returns:
       All results in the folder, by program, for `tables`.
@@ -555,12 +546,13 @@ def _table(results: Mapping[str, Mapping[str, Any]], judge: str) -> list[str]:
 
 def _timed_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A row for each rule, with 95% intervals over layouts, and of the mean over programs."""
-    from compiler_opt_perf.studies.rounds import mean_change
+    from compiler_opt_perf.studies.rounds import HEAD, described, mean_change
 
     head = ["time of other inputs", *timed, "geometric mean"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    cells = [f"{row['run_s']:.2f} s, {row['rounds']} rounds" for row in timed.values()]
-    lines.append(f"| default | {' | '.join(cells)} | |")
+    rows = [described(row) for row in timed.values()]
+    for number, name in enumerate(HEAD):
+        lines.append(f"| {name} | {' | '.join(row[number] for row in rows)} | |")
     for rule in dict.fromkeys(rule for row in timed.values() for rule in row["changes"]):
         known = [row["changes"].get(rule) for row in timed.values()]
         cells = [percent(one) if one else "–" for one in known]

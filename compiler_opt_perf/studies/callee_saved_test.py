@@ -30,9 +30,10 @@ from compiler_opt_perf.studies.callee_saved_labels import (
     Rule,
     cost,
 )
-from compiler_opt_perf.studies.callee_saved_policy import Taught, Timing
+from compiler_opt_perf.studies.callee_saved_policy import Taught
+from compiler_opt_perf.studies.common import Timing
 from compiler_opt_perf.studies.eviction_builds import REPLAYS, REWARDS, SCORE, Level
-from compiler_opt_perf.studies.workloads import COUNTED, JUDGED, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, JUDGED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
@@ -76,7 +77,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, runs in zip(NAMES, (5000, 7000), strict=True):
             program = Program(name=name, source_package="none", sources=("calls.c",))
-            for table, more in ((COUNTED, 0), (JUDGED, 1000)):
+            for table, more in ((COUNTED, 0), (JUDGED, 1000), (HELD_OUT, 2000)):
                 workload = Workload(program, tree, (str(runs + more),))
                 patch.setitem(table, name, partial(_workload, workload))
         for module in (callee_saved, callee_saved_policy, callee_saved_time):
@@ -231,6 +232,7 @@ def test_programs_are_compiled_by_what_others_taught(
         for name in ("default", "constant 262144", "count, none")
     }
     assert first["constant 262144"] == first["count, none"] != first["default"]
+    assert timed["changes"]["constant 262144"] == timed["changes"]["count, none"]
 
 
 def test_the_shipped_policy_is_the_rule(

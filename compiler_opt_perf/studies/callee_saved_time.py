@@ -19,7 +19,7 @@ from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.studies.common import percent, saved, shuffled_profile
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
-from compiler_opt_perf.studies.rounds import ROUNDS, mean_change, run_rounds
+from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, described, mean_change, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.variants import Variant
 from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE, Workload
@@ -153,9 +153,9 @@ def _timed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     for name, row in results.items():
         if "changes" in row:
             cells = map(percent, row["changes"].values())
-            rows[name] = [f"{row['run_s']:.2f} s", str(row["rounds"]), *cells]
+            rows[name] = [*described(row), *cells]
             changes[name] = {way: change[0] for way, change in row["changes"].items()}
-    return _table(["a run", "rounds"], rows, changes)
+    return _table(HEAD, rows, changes)
 
 
 def _table(

@@ -2,6 +2,7 @@
 """Helpers that studies share besides their workloads."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
@@ -18,6 +19,21 @@ from compiler_opt_perf.pmu.shuffle import shuffle
 T = TypeVar("T")
 
 _TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How programs are timed.
+
+    Attributes:
+      rounds: timed runs of each way, layout by layout.
+      layouts: of each way; where a function lies may change its time more than what it executes.
+      processor: number of the processor that runs are bound to.
+    """
+
+    rounds: int
+    layouts: int
+    processor: int
 
 
 class StudyError(Exception):

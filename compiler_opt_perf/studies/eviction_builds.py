@@ -189,7 +189,7 @@ class Level:
         """What a variant executes; None where it has fewer registers than instructions need.
 
         Args:
-          decisions: those of the variant's evictions that are given.
+          decisions: those that are given; only of a variant of its own name.
 
         Raises:
           CommandError: a compiler or a run failed.
@@ -204,8 +204,8 @@ class Level:
             "trace": None if measured else sha256(self.trace()),
         }
         if decisions:
-            inputs["decisions"] = {str(number): dict(own) for number, own in decisions.items()}
-        path = self._of(variant) / ("searched.json" if decisions else "executed.json")
+            inputs["decisions"] = _as_json(decisions)
+        path = self._of(variant) / "executed.json"
         try:
             make = partial(self._execute, variant, bitcode, decisions)
             found = memo(path, inputs, Executed, make)
@@ -217,14 +217,19 @@ class Level:
         logging.info("%s %s: %s: %d", self.name, self.level, variant.name, found.counted)
         return found
 
-    def predicted(self, variant: Variant, evaluator: str = COUNT) -> Cost:
+    def predicted(
+        self, variant: Variant, evaluator: str = COUNT, decisions: Decisions = _NOT_GIVEN
+    ) -> Cost:
         """What a variant costs by one of the `REPLAYS`.
+
+        Args:
+          decisions: those that are given; only of a variant of its own name.
 
         Raises, besides what `judge` does:
           CommandError: a compiler or a run failed.
           CostError: the evaluator needs a CPU file.
         """
-        binary, judge = self._replayed(variant), self.judge(evaluator)
+        binary, judge = self._replayed(variant, decisions), self.judge(evaluator)
         inputs = [sha256(binary), *judge.inputs()]
 
         def predict() -> _Predicted:
@@ -236,7 +241,7 @@ class Level:
         report = {"sample_residuals": kept.residuals, "standard_error": kept.standard_error}
         return Cost(kept.total, kept.functions, report)
 
-    def _replayed(self, variant: Variant) -> Path:
+    def _replayed(self, variant: Variant, decisions: Decisions = _NOT_GIVEN) -> Path:
         """The program of a variant, by which the evaluators predict."""
         bitcode = self.bitcode()
         binary = self._of(variant) / "replayed" / self.name
@@ -246,9 +251,11 @@ class Level:
             "clang": self._clang,
             "flags": _KINDS["replayed"],
         }
+        if decisions:
+            inputs["decisions"] = _as_json(decisions)
 
         def compiled() -> None:
-            self._compile(variant, bitcode, ["replayed"])
+            self._compile(variant, bitcode, ["replayed"], decisions)
 
         memo(self._of(variant) / "replayed.json", inputs, NoneType, compiled, [binary])
         return binary
@@ -260,6 +267,7 @@ class Level:
         profile: Path | None = None,
         number: int = LAYOUTS,
         decide: Decide | None = None,
+        decisions: Decisions = _NOT_GIVEN,
     ) -> list[Path]:
         """The program as users compile it, in so many layouts.
 
@@ -268,6 +276,7 @@ class Level:
           profile: PMU profile manifest for what decides.
           number: of layouts.
           decide: what decides evictions, a callable that a worker can be sent, told by its `repr`.
+          decisions: those that are given; only of a variant of its own name.
 
         Raises:
           CommandError: the compiler or the linker failed.
@@ -287,10 +296,12 @@ class Level:
             inputs["profile"] = sha256(profile)
         if decide:
             inputs["decide"] = repr(decide)
+        if decisions:
+            inputs["decisions"] = _as_json(decisions)
 
         def link() -> None:
             built = self._compile(
-                variant, bitcode, [_TIMED], policy=policy, profile=profile, decide=decide
+                variant, bitcode, [_TIMED], decisions, policy=policy, profile=profile, decide=decide
             )
             objects, _ = built[_TIMED]
             folder.mkdir(exist_ok=True)
@@ -525,6 +536,10 @@ class Level:
 
     def _of(self, variant: Variant) -> Path:
         return self.folder / variant.name.replace(",", "").replace(" ", "-")
+
+
+def _as_json(decisions: Decisions) -> dict[str, dict[str, int]]:
+    return {str(number): dict(own) for number, own in decisions.items()}
 
 
 def _outputs(sources: Sequence[Path], targets: Sequence[Path]) -> list[list[str | Path]]:

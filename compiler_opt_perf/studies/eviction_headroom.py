@@ -4,7 +4,8 @@
 The functions that execute 95% of a program's instructions are searched, each by itself
 (`eviction_search`), from the compiler's own rule and from the best constant price of callee-saved
 registers. The decisions of all functions together are then linked into the program; callgrind
-counts what that executes as users compile it. Builds and the run are those of `evictions`.
+counts what that executes as users compile it; `mca-pmu` tells its cycles, and the clock its time
+on an input by which nothing was chosen. Builds and the run are those of `evictions`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +26,25 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.studies.common import saved
-from compiler_opt_perf.studies.eviction_builds import CONSTANTS, DEFAULT, LEVELS, Executed, Level
+from compiler_opt_perf.studies.common import Timing, percent, saved
+from compiler_opt_perf.studies.eviction_builds import (
+    CONSTANTS,
+    DEFAULT,
+    LEVELS,
+    Decisions,
+    Executed,
+    Level,
+)
 from compiler_opt_perf.studies.eviction_search import Found, SearchJob, search
+from compiler_opt_perf.studies.rounds import HEAD, described, mean_change, run_rounds
 from compiler_opt_perf.studies.variants import Variant
-from compiler_opt_perf.studies.workloads import COUNTED
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
 _HOT = 0.95
+_SEARCHED = "searched"
+_COLUMNS = ("searched from the default", "best constant", "searched from the best constant")
 _SEARCH_TIMEOUT_S = 7200.0
 
 
@@ -74,29 +85,83 @@ def study(
     limits: Limits,
     *,
     level: str = "O2",
+    cpu: Path | None = None,
+    timing: Timing | None = None,
 ) -> dict[str, Any]:
     """Searches some of the `PROGRAMS`.
 
     Args:
       output: folder for builds and results; that of the study `evictions` has builds already.
       level: one of `LEVELS`.
+      cpu: CPU file, for predicted cycles; None for none.
+      timing: of the input by which nothing was chosen; None: nothing is timed.
 
     Returns:
-      All results in the folder, by program and level, for `table`.
+      All results in the folder, by program and level, for `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
       LogError: the compiler left a damaged log.
-      StudyError: a damaged result in the folder.
+      StudyError: programs of several ways compute different things, or a damaged result.
     """
     output = output.resolve()
     with Pool() as pool:
         for program in programs:
-            build = Level(program, level, output / program / level, toolchain, pool)
-            path = output / f"{program} {level} search.json"
-            write_json(path, msgspec.to_builtins(searched(build, pool, limits)))
+            build = Level(program, level, output / program / level, toolchain, pool, cpu)
+            found = msgspec.to_builtins(searched(build, pool, limits))
+            ways = _ways(build, found["searches"])
+            if cpu:
+                found["cycles"] = {
+                    name: build.predicted(variant, "mca-pmu", given).total
+                    for name, (variant, given) in ways.items()
+                }
+            if timing and program not in ONLY_ONCE:
+                found["timed"] = _timed(build, ways, timing)
+            write_json(output / f"{program} {level} search.json", found)
     names = [f"{program} {level}" for level in LEVELS for program in PROGRAMS]
     return saved(output, names, " search.json")
+
+
+def _ways(
+    build: Level, searches: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[Variant, Decisions]]:
+    """By name, each start and what was found from there; the default is the first."""
+    known = {one.name: one for one in (DEFAULT, *CONSTANTS)}
+    numbers = _modules(build)
+    ways: dict[str, tuple[Variant, Decisions]] = {DEFAULT.name: (DEFAULT, {})}
+    for one in searches:
+        start = known[one["start"]]
+        ways[start.name] = (start, {})
+        given = _given(
+            {own["function"]: own["decisions"] for own in one["functions"]},
+            {name: own[0] for name, own in numbers.items()},
+        )
+        found = _from(start)
+        ways[found.name] = (found, given)
+    return ways
+
+
+def _from(start: Variant) -> Variant:
+    """What is compiled by the decisions that were found from a start."""
+    return Variant(f"{start.name}, {_SEARCHED}", start.options)
+
+
+def _timed(
+    build: Level, ways: Mapping[str, tuple[Variant, Decisions]], plan: Timing
+) -> dict[str, Any]:
+    """The times of all ways, as `Rounds.against_first`."""
+    folder = build.folder.parent / "held-out"
+    folder.mkdir(exist_ok=True)
+    workload = HELD_OUT[build.name](folder)
+    binaries = {
+        name: build.layouts(variant, number=plan.layouts, decisions=given)
+        for name, (variant, given) in ways.items()
+    }
+    run = {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
+    path = build.folder / "search-rounds.json"
+    rounds = (plan.rounds, plan.processor)
+    measured = run_rounds(path, binaries, workload.arguments, run, *rounds, label=build.name)
+    return measured.against_first()
 
 
 def searched(build: Level, pool: Executor, limits: Limits) -> dict[str, Any]:
@@ -144,12 +209,7 @@ def _extracted(build: Level, names: Sequence[str]) -> dict[str, tuple[int, Path]
 
     A function that none or several modules define is left out: of these the trace has one count.
     """
-    bitcode = build.bitcode()
-    defined: dict[str, list[int]] = {}
-    for number, path in enumerate(bitcode):
-        tool: list[str | Path] = [stock_tool("llvm-nm"), "--defined-only", "--format=just-symbols"]
-        for name in run_command([*tool, path], timeout_s=60).stdout.splitlines():
-            defined.setdefault(name, []).append(number)
+    bitcode, defined = build.bitcode(), _modules(build)
     folder = build.folder / "functions"
     folder.mkdir(exist_ok=True)
     found = {}
@@ -173,6 +233,16 @@ def _extracted(build: Level, names: Sequence[str]) -> dict[str, tuple[int, Path]
         memo(folder / f"{place}.json", inputs, NoneType, partial(_run, argv), [target])
         found[name] = (number, target)
     return found
+
+
+def _modules(build: Level) -> dict[str, list[int]]:
+    """By name of a function, the numbers of the modules that define it."""
+    defined: dict[str, list[int]] = {}
+    for number, path in enumerate(build.bitcode()):
+        tool: list[str | Path] = [stock_tool("llvm-nm"), "--defined-only", "--format=just-symbols"]
+        for name in run_command([*tool, path], timeout_s=60).stdout.splitlines():
+            defined.setdefault(name, []).append(number)
+    return defined
 
 
 def _run(argv: Sequence[str | Path]) -> None:
@@ -238,18 +308,80 @@ def _linked(
     build: Level, start: Variant, found: list[Found], modules: Mapping[str, int]
 ) -> Searched:
     """Links what was found from one start."""
-    by_module: dict[int, dict[str, int]] = {}
-    for one in found:
-        by_module.setdefault(modules[one.function], {}).update(one.decisions)
-    given = {number: own for number, own in by_module.items() if own}
+    given = _given({one.function: one.decisions for one in found}, modules)
     before = build.executed(start)
-    after = build.executed(start, given)
+    after = build.executed(_from(start), given)
     assert before is not None and after is not None
     return Searched(start.name, found, before, after)
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Changes against the default, in Markdown: a row for each way to begin."""
+def _given(decisions: Mapping[str, Mapping[str, int]], modules: Mapping[str, int]) -> Decisions:
+    """Decisions of functions, by number of the module."""
+    by_module: dict[int, dict[str, int]] = {}
+    for function, own in decisions.items():
+        if own:
+            by_module.setdefault(modules[function], {}).update(own)
+    return by_module
+
+
+def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Changes of instructions, predicted cycles and time against the default, in Markdown."""
+    found = [_counted_table(results)]
+    cycles = {
+        name: {
+            way: own / next(iter(row["cycles"].values())) - 1 for way, own in row["cycles"].items()
+        }
+        for name, row in results.items()
+        if "cycles" in row
+    }
+    if cycles:
+        rows = {name: [f"{next(iter(results[name]['cycles'].values())):,.0f}"] for name in cycles}
+        changes = {name: {way: [one] for way, one in own.items()} for name, own in cycles.items()}
+        found.append(_changes_table(["cycles (mca-pmu)"], rows, changes))
+    timed = {name: row["timed"] for name, row in results.items() if "timed" in row}
+    if timed:
+        rows = {name: described(row) for name, row in timed.items()}
+        changes = {name: row["changes"] for name, row in timed.items()}
+        found.append(_changes_table(HEAD, rows, changes))
+    return "\n".join(found)
+
+
+def _changes_table(
+    head: Sequence[str],
+    rows: Mapping[str, Sequence[str]],
+    changes: Mapping[str, Mapping[str, Sequence[float]]],
+) -> str:
+    """A row a program: its search from the default, its best constant, and the search from there.
+
+    Args:
+      head, rows: the first columns, and their cells by program.
+      changes: by program and way, alone or with the ends of its interval.
+    """
+    columns = ["program", *head, *_COLUMNS]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    logs: list[list[float]] = []
+    for name, own in changes.items():
+        ways = [one for one in own if one != DEFAULT.name]
+        first = f"{DEFAULT.name}, {_SEARCHED}"
+        constant = next((one for one in ways if not one.endswith(_SEARCHED)), None)
+        # Without a better constant, the search from it is the one from the default.
+        chosen = [first, constant, f"{constant}, {_SEARCHED}" if constant else first]
+        cells, values = [], []
+        for way in chosen:
+            change = own[way] if way else [0.0]
+            cells.append(percent(change) if len(change) > 1 else f"{change[0]:+.2%}")
+            values.append(float(np.log1p(change[0])))
+        cells[1] += f" ({constant})" if constant else ""
+        logs.append(values)
+        lines.append(f"| {' | '.join([name, *rows[name], *cells])} |")
+    if len(logs) > 1:
+        means = [mean_change(column) for column in np.array(logs).T]
+        lines.append(f"| {' | '.join(['geometric mean', *[''] * len(head), *means])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _counted_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Instructions: a row for each way to begin."""
     head = [
         *("program", "instructions", "from", "functions", "share"),
         *("decisions", "compilations", "given"),

@@ -2,13 +2,16 @@
 """The studies of evictions on one small program."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from compiler_opt_perf.corpus.program_table import Program
+from compiler_opt_perf.cost.cpu_files import cpu_file
 from compiler_opt_perf.studies import eviction_builds, eviction_headroom, evictions
-from compiler_opt_perf.studies.workloads import COUNTED, Workload
+from compiler_opt_perf.studies.common import Timing
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 TREE = Path(__file__).parents[1] / "cost/testdata"
@@ -19,6 +22,7 @@ def test_a_program_is_studied_and_searched(
 ) -> None:
     program = Program(name="pressure", source_package="none", sources=("pressure.c",))
     monkeypatch.setitem(COUNTED, "pressure", lambda _: Workload(program, TREE, ("40",)))
+    monkeypatch.setitem(HELD_OUT, "pressure", lambda _: Workload(program, TREE, ("50",)))
     constants = tuple(one for one in eviction_builds.CONSTANTS if one.name == "csr 65536")
     chosen = (eviction_builds.DEFAULT, *constants)
     few = tuple(one for one in eviction_builds.variants(1) if one.name == "8 registers")
@@ -51,4 +55,25 @@ def test_a_program_is_studied_and_searched(
         # What is gained in functions that were compiled alone is gained in the linked program.
         gained = sum(each["best"] - each["default"] for each in one["functions"])
         assert one["after"]["predicted"] - one["before"]["predicted"] == gained < 0
-    assert eviction_headroom.table(searched).count("pressure O2-PGO") == len(result["searches"])
+    starts = len(result["searches"])
+    assert eviction_headroom.tables(searched).count("pressure O2-PGO") == starts
+
+    # What was searched is kept; it is another program, by other decisions alone.
+    again = eviction_headroom.study(
+        ["pressure"],
+        tmp_path,
+        toolchain,
+        limits,
+        level="O2-PGO",
+        cpu=cpu_file("znver3"),
+        timing=Timing(rounds=4, layouts=4, processor=min(os.sched_getaffinity(0))),
+    )
+    more = again["pressure O2-PGO"]
+    assert {key: more[key] for key in result} == result
+    starts_at = [one["start"] for one in result["searches"]]
+    names = [name for start in starts_at for name in (start, f"{start}, searched")]
+    assert list(more["cycles"]) == names and len({*more["cycles"].values()}) == len(names)
+    assert more["timed"]["rounds"] == 4 and list(more["timed"]["changes"]) == names[1:]
+    text = eviction_headroom.tables(again)
+    assert text.count("pressure O2-PGO") == starts + 2
+    assert "cycles (mca-pmu)" in text and "| resolves |" in text

@@ -20,7 +20,7 @@ from compiler_opt_perf.cost.ranking import Measured
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.studies.common import percent, read_result
 from compiler_opt_perf.studies.inline_builds import WAYS, InlineBuilds, Simulated
-from compiler_opt_perf.studies.rounds import ROUNDS, Rounds
+from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, Rounds, described
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -194,11 +194,11 @@ def tables(found: Mapping[str, Any]) -> str:
         cells = [f"{own[term]:.3g}" for term in TERMS]
         lines.append(f"| {' | '.join([name or 'none', *cells])} |")
     rewards = [*REWARDS, FITTED]
-    head = ["program", "a run", "rounds", "resolved pairs", "fastest"]
+    head = ["program", *HEAD, "resolved pairs", "fastest"]
     head += [f"{what}: {name}" for what in ("tau", "error", "its best") for name in rewards]
     lines += ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for program, row in found["programs"].items():
-        cells = [program, f"{row['run_s']:.2f} s", str(row["rounds"])]
+        cells = [program, *described({**row, "changes": row["ways"]})]
         cells += [f"{row['resolved']} of {row['pairs']}"]
         cells += [f"{row['best']['name']}, {row['best']['time']:+.2%}"]
         known = [row["rewards"].get(name) for name in rewards]

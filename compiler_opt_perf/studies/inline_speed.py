@@ -31,6 +31,7 @@ from compiler_opt_perf.studies.inline_builds import (
     WAYS,
     InlineBuilds,
 )
+from compiler_opt_perf.studies.rounds import HEAD, described
 from compiler_opt_perf.studies.workloads import COUNTED, TIMED
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import exclusive
@@ -265,10 +266,10 @@ def _counts_table(
 
 def _times_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(itertools.chain(*(row["changes"] for row in timed.values()))))
-    head = ["program", "a run", "rounds", *names]
+    head = ["program", *HEAD, *names]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for program, row in timed.items():
-        cells = [program, f"{row['run_s']:.2f} s", str(row["rounds"])]
+        cells = [program, *described(row)]
         for name in names:
             change = row["changes"].get(name)
             cells.append("–" if change is None else percent(change))
@@ -278,5 +279,5 @@ def _times_table(timed: Mapping[str, Mapping[str, Any]]) -> list[str]:
             np.expm1(np.mean([np.log1p(row["changes"][name][0]) for row in timed.values()]))
             for name in names
         ]
-        lines.append(f"| geometric mean | | | {' | '.join(f'{one:+.2%}' for one in means)} |")
+        lines.append(f"| geometric mean | | | | {' | '.join(f'{one:+.2%}' for one in means)} |")
     return lines

@@ -18,7 +18,7 @@ from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.inline_builds import RULES, InlineBuilds
-from compiler_opt_perf.studies.rounds import ROUNDS, mean_change
+from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, described, mean_change
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.workloads import HELD_OUT, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -112,12 +112,12 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     In Markdown. Those of time have 95% intervals, and geometric means have some over other programs
     of the kind.
     """
-    runs = {name: [f"{row['run_s']:.2f} s", str(row["rounds"])] for name, row in results.items()}
+    runs = {name: described(row) for name, row in results.items()}
     times, added = (
         {name: row[part] for name, row in results.items()} for part in ("changes", "added")
     )
     found = [
-        _table(["a run", "rounds"], runs, times, WAYS[1:]),
+        _table(HEAD, runs, times, WAYS[1:]),
         _table([], {name: [] for name in results}, added, ADDED),
     ]
     to_default = {way: (way, WAYS[0]) for way in WAYS[1:]}

@@ -29,6 +29,8 @@ _SHORTEST_PART_S = 0.001
 _TRIES = 20
 # An interval over programs needs so many.
 _LEAST_PROGRAMS = 3
+#: Of a table of what `described` returns.
+HEAD = ("a run", "rounds", "resolves")
 
 
 class Rounds(msgspec.Struct):
@@ -147,6 +149,16 @@ def run_rounds(
             middle = statistics.median(map(sum, runs))
             logging.info("%s: round %d, median %.3f s", label, number, middle)
     return measured
+
+
+def described(timed: Mapping[str, Any]) -> list[str]:
+    """The cells of a program under `HEAD`, of what `Rounds.against_first` returned.
+
+    It resolves changes of half an interval: the median of its changes.
+    """
+    halves = [(high - low) / 2 for _, low, high in timed["changes"].values()]
+    resolves = f"{statistics.median(halves):.2%}" if halves else "–"
+    return [f"{timed['run_s']:.2f} s", str(timed["rounds"]), resolves]
 
 
 def mean_change(logs: npt.NDArray[np.float64]) -> str:
