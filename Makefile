@@ -74,7 +74,7 @@ bench-evictions: bootstrap ## what programs execute by several rules for evictio
 
 bench-eviction-headroom: bootstrap ## how few instructions could any policy for evictions execute? after bench-evictions; hours
 	@$(COP) toolchain build --set=mock
-	@$(COP) study eviction-headroom
+	@$(COP) study eviction-headroom --cpu=$(or $(CPU),host) --timed-rounds=48 --layouts=24
 
 bench-callee-saved: bootstrap ## what is the price of callee-saved registers worth, function by function? an hour
 	@$(COP) toolchain build --set=mock
@@ -84,10 +84,12 @@ bench-callee-saved-time: bootstrap ## prices and the shipped policy on other inp
 	@$(COP) toolchain build --set=mock
 	@$(COP) study callee-saved-time --rounds=48 --layouts=24
 
-bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to callee-saved registers, beside AutoFDO, PGO and ThinLTO; hours, machine otherwise idle
+bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to callee-saved registers, by several rewards and judges; hours, machine otherwise idle: CPU=file or name of a CPU file of this machine
 	@$(COP) toolchain build --set=mock
-	@$(COP) study inline-speed --cycles --rounds=40
-	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat --rewards=count,mca-pmu,learned --cpu=znver3 --model=models/cost-znver3
+	@$(COP) study inline-speed --cycles
+	@$(COP) study inline-reward --rounds=40 --layouts=20
+	@$(COP) study callee-saved-policy --only=lua,mujs,tcc,cmark,minisat,libyaml,lz4,jsoncpp --rewards=regalloc-score,allocation-score,count,mca-pmu \
+	  --cpu=$(or $(CPU),host) --rounds=48 --layouts=24
 	@$(COP) study ablation --plot=build/ablation.svg
 
 bench-inline-reward: bootstrap ## what does inlining cost beside instructions, by the clock? hours, machine otherwise idle

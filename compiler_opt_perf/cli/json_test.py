@@ -228,8 +228,10 @@ def test_json_is_one_document_with_what_the_text_says(
     weights = {"": dict.fromkeys(inline_reward.TERMS, 0.5)}
     fitted = {"weights": weights, "programs": {"lua": ranked}}
     monkeypatch.setattr(inline_reward, "study", lambda *_, **__: fitted)
-    column = {"programs": ["lua"], "changes": {arm: [-0.02, -0.01] for arm in ablation.ARMS}}
-    monkeypatch.setattr(ablation, "study", lambda *_: {"inlining, instructions": column})
+    arms = {arm: [-0.02, -0.01] for arm in ablation.ARMS}
+    column = {"programs": ["lua"], "changes": arms, "interval": arms}
+    found = {"inlining, instructions": {ablation.SHIPPED: column}}
+    monkeypatch.setattr(ablation, "study", lambda *_: found)
     executed = {"0": 1234567, "policy": 1234500, "policy, shuffled": 1234600}
     changes = {way: [-0.02, -0.03, -0.01] for way in list(executed)[1:]}
     timed = {"lua O2": {"executed": executed, "run_s": 0.1, "rounds": 60, "changes": changes}}

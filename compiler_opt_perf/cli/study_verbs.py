@@ -618,11 +618,11 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "study ablation",
-        "Show what each kind of PMU data adds, of results of two other studies.",
+        "Show what each kind of PMU data adds, by several rewards, of results of other studies.",
         "study ablation --inlining=build/bench-inline-speed --evictions=build/bench-evictions",
         _define_ablation,
         _ablation,
-        json_version=2,
+        json_version=3,
     ),
     Verb(
         "study labels",

@@ -164,10 +164,25 @@ def described(timed: Mapping[str, Any]) -> list[str]:
 def mean_change(logs: npt.NDArray[np.float64]) -> str:
     """The geometric mean over programs, given the logarithms of their changes: float64 [programs].
 
-    From three programs on with its 95% interval over other programs of the kind (Student's t).
+    From three programs on with its 95% interval, as `interval`.
+    """
+    ends, mean = interval(logs), float(logs.mean())
+    if ends is None:
+        return f"{np.expm1(mean):+.2%}"
+    return percent(np.expm1([mean, *ends]).tolist())
+
+
+def interval(logs: npt.NDArray[np.float64]) -> list[float] | None:
+    """The ends of the mean's 95% interval over other programs of the kind (Student's t).
+
+    Args:
+      logs: float64 [programs].
+
+    Returns:
+      None of less than three programs.
     """
     mean, count = float(logs.mean()), len(logs)
     if count < _LEAST_PROGRAMS:
-        return f"{np.expm1(mean):+.2%}"
+        return None
     half = float(stdtrit(count - 1, 0.975) * logs.std(ddof=1) / count**0.5)
-    return percent(np.expm1([mean, mean - half, mean + half]).tolist())
+    return [mean - half, mean + half]
