@@ -372,7 +372,7 @@ HELD_OUT: dict[str, Callable[[Path], Workload]] = {
     "lmdb": _lmdb(20_000, 250, seed=3),
     "lua": _on_script("lua", "held_out.lua", _LUA_FLAGS),
     "bzip2": _on_mixture("bzip2", "-k", "-f", size=2 << 20),
-    "sqlite": _sqlite("--size", "90", "--testset", "orm"),
+    "sqlite": _sqlite("--size", "50", "--testset", "cte"),
     "tcc": _tcc_held_out,
     "minisat": _minisat(lambda path: write_coloring(path, 400, 935, 11)),
     "lz4": _on_mixture("lz4", "-9", "-f", "-q", size=5 << 20),
