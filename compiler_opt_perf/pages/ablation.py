@@ -15,7 +15,7 @@ from compiler_opt_perf.pages import page
 def write_plot(path: Path, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     """Writes an SVG file with a row of fields for each table, and a field for each of its columns.
 
-    A dot is the mean over the seeds, a line through it its 95% interval over programs, or the
+    Fields of a row have one scale. A dot is the mean over the seeds, a line through it its 95% interval over programs, or the
     seeds' range where there is none.
 
     Args:
@@ -28,7 +28,7 @@ def write_plot(path: Path, results: Mapping[str, Mapping[str, Mapping[str, Any]]
     width = max(map(len, results.values()))
     size = (3.2 * width, 2.6 * len(results))
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    fields = figure.subplots(len(results), width, squeeze=False, sharey=True)
+    fields = figure.subplots(len(results), width, squeeze=False, sharey=True, sharex="row")
     for row, (title, columns) in zip(fields, results.items(), strict=True):
         for axes in row[len(columns) :]:
             axes.set_axis_off()
