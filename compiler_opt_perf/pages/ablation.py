@@ -15,8 +15,8 @@ from compiler_opt_perf.pages import page
 def write_plot(path: Path, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     """Writes an SVG file with a row of fields for each table, and a field for each of its columns.
 
-    Fields of a row have one scale. A dot is the mean over the seeds, a line through it its 95% interval over programs, or the
-    seeds' range where there is none.
+    Fields of a row have one scale. A dot is the mean over the seeds, a line through it its 95%
+    interval over programs, or the seeds' range where there is none.
 
     Args:
       results: by table and column, its `programs`, and by arm the `changes` of the cost, one a
