@@ -68,9 +68,9 @@ bench-headroom: bootstrap ## how small could any inlining policy make real modul
 	@$(COP) toolchain build --set=mock
 	@$(COP) study headroom
 
-bench-evictions: bootstrap ## what programs execute by several rules for evictions, by PGO too, and what rewards tell; hours
+bench-evictions: bootstrap ## what programs execute and take by several rules for evictions, by PGO too, and what rewards tell; hours, machine otherwise idle: CPU=as for bench-ablation
 	@$(COP) toolchain build --set=mock
-	@$(COP) study evictions
+	@$(COP) study evictions --cpu=$(or $(CPU),host) --timed-rounds=48 --layouts=24
 
 bench-eviction-headroom: bootstrap ## how few instructions could any policy for evictions execute? after bench-evictions; hours
 	@$(COP) toolchain build --set=mock

@@ -2,7 +2,7 @@
 """The verbs of studies of evictions."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -18,10 +18,32 @@ from compiler_opt_perf.cli.options import (
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 
+if TYPE_CHECKING:
+    from compiler_opt_perf.studies.common import Timing
+
 
 def _define_output(values: flags.FlagValues) -> None:
     help = "folder for builds and results, which the studies of evictions share"
     flags.DEFINE_string("output", str(BUILD / "bench-evictions"), help, flag_values=values)
+
+
+def _define_judges(values: flags.FlagValues) -> None:
+    """Those beside counted instructions: `cpu_of` and `_timing_of` give them."""
+    from compiler_opt_perf.studies.variant_builds import LAYOUTS
+
+    define_cpu(values, "for predicted cycles")
+    help = "timed runs, on an input by which nothing was chosen; 0 for none"
+    flags.DEFINE_integer("timed_rounds", 0, help, 0, flag_values=values)
+    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
+    define_processor(values)
+
+
+def _timing_of(values: Any) -> "Timing | None":
+    from compiler_opt_perf.studies.common import Timing
+
+    if not values.timed_rounds:
+        return None
+    return Timing(values.timed_rounds, values.layouts, values.processor)
 
 
 # cop study evictions
@@ -36,6 +58,7 @@ def _define_evictions(values: flags.FlagValues) -> None:
     define_some(values, "levels", tuple(LEVELS), "of optimisation")
     define_some(values, "rules", RULES, "ways to allocate registers")
     flags.DEFINE_integer("seed", 1, "of evictions at random", 0, flag_values=values)
+    _define_judges(values)
     define_toolchain(values, "toolchain", "mock")
 
 
@@ -50,6 +73,8 @@ def _evictions(values: Any, arguments: list[str]) -> Table:
         levels=values.levels,
         rules=values.rules,
         seed=values.seed,
+        cpu=cpu_of(values),
+        timing=_timing_of(values),
     )
     return Table(lambda: tables(results), lambda: {"results": results})
 
@@ -60,7 +85,6 @@ def _evictions(values: Any, arguments: list[str]) -> Table:
 def _define_eviction_headroom(values: flags.FlagValues) -> None:
     from compiler_opt_perf.studies.eviction_builds import LEVELS
     from compiler_opt_perf.studies.eviction_headroom import PROGRAMS
-    from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     _define_output(values)
     define_some(values, "only", PROGRAMS, "programs to search")
@@ -70,24 +94,16 @@ def _define_eviction_headroom(values: flags.FlagValues) -> None:
         "most", 200, "decisions of a function to deviate from in a round", 1, flag_values=values
     )
     flags.DEFINE_integer("seed", 1, "of the draw where there are more", 0, flag_values=values)
-    define_cpu(values, "for predicted cycles")
-    help = "timed runs of what was found, on an input by which nothing was chosen; 0 for none"
-    flags.DEFINE_integer("timed_rounds", 0, help, 0, flag_values=values)
-    flags.DEFINE_integer("layouts", LAYOUTS, "that take turns in them", 3, flag_values=values)
-    define_processor(values)
+    _define_judges(values)
     define_toolchain(values, "toolchain", "mock")
 
 
 def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.studies.common import Timing
     from compiler_opt_perf.studies.eviction_headroom import Limits, study, tables
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     toolchain = Toolchain.load(Path(values.toolchain))
     limits = Limits(values.rounds, values.most, values.seed)
-    timing = None
-    if values.timed_rounds:
-        timing = Timing(values.timed_rounds, values.layouts, values.processor)
     results = study(
         values.only,
         Path(values.output),
@@ -95,7 +111,7 @@ def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
         limits,
         level=values.level,
         cpu=cpu_of(values),
-        timing=timing,
+        timing=_timing_of(values),
     )
     return Table(lambda: tables(results), lambda: {"results": results})
 
@@ -234,7 +250,7 @@ def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
 VERBS: tuple[Verb, ...] = (
     Verb(
         "study evictions",
-        "Count what programs execute by several register allocations, and what rewards tell of it.",
+        "Count and time programs by several register allocations, and what rewards tell of them.",
         "study evictions --only=lua,tcc --levels=O2 --output=build/bench-evictions",
         _define_evictions,
         _evictions,

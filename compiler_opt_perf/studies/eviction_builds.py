@@ -34,11 +34,11 @@ from compiler_opt_perf.learned.replay import LearnedReplay
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.interactive import Decide
 from compiler_opt_perf.policies.problem import for_clang
-from compiler_opt_perf.studies.common import StudyError, counted_run, run_all
+from compiler_opt_perf.studies.common import StudyError, Timing, counted_run, run_all
 from compiler_opt_perf.studies.eviction_search import decision_options
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, Codegen, generate, link_layouts
 from compiler_opt_perf.studies.variants import TOO_FEW_REGISTERS, Variant
-from compiler_opt_perf.studies.workloads import COUNTED, Workload
+from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.trace_file import Trace
@@ -194,8 +194,7 @@ class Level:
         Raises:
           CommandError: a compiler or a run failed.
         """
-        measured = variant is MEASURED
-        bitcode = self._measured() if measured else self.bitcode()
+        measured, bitcode = variant is MEASURED, self._allocated(variant)
         inputs: dict[str, Any] = {
             "variant": repr(variant),
             "bitcode": [sha256(path) for path in bitcode],
@@ -281,7 +280,7 @@ class Level:
         Raises:
           CommandError: the compiler or the linker failed.
         """
-        bitcode, folder = self.bitcode(), self._of(variant) / "layouts"
+        bitcode, folder = self._allocated(variant), self._of(variant) / "layouts"
         targets = [folder / str(layout) for layout in range(number)]
         inputs: dict[str, Any] = {
             "variant": repr(variant),
@@ -309,6 +308,33 @@ class Level:
 
         memo(self._of(variant) / "layouts.json", inputs, NoneType, link, targets)
         return targets
+
+    def timed(
+        self, name: str, ways: Mapping[str, tuple[Variant, Decisions]], plan: Timing
+    ) -> dict[str, Any]:
+        """The times of ways, as `Rounds.against_first`, of the input by which nothing was chosen.
+
+        Args:
+          name: of the note of what was measured; the rounds of earlier calls count.
+          ways: by name, a variant and decisions that are given; the first is the baseline.
+
+        Raises:
+          CommandError: a compiler or a run failed.
+          StudyError: the ways compute different things.
+        """
+        from compiler_opt_perf.studies.rounds import run_rounds  # SciPy, which workers do without.
+
+        folder = self.folder.parent / "held-out"
+        folder.mkdir(exist_ok=True)
+        workload = HELD_OUT[self.name](folder)
+        binaries = {
+            way: self.layouts(variant, number=plan.layouts, decisions=given)
+            for way, (variant, given) in ways.items()
+        }
+        run = {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
+        path, rounds = self.folder / f"{name}.json", (plan.rounds, plan.processor)
+        measured = run_rounds(path, binaries, workload.arguments, run, *rounds, label=self.name)
+        return measured.against_first()
 
     def _execute(self, variant: Variant, bitcode: Sequence[Path], decisions: Decisions) -> Executed:
         kinds = ("shipped",) if variant is MEASURED else tuple(_KINDS)
@@ -444,6 +470,10 @@ class Level:
         flags = ("-O2", "-fprofile-generate")
         objects = self._compiled("counting", flags, stock_tool("clang"), {})
         return self._profile(objects, "counting")
+
+    def _allocated(self, variant: Variant) -> list[Path]:
+        """The optimised IR that a variant allocates registers of."""
+        return self._measured() if variant is MEASURED else self.bitcode()
 
     def _measured(self) -> list[Path]:
         """The optimised IR with the measured executions of its blocks.

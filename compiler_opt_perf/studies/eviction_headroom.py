@@ -8,7 +8,7 @@ counts what that executes as users compile it; `mca-pmu` tells its cycles, and t
 on an input by which nothing was chosen. Builds and the run are those of `evictions`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo, note, numbered, recall
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.studies.common import Timing, percent, saved
+from compiler_opt_perf.studies.common import Timing, saved
 from compiler_opt_perf.studies.eviction_builds import (
     CONSTANTS,
     DEFAULT,
@@ -36,9 +36,9 @@ from compiler_opt_perf.studies.eviction_builds import (
     Level,
 )
 from compiler_opt_perf.studies.eviction_search import Found, SearchJob, search
-from compiler_opt_perf.studies.rounds import HEAD, described, mean_change, run_rounds
+from compiler_opt_perf.studies.rounds import HEAD, changes_table, described, to_first
 from compiler_opt_perf.studies.variants import Variant
-from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, ONLY_ONCE
+from compiler_opt_perf.studies.workloads import COUNTED, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
@@ -116,7 +116,7 @@ def study(
                     for name, (variant, given) in ways.items()
                 }
             if timing and program not in ONLY_ONCE:
-                found["timed"] = _timed(build, ways, timing)
+                found["timed"] = build.timed("search-rounds", ways, timing)
             write_json(output / f"{program} {level} search.json", found)
     names = [f"{program} {level}" for level in LEVELS for program in PROGRAMS]
     return saved(output, names, " search.json")
@@ -144,24 +144,6 @@ def _ways(
 def _from(start: Variant) -> Variant:
     """What is compiled by the decisions that were found from a start."""
     return Variant(f"{start.name}, {_SEARCHED}", start.options)
-
-
-def _timed(
-    build: Level, ways: Mapping[str, tuple[Variant, Decisions]], plan: Timing
-) -> dict[str, Any]:
-    """The times of all ways, as `Rounds.against_first`."""
-    folder = build.folder.parent / "held-out"
-    folder.mkdir(exist_ok=True)
-    workload = HELD_OUT[build.name](folder)
-    binaries = {
-        name: build.layouts(variant, number=plan.layouts, decisions=given)
-        for name, (variant, given) in ways.items()
-    }
-    run = {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
-    path = build.folder / "search-rounds.json"
-    rounds = (plan.rounds, plan.processor)
-    measured = run_rounds(path, binaries, workload.arguments, run, *rounds, label=build.name)
-    return measured.against_first()
 
 
 def searched(build: Level, pool: Executor, limits: Limits) -> dict[str, Any]:
@@ -327,23 +309,15 @@ def _given(decisions: Mapping[str, Mapping[str, int]], modules: Mapping[str, int
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Changes of instructions, predicted cycles and time against the default, in Markdown."""
     found = [_counted_table(results)]
-    cycles = {
-        name: {
-            way: own / next(iter(row["cycles"].values())) - 1 for way, own in row["cycles"].items()
-        }
-        for name, row in results.items()
-        if "cycles" in row
-    }
-    if cycles:
-        rows = {name: [f"{next(iter(results[name]['cycles'].values())):,.0f}"] for name in cycles}
-        changes = {name: {way: [one] for way, one in own.items()} for name, own in cycles.items()}
-        found.append(_changes_table(["cycles (mca-pmu)"], rows, changes))
+    cycles = {name: row["cycles"] for name, row in results.items() if "cycles" in row}
     timed = {name: row["timed"] for name, row in results.items() if "timed" in row}
-    if timed:
-        rows = {name: described(row) for name, row in timed.items()}
-        changes = {name: row["changes"] for name, row in timed.items()}
-        found.append(_changes_table(HEAD, rows, changes))
-    return "\n".join(found)
+    changes = {name: to_first(own) for name, own in cycles.items()}
+    rows = {name: [f"{own[DEFAULT.name]:,.0f}"] for name, own in cycles.items()}
+    found.append(_changes_table(["cycles (mca-pmu)"], rows, changes))
+    changes = {name: row["changes"] for name, row in timed.items()}
+    rows = {name: described(row) for name, row in timed.items()}
+    found.append(_changes_table(HEAD, rows, changes))
+    return "\n".join(filter(None, found))
 
 
 def _changes_table(
@@ -351,33 +325,25 @@ def _changes_table(
     rows: Mapping[str, Sequence[str]],
     changes: Mapping[str, Mapping[str, Sequence[float]]],
 ) -> str:
-    """A row a program: its search from the default, its best constant, and the search from there.
+    """As `changes_table`, of the changes by way, with the name of the best constant."""
+    rows = {name: [*cells, _constant(changes[name]) or "–"] for name, cells in rows.items()}
+    own = {name: _of_columns(one) for name, one in changes.items()}
+    lines = changes_table([*head, "constant"], rows, own, _COLUMNS)
+    return "".join(f"{line}\n" for line in lines)
 
-    Args:
-      head, rows: the first columns, and their cells by program.
-      changes: by program and way, alone or with the ends of its interval.
-    """
-    columns = ["program", *head, *_COLUMNS]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    logs: list[list[float]] = []
-    for name, own in changes.items():
-        ways = [one for one in own if one != DEFAULT.name]
-        first = f"{DEFAULT.name}, {_SEARCHED}"
-        constant = next((one for one in ways if not one.endswith(_SEARCHED)), None)
-        # Without a better constant, the search from it is the one from the default.
-        chosen = [first, constant, f"{constant}, {_SEARCHED}" if constant else first]
-        cells, values = [], []
-        for way in chosen:
-            change = own[way] if way else [0.0]
-            cells.append(percent(change) if len(change) > 1 else f"{change[0]:+.2%}")
-            values.append(float(np.log1p(change[0])))
-        cells[1] += f" ({constant})" if constant else ""
-        logs.append(values)
-        lines.append(f"| {' | '.join([name, *rows[name], *cells])} |")
-    if len(logs) > 1:
-        means = [mean_change(column) for column in np.array(logs).T]
-        lines.append(f"| {' | '.join(['geometric mean', *[''] * len(head), *means])} |")
-    return "\n".join(lines) + "\n"
+
+def _of_columns(changes: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """The changes of a program's ways, by column."""
+    first, constant = f"{DEFAULT.name}, {_SEARCHED}", _constant(changes)
+    # Without a better constant, the search from it is the one from the default.
+    best = [changes[constant], changes[f"{constant}, {_SEARCHED}"]] if constant else None
+    values = [changes[first], *(best or ([0.0], changes[first]))]
+    return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _constant(ways: Iterable[str]) -> str | None:
+    """The name of the best constant among the ways; None if that is the default."""
+    return next((one for one in ways if one != DEFAULT.name and _SEARCHED not in one), None)
 
 
 def _counted_table(results: Mapping[str, Mapping[str, Any]]) -> str:

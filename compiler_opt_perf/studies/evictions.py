@@ -4,7 +4,8 @@
 Programs are compiled by some register allocations of the same optimised IR, at -O2 and at -O2 with
 an instrumented profile. Callgrind counts what each executes, in a run of the program; from one
 recorded run of the default one, `count` predicts it, and RegAllocScore tells what the compiler
-thinks. Nothing is timed, so that a busy machine does not matter. Results are kept and not repeated.
+thinks. Of the same variants, `mca-pmu` can tell cycles, and the clock times on an input by which
+nothing was chosen. Results are kept and not repeated.
 """
 
 import itertools
@@ -18,17 +19,20 @@ from scipy.stats import kendalltau
 
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.studies.common import saved
+from compiler_opt_perf.studies.common import Timing, saved
 from compiler_opt_perf.studies.eviction_builds import (
     CONSTANTS,
     DEFAULT,
     LEVELS,
     MEASURED,
+    Decisions,
     Executed,
     Level,
     variants,
 )
-from compiler_opt_perf.studies.workloads import COUNTED
+from compiler_opt_perf.studies.rounds import HEAD, changes_table, described, to_first
+from compiler_opt_perf.studies.variants import Variant
+from compiler_opt_perf.studies.workloads import COUNTED, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 PROGRAMS = tuple(COUNTED)
@@ -45,6 +49,8 @@ def study(
     levels: Sequence[str] = tuple(LEVELS),
     rules: Sequence[str] = RULES,
     seed: int = 1,
+    cpu: Path | None = None,
+    timing: Timing | None = None,
 ) -> dict[str, Any]:
     """Studies some of the `PROGRAMS` at some of the `LEVELS`.
 
@@ -52,22 +58,36 @@ def study(
       output: folder for builds and results.
       rules: names of the variants to compile; the default is always among them.
       seed: of the variant that decides at random.
+      cpu: CPU file, for predicted cycles; None for none.
+      timing: of the input by which nothing was chosen; None: nothing is timed.
 
     Returns:
       All results in the folder, by program and level ("lua O2"), for `tables`.
 
     Raises:
       CommandError: a compiler or a run failed.
-      StudyError: a damaged result in the folder.
+      StudyError: variants compute different things, or a damaged result in the folder.
     """
     output = output.resolve()
     with Pool() as pool:
         for program, level in itertools.product(programs, levels):
-            build = Level(program, level, output / program / level, toolchain, pool)
+            build = Level(program, level, output / program / level, toolchain, pool, cpu)
             chosen = [one for one in (*variants(seed), MEASURED) if one.name in rules]
             chosen = chosen if DEFAULT in chosen else [DEFAULT, *chosen]
-            found = {one.name: build.executed(one) for one in chosen}
-            write_json(output / f"{program} {level}.json", summary(found))
+            counted = {one.name: build.executed(one) for one in chosen}
+            known = [one for one in chosen if counted[one.name] is not None]
+            found = summary(counted)
+            if cpu:
+                found["cycles"] = {
+                    one.name: build.predicted(one, "mca-pmu").total
+                    for one in known
+                    if one is not MEASURED
+                }
+            if timing and program not in ONLY_ONCE:
+                ways: dict[str, tuple[Variant, Decisions]]
+                ways = {one.name: (one, {}) for one in known}
+                found["timed"] = build.timed("rules-rounds", ways, timing)
+            write_json(output / f"{program} {level}.json", found)
     names = [f"{program} {level}" for level in LEVELS for program in PROGRAMS]
     return saved(output, names)
 
@@ -97,7 +117,11 @@ def summary(found: Mapping[str, Executed | None]) -> dict[str, Any]:
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The results in Markdown: changes of instructions, then how the predictions agree."""
+    """The results in Markdown: changes of instructions, of cycles, of time, then how rewards agree.
+
+    Cycles and times are there if some program has any; those of a program have 95% intervals over
+    layouts, means over programs some over other programs of the kind.
+    """
     names = list(
         dict.fromkeys(
             name for row in results.values() for name in row["variants"] if name != DEFAULT.name
@@ -134,8 +158,25 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
                 for one in head[2:]
             ]
             lines.append(f"| geometric mean, {level} | | {' | '.join(means)} |")
-    lines += ["", *_agreement(results)]
-    return "\n".join(lines) + "\n"
+    for level in LEVELS:
+        rows = {name: row for name, row in results.items() if name.endswith(f" {level}")}
+        for table in (_cycles_table(rows), _timed_table(rows)):
+            lines += ["", *table] if table else []
+    return "\n".join([*lines, "", *_agreement(results)]) + "\n"
+
+
+def _cycles_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    known = {name: row["cycles"] for name, row in results.items() if "cycles" in row}
+    rows = {name: [f"{own[DEFAULT.name]:,.0f}"] for name, own in known.items()}
+    changes = {name: to_first(own) for name, own in known.items()}
+    return changes_table(["cycles (mca-pmu)"], rows, changes, RULES[1:])
+
+
+def _timed_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    known = {name: row["timed"] for name, row in results.items() if "timed" in row}
+    rows = {name: described(row) for name, row in known.items()}
+    changes = {name: row["changes"] for name, row in known.items()}
+    return changes_table(HEAD, rows, changes, RULES[1:])
 
 
 def _agreement(results: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -47,6 +47,24 @@ def test_a_program_is_studied_and_searched(
     assert evictions.study(["pressure"], tmp_path, toolchain, levels=["O2-PGO"]) == found
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
+    timing = Timing(rounds=4, layouts=4, processor=min(os.sched_getaffinity(0)))
+    judged = evictions.study(
+        ["pressure"],
+        tmp_path,
+        toolchain,
+        levels=["O2-PGO"],
+        cpu=cpu_file("znver3"),
+        timing=timing,
+    )["pressure O2-PGO"]
+    assert {key: judged[key] for key in found["pressure O2-PGO"]} == found["pressure O2-PGO"]
+    # Code of other blocks than the recorded run's has no cycles, but a time.
+    assert list(judged["cycles"]) == ["default", "csr 65536", "8 registers"]
+    assert judged["cycles"]["8 registers"] > 1.02 * judged["cycles"]["default"]
+    assert judged["timed"]["rounds"] == 4 and list(judged["timed"]["changes"]) == list(rows)[1:]
+    text = evictions.tables({"pressure O2-PGO": judged})
+    assert text.count("| pressure O2-PGO |") == 4
+    assert "cycles (mca-pmu)" in text and "| resolves |" in text
+
     limits = eviction_headroom.Limits(rounds=1, most=3, seed=1)
     searched = eviction_headroom.study(["pressure"], tmp_path, toolchain, limits, level="O2-PGO")
     result = searched["pressure O2-PGO"]
@@ -66,7 +84,7 @@ def test_a_program_is_studied_and_searched(
         limits,
         level="O2-PGO",
         cpu=cpu_file("znver3"),
-        timing=Timing(rounds=4, layouts=4, processor=min(os.sched_getaffinity(0))),
+        timing=timing,
     )
     more = again["pressure O2-PGO"]
     assert {key: more[key] for key in result} == result

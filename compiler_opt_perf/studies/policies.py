@@ -8,17 +8,15 @@ several layouts of their functions; and once under callgrind, for the instructio
 execute.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.studies.common import percent, saved
+from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.inline_builds import RULES, InlineBuilds
-from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, described, mean_change
+from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, changes_table, described
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.workloads import HELD_OUT, ONLY_ONCE
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -117,16 +115,16 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
         {name: row[part] for name, row in results.items()} for part in ("changes", "added")
     )
     found = [
-        _table(HEAD, runs, times, WAYS[1:]),
-        _table([], {name: [] for name in results}, added, ADDED),
+        changes_table(HEAD, runs, times, WAYS[1:]),
+        changes_table([], {name: [] for name in results}, added, ADDED),
     ]
     to_default = {way: (way, WAYS[0]) for way in WAYS[1:]}
     for part, head in (("executed", "instructions"), ("text", "bytes of text")):
         totals = {name: row[part] for name, row in results.items()}
         first = {name: [f"{own[WAYS[0]]:,}"] for name, own in totals.items()}
-        found.append(_table([head], first, _changes(totals, to_default), WAYS[1:]))
+        found.append(changes_table([head], first, _changes(totals, to_default), WAYS[1:]))
         if part == "executed":
-            found.append(_table([head], first, _changes(totals, ADDED), ADDED))
+            found.append(changes_table([head], first, _changes(totals, ADDED), ADDED))
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in found if lines)
 
 
@@ -142,38 +140,3 @@ def _changes(
         }
         for name, own in totals.items()
     }
-
-
-def _table(
-    head: Sequence[str],
-    rows: Mapping[str, Sequence[str]],
-    changes: Mapping[str, Mapping[str, Sequence[float]]],
-    columns: Iterable[str],
-) -> list[str]:
-    """A row a program, and geometric means of the programs that have a column.
-
-    Args:
-      head, rows: the first columns, and their cells by program.
-      changes: by program and column, with the ends of an interval or without.
-      columns: the others; those that no program has are left out.
-    """
-    columns = [one for one in columns if any(one in own for own in changes.values())]
-    if not columns:
-        return []
-    names = ["program", *head, *columns]
-    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    for name, own in changes.items():
-        cells = [_shown(own.get(column)) for column in columns]
-        lines.append(f"| {' | '.join([name, *rows[name], *cells])} |")
-    means = [
-        mean_change(np.log1p([own[column][0] for own in changes.values() if column in own]))
-        for column in columns
-    ]
-    lines.append(f"| {' | '.join(['geometric mean', *[''] * len(head), *means])} |")
-    return lines
-
-
-def _shown(change: Sequence[float] | None) -> str:
-    if change is None:
-        return "–"
-    return percent(change) if len(change) > 1 else f"{change[0]:+.2%}"

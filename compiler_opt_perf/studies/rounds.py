@@ -6,7 +6,7 @@ What the times of parts of such runs tell is for cost.ranking.Measured to say.
 
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,48 @@ def described(timed: Mapping[str, Any]) -> list[str]:
     halves = [(high - low) / 2 for _, low, high in timed["changes"].values()]
     resolves = f"{statistics.median(halves):.2%}" if halves else "–"
     return [f"{timed['run_s']:.2f} s", str(timed["rounds"]), resolves]
+
+
+def to_first(costs: Mapping[str, float]) -> dict[str, list[float]]:
+    """By way, the change of the first way's cost, for `changes_table`."""
+    first = next(iter(costs.values()))
+    return {way: [cost / first - 1] for way, cost in costs.items()}
+
+
+def changes_table(
+    head: Sequence[str],
+    rows: Mapping[str, Sequence[str]],
+    changes: Mapping[str, Mapping[str, Sequence[float]]],
+    columns: Iterable[str],
+) -> list[str]:
+    """A row a program, in Markdown, and geometric means of the programs that have a column.
+
+    Args:
+      head, rows: the first columns, and their cells by program.
+      changes: by program and column, with the ends of an interval or without.
+      columns: the others; those that no program has are left out, and without any the table is.
+    """
+    columns = [one for one in columns if any(one in own for own in changes.values())]
+    if not columns:
+        return []
+    names = ["program", *head, *columns]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for name, own in changes.items():
+        cells = [_shown(own.get(column)) for column in columns]
+        lines.append(f"| {' | '.join([name, *rows[name], *cells])} |")
+    if len(changes) > 1:
+        means = [
+            mean_change(np.log1p([own[column][0] for own in changes.values() if column in own]))
+            for column in columns
+        ]
+        lines.append(f"| {' | '.join(['geometric mean', *[''] * len(head), *means])} |")
+    return lines
+
+
+def _shown(change: Sequence[float] | None) -> str:
+    if change is None:
+        return "–"
+    return percent(change) if len(change) > 1 else f"{change[0]:+.2%}"
 
 
 def mean_change(logs: npt.NDArray[np.float64]) -> str:
