@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,6 +27,10 @@ NEEDED = ("executions", "loads", "llc-load-misses", "conditional-branch-mispredi
 _SHOWN = 2000
 # How a perf.data begins, of either byte order.
 PERF_DATA = (b"PERFILE", b"ELIFREP")
+# Of a file with a header of this size (tools/perf/Documentation/perf.data-file-format.txt in
+# Linux): magic, sizes of header and attribute; offset and size of attributes, samples and event
+# types; a bit for each feature, whose offsets and sizes follow the samples.
+_HEADER_BYTES = 104
 
 
 @dataclass(frozen=True)
@@ -276,6 +281,7 @@ def read_recording(
             is_text = not stream.read(8).startswith(PERF_DATA)
         if is_text:
             return read_script(input_lines(recording), binary, str(recording), on_stack)
+        _require_whole(recording)
     except OSError as error:
         raise PmuError(f"{recording}: cannot be read: {error.strerror}") from error
     attributes = recorded_events(recording)
@@ -289,6 +295,32 @@ def read_recording(
         optional.append("brstack")
     printed = _lines_of(_script_argv(str(recording), optional), recording)
     return read_script(printed, binary, str(recording), on_stack)
+
+
+def _require_whole(recording: Path) -> None:
+    """Checks that no part which the header names is cut off; perf reads on without some of them.
+
+    Raises OSError; of a part that is missing, PmuError.
+    """
+    with recording.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        header = stream.read(_HEADER_BYTES)
+        order = "<" if header.startswith(PERF_DATA[0]) else ">"
+        if len(header) == _HEADER_BYTES:
+            (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
+            if own != _HEADER_BYTES:
+                return  # Written to a pipe: it names no places.
+            samples_end = places[2] + places[3]
+            features = int.from_bytes(header[72:]).bit_count()
+            stream.seek(samples_end)
+            table = stream.read(16 * features)
+            if len(table) == 16 * features:
+                found = struct.unpack(f"{order}{2 * features}Q", table)
+                ends = [sum(pair) for pair in zip(found[::2], found[1::2], strict=True)]
+                if max([samples_end, *ends]) <= size:
+                    return
+    raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
 
 
 def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:

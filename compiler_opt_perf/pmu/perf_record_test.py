@@ -180,7 +180,7 @@ def test_recording_of_another_binary(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5])
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.9, 0.999])
 def test_damaged_recording(recording: Path, workload: Path, tmp_path: Path, share: float) -> None:
     data = recording.read_bytes()
     (tmp_path / "perf.data").write_bytes(data[: int(len(data) * share)])

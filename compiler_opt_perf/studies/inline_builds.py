@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that are inlined at -O2 in several ways, and what they execute.
+"""Programs that are inlined in several ways, at -O2 and some at -O3, and what they execute.
 
 By the compiler's own inlining, by other thresholds, by the rule of `policies.inlining_rule` with
 the PMU profile of a run, by parts of it, with parts of the profile exchanged, by rates of misses
@@ -181,6 +181,8 @@ def _priced(price: int) -> tuple[str, ...]:
 # The constant prices of a callee-saved register that are as good as a policy by instructions, with
 # counters and without.
 _PRICE, _LARGE_PRICE = _priced(65536), _priced(262144)
+# Behind the -O2 of `FLAGS`.
+_O3 = ("-O3",)
 #: Inlining and callee-saved registers, decided together.
 TOGETHER: dict[str, Way] = {
     "price 65536": Way(_PRICE),
@@ -189,6 +191,9 @@ TOGETHER: dict[str, Way] = {
     "both policies": Way(rule=SHIPPED, registers=True),
     "both policies, shuffled": Way(rule=SHIPPED, registers=True, shuffled=True),
     "rule 14 3000 100 225 and registers": Way(rule=replace(SHIPPED, cold_cost=225), registers=True),
+    "O3": Way(_O3),
+    "O3 and both policies": Way(_O3, rule=SHIPPED, registers=True),
+    "O3 and both policies, shuffled": Way(_O3, rule=SHIPPED, registers=True, shuffled=True),
     "AutoFDO and registers": Way(sampled=True, registers=True),
     "AutoFDO and rule": Way(rule=SHIPPED, sampled=True),
     "AutoFDO and both policies": Way(rule=SHIPPED, sampled=True, registers=True),

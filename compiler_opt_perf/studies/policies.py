@@ -31,6 +31,7 @@ WAYS = (
     *("default", "threshold 500", "price 65536", "threshold 500 and price"),
     *(_RULE, "rule 14 3000 100 225", "registers", "rule 14 3000 100 225 and registers"),
     *(_BOTH, f"{_BOTH}, shuffled"),
+    *("O3", f"O3 and {_BOTH}", f"O3 and {_BOTH}, shuffled"),
     *(_AUTOFDO, f"{_AUTOFDO} and registers", f"{_AUTOFDO} and rule"),
     *(f"{_AUTOFDO} and {_BOTH}", f"{_AUTOFDO} and {_BOTH}, shuffled"),
     *(_PGO, f"{_PGO} and price", f"{_PGO} and {_BOTH}"),
@@ -41,6 +42,8 @@ WAYS = (
 #: What is added to a way: of each column, the way and the one that it is compared with.
 ADDED = {
     "what the profile adds": (_BOTH, f"{_BOTH}, shuffled"),
+    "both policies add to O3": (f"O3 and {_BOTH}", "O3"),
+    "what the profile adds at O3": (f"O3 and {_BOTH}", f"O3 and {_BOTH}, shuffled"),
     "registers add to AutoFDO": (f"{_AUTOFDO} and registers", _AUTOFDO),
     "the rule adds to AutoFDO": (f"{_AUTOFDO} and rule", _AUTOFDO),
     "both policies add to AutoFDO": (f"{_AUTOFDO} and {_BOTH}", _AUTOFDO),

@@ -99,7 +99,7 @@ def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:
         ("inline-size", "mca", Context(trace=Path("t")), "train without an evaluator"),
         ("regalloc-evict", "count", Context(), "needs the trace"),
         ("regalloc-evict", "mca", Context(trace=Path("t")), "needs a CPU file"),
-        ("regalloc-evict", "size", Context(trace=Path("t")), "one that replays a trace: count"),
+        ("regalloc-evict", "size", Context(trace=Path("t")), "replays a trace: allocation-score"),
         ("regalloc-evict", "profile-count", Context(), "one that replays a trace"),
     ],
 )
