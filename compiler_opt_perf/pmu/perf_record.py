@@ -313,12 +313,11 @@ def _require_whole(recording: Path) -> None:
                 return  # Written to a pipe: it names no places.
             samples_end = places[2] + places[3]
             features = int.from_bytes(header[72:]).bit_count()
-            stream.seek(samples_end)
-            table = stream.read(16 * features)
-            if len(table) == 16 * features:
-                found = struct.unpack(f"{order}{2 * features}Q", table)
-                ends = [sum(pair) for pair in zip(found[::2], found[1::2], strict=True)]
-                if max([samples_end, *ends]) <= size:
+            if samples_end + 16 * features <= size:
+                stream.seek(samples_end)
+                found = struct.unpack(f"{order}{2 * features}Q", stream.read(16 * features))
+                parts = zip(found[::2], found[1::2], strict=True)
+                if all(begin + length <= size for begin, length in parts):
                     return
     raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
 
