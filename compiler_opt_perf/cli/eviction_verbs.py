@@ -28,7 +28,7 @@ def _define_output(values: flags.FlagValues) -> None:
 
 
 def _define_judges(values: flags.FlagValues) -> None:
-    """Those beside counted instructions: `cpu_of` and `_timing_of` give them."""
+    """Those beside counted instructions: cycles and time."""
     from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
     define_cpu(values, "for predicted cycles")
@@ -38,12 +38,10 @@ def _define_judges(values: flags.FlagValues) -> None:
     define_processor(values)
 
 
-def _timing_of(values: Any) -> "Timing | None":
+def _timing(rounds: int, values: Any) -> "Timing | None":
     from compiler_opt_perf.studies.common import Timing
 
-    if not values.timed_rounds:
-        return None
-    return Timing(values.timed_rounds, values.layouts, values.processor)
+    return Timing(rounds, values.layouts, values.processor) if rounds else None
 
 
 # cop study evictions
@@ -74,7 +72,7 @@ def _evictions(values: Any, arguments: list[str]) -> Table:
         rules=values.rules,
         seed=values.seed,
         cpu=cpu_of(values),
-        timing=_timing_of(values),
+        timing=_timing(values.timed_rounds, values),
     )
     return Table(lambda: tables(results), lambda: {"results": results})
 
@@ -111,7 +109,7 @@ def _eviction_headroom(values: Any, arguments: list[str]) -> Table:
         limits,
         level=values.level,
         cpu=cpu_of(values),
-        timing=_timing_of(values),
+        timing=_timing(values.timed_rounds, values),
     )
     return Table(lambda: tables(results), lambda: {"results": results})
 
@@ -222,15 +220,11 @@ def _define_callee_saved_policy(values: flags.FlagValues) -> None:
 
 def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.studies.callee_saved_policy import publish_rule, study, tables
-    from compiler_opt_perf.studies.common import Timing
     from compiler_opt_perf.studies.eviction_builds import COUNT
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if COUNT not in values.rewards:
         raise UsageError(f"--rewards: {COUNT}, by which functions to label are found, is missing")
-    timing = None
-    if values.rounds:
-        timing = Timing(values.rounds, values.layouts, values.processor)
     results = study(
         values.only,
         Path(values.output),
@@ -240,7 +234,7 @@ def _callee_saved_policy(values: Any, arguments: list[str]) -> Table:
         seeds=values.seeds,
         cpu=cpu_of(values),
         model=optional_path(values, "model"),
-        timing=timing,
+        timing=_timing(values.rounds, values),
     )
     if values.publish:
         publish_rule(Path(values.publish), results)

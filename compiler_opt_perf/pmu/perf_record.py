@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -304,22 +305,27 @@ def _require_whole(recording: Path) -> None:
     """
     with recording.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
-        stream.seek(0)
-        header = stream.read(_HEADER_BYTES)
-        order = "<" if header.startswith(PERF_DATA[0]) else ">"
-        if len(header) == _HEADER_BYTES:
-            (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
-            if own != _HEADER_BYTES:
-                return  # Written to a pipe: it names no places.
-            samples_end = places[2] + places[3]
-            features = int.from_bytes(header[72:]).bit_count()
-            if samples_end + 16 * features <= size:
-                stream.seek(samples_end)
-                found = struct.unpack(f"{order}{2 * features}Q", stream.read(16 * features))
-                parts = zip(found[::2], found[1::2], strict=True)
-                if all(begin + length <= size for begin, length in parts):
-                    return
-    raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
+        if not _is_whole(stream, size):
+            raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
+
+
+def _is_whole(stream: BinaryIO, size: int) -> bool:
+    stream.seek(0)
+    header = stream.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES:
+        return False
+    order = "<" if header.startswith(PERF_DATA[0]) else ">"
+    (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
+    if own != _HEADER_BYTES:
+        return True  # Written to a pipe: it names no places.
+    samples_end = places[2] + places[3]
+    features = int.from_bytes(header[72:]).bit_count()
+    if samples_end + 16 * features > size:
+        return False
+    stream.seek(samples_end)
+    found = struct.unpack(f"{order}{2 * features}Q", stream.read(16 * features))
+    parts = zip(found[::2], found[1::2], strict=True)
+    return all(begin + length <= size for begin, length in parts)
 
 
 def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:

@@ -285,10 +285,7 @@ class _Program:
             self.notes / "rounds.json",
             {name: own for name, own in binaries.items() if alike[name] == name},
             workload.arguments,
-            {
-                "arguments": workload.arguments,
-                "files": [sha256(path) for path in workload.inputs],
-            },
+            workload.run_inputs(),
             plan.rounds,
             plan.processor,
             label=self.name,

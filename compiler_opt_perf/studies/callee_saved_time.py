@@ -11,15 +11,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from compiler_opt_perf.execution.files import sha256, write_json
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.studies.common import percent, saved, shuffled_profile
+from compiler_opt_perf.studies.common import saved, shuffled_profile
 from compiler_opt_perf.studies.eviction_builds import LEVELS, Level, priced
-from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, described, mean_change, run_rounds
+from compiler_opt_perf.studies.rounds import (
+    HEAD,
+    ROUNDS,
+    changes_table,
+    described,
+    run_rounds,
+    to_first,
+)
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 from compiler_opt_perf.studies.variants import Variant
 from compiler_opt_perf.studies.workloads import JUDGED, ONLY_ONCE, Workload
@@ -30,6 +36,7 @@ PROGRAMS = tuple(JUDGED)
 PRICES = (0, 16384, 65536, 262144)
 #: Names of the policy's ways, with the profile of the counted run and with an exchanged one.
 POLICY, SHUFFLED = "policy", "policy, shuffled"
+_FIRST, _ADDED = str(PRICES[0]), "what the profile adds"
 _SEED = 1
 
 
@@ -75,10 +82,7 @@ def study(
                     str(price): build.layouts(priced(price), number=layouts) for price in PRICES
                 }
                 binaries |= _by_policy(build, policy, layouts)
-                run_inputs = {
-                    "arguments": workload.arguments,
-                    "files": [sha256(path) for path in workload.inputs],
-                }
+                run_inputs = workload.run_inputs()
                 result: dict[str, Any] = {
                     "executed": {
                         way: _executed(build, way, linked[0], workload, run_inputs)
@@ -139,44 +143,26 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _executed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    rows, changes = {}, {}
-    for name, row in results.items():
-        first, *others = row["executed"].values()
-        own = dict(zip(list(row["executed"])[1:], (one / first - 1 for one in others), strict=True))
-        rows[name] = [f"{first:,}", *(f"{change:+.2%}" for change in own.values())]
-        changes[name] = own
+    rows = {name: [f"{row['executed'][_FIRST]:,}"] for name, row in results.items()}
+    changes = {name: to_first(row["executed"]) for name, row in results.items()}
     return _table(["instructions"], rows, changes)
 
 
 def _timed_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    rows, changes = {}, {}
-    for name, row in results.items():
-        if "changes" in row:
-            cells = map(percent, row["changes"].values())
-            rows[name] = [*described(row), *cells]
-            changes[name] = {way: change[0] for way, change in row["changes"].items()}
-    return _table(HEAD, rows, changes)
+    timed = {name: row for name, row in results.items() if "changes" in row}
+    rows = {name: described(row) for name, row in timed.items()}
+    return _table(HEAD, rows, {name: row["changes"] for name, row in timed.items()})
 
 
 def _table(
-    columns: Sequence[str],
+    head: Sequence[str],
     rows: Mapping[str, Sequence[str]],
-    changes: Mapping[str, Mapping[str, float]],
+    changes: Mapping[str, Mapping[str, Sequence[float]]],
 ) -> str:
-    """Rows, and geometric means of the changes, which all have the same ways.
-
-    What the profile adds, the policy's time by its time with the exchanged one, is a column more.
-    """
-    if not rows:
-        return ""
-    ways = list(next(iter(changes.values())))
-    head = ["program", *columns, *ways, "what the profile adds"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    logs = np.array([[np.log1p(own[way]) for way in ways] for own in changes.values()])
-    added = logs[:, ways.index(POLICY)] - logs[:, ways.index(SHUFFLED)]
-    for (name, cells), change in zip(rows.items(), np.expm1(added).tolist(), strict=True):
-        lines.append(f"| {' | '.join([name, *cells, f'{change:+.2%}'])} |")
-    if len(rows) > 1:
-        means = [mean_change(own) for own in [*logs.T, added]]
-        lines.append(f"| {' | '.join(['geometric mean', *[''] * len(columns), *means])} |")
-    return "\n".join(lines) + "\n"
+    """As `changes_table`, with a column of what the policy costs by its cost with shuffled data."""
+    own = {
+        name: {**one, _ADDED: [(1 + one[POLICY][0]) / (1 + one[SHUFFLED][0]) - 1]}
+        for name, one in changes.items()
+    }
+    columns = dict.fromkeys(way for one in own.values() for way in one if way != _FIRST)
+    return "".join(f"{line}\n" for line in changes_table(head, rows, own, columns))

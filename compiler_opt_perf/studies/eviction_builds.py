@@ -331,9 +331,15 @@ class Level:
             way: self.layouts(variant, number=plan.layouts, decisions=given)
             for way, (variant, given) in ways.items()
         }
-        run = {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}
-        path, rounds = self.folder / f"{name}.json", (plan.rounds, plan.processor)
-        measured = run_rounds(path, binaries, workload.arguments, run, *rounds, label=self.name)
+        measured = run_rounds(
+            self.folder / f"{name}.json",
+            binaries,
+            workload.arguments,
+            workload.run_inputs(),
+            plan.rounds,
+            plan.processor,
+            label=self.name,
+        )
         return measured.against_first()
 
     def _execute(self, variant: Variant, bitcode: Sequence[Path], decisions: Decisions) -> Executed:

@@ -327,7 +327,7 @@ class InlineBuilds:
             self._link(objects, binary)
             return run.counted(binary, self._judging).totals()[0]
 
-        inputs = {"objects": list(map(sha256, objects)), **_run_inputs(run)}
+        inputs = {"objects": list(map(sha256, objects)), **run.run_inputs()}
         note = "held-out.json" if self.held_out else "judged.json"
         found = memo(self._of(name) / note, inputs, int, count)
         logging.info("%s: %s: %d instructions, other input", self.name, name, found)
@@ -364,7 +364,7 @@ class InlineBuilds:
             self.folder / f"{note}.json",
             {name: self.layouts(name, layouts) for name in ways},
             self.judged.arguments,
-            _run_inputs(self.judged),
+            self.judged.run_inputs(),
             rounds,
             processor,
             label=self.name,
@@ -540,8 +540,3 @@ def _exchanged(
         return int(rule.decide({**observation.features, **drawn})[0])
 
     return decide
-
-
-def _run_inputs(workload: Workload) -> dict[str, Any]:
-    """What a run depends on, beside the program."""
-    return {"arguments": workload.arguments, "files": list(map(sha256, workload.inputs))}

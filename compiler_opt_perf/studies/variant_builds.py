@@ -283,8 +283,7 @@ class Builds:
 
     def run_inputs(self) -> dict[str, Any]:
         """What the run depends on besides the binary."""
-        files = [sha256(path) for path in self._workload.inputs]
-        return {"arguments": self._workload.arguments, "files": files}
+        return self._workload.run_inputs()
 
     def _clang(self) -> str:
         return sha256(self._toolchain.clang.resolve())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import msgspec
 
@@ -83,6 +84,10 @@ class Workload:
     inputs: tuple[Path, ...] = ()
     output: Path | None = None
     flags: tuple[str, ...] = ()
+
+    def run_inputs(self) -> dict[str, Any]:
+        """What the run depends on, beside the program."""
+        return {"arguments": self.arguments, "files": list(map(sha256, self.inputs))}
 
     def counted(self, binary: Path, folder: Path) -> Dump:
         """What callgrind counts in a run of a build, as `counted_run`. Raises CommandError."""
