@@ -23,6 +23,7 @@ for key, one in zip(log.keys, log.observations, strict=True):
     names += ("callee_saved_in_use",)
     assert all(column[name][use] == column[name][32] for name in names)
     cost, spilled, coldest, hottest, in_use = (column[name][32] for name in names)
+    assert kind == "split" or abs(cost - spilled) < 0.01, f"{key}: {cost} for {spilled}"
     print(
         f"{key}: use {use}, {kind}, cost 2^{cost:.1f}, spilled 2^{spilled:.1f}, "
         f"blocks 2^{coldest:.1f} to 2^{hottest:.1f}, {in_use:.0f} in use"
