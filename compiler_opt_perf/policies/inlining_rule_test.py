@@ -14,7 +14,7 @@ RULES = (
     InliningRule(),
     InliningRule(hot=1, cost=1000, work=1024, cold_cost=40),
     InliningRule(hot=30, cost=500, work=1, cold_cost=225),
-    InliningRule(hot=16, cost=3000, work=50, cold_cost=225),
+    InliningRule(hot=16, cost=3000, work=50, cold_cost=225, keep_locals=False),
 )
 
 
@@ -28,6 +28,8 @@ def _inputs(rule: InliningRule, seed: int) -> dict[str, npt.NDArray[np.int64]]:
         ],
         "pmu_callsite_executions_log2": [-1, 0, 1, rule.hot - 1, rule.hot, 30],
         "pmu_callee_instructions_per_entry": [-1, 0, rule.work - 1, rule.work, 1_000_000],
+        "sroa_savings": [0, COST_UNIT, 10_000],
+        "sroa_losses": [0, COST_UNIT],
     }
     rows = np.array(list(itertools.product(*edges.values())))
     draw = np.random.default_rng(seed)

@@ -125,11 +125,17 @@ def _threshold(cost: int) -> Way:
     return Way(("-mllvm", f"-inline-threshold={cost}"))
 
 
+def _name(rule: InliningRule) -> str:
+    numbers = f"rule {rule.hot} {rule.cost} {rule.work} {rule.cold_cost}"
+    return numbers if rule.keep_locals else f"{numbers}, locals pinned"
+
+
 #: The rules to choose from: the shipped one, and in one number another.
 RULES = {
-    f"rule {rule.hot} {rule.cost} {rule.work} {rule.cold_cost}": rule
+    _name(rule): rule
     for rule in (
         SHIPPED,
+        replace(SHIPPED, keep_locals=False),
         replace(SHIPPED, hot=12),
         replace(SHIPPED, hot=16),
         replace(SHIPPED, cost=1000),

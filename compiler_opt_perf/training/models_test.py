@@ -6,10 +6,13 @@ from pathlib import Path
 
 import msgspec
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, open_elf, read_symbols
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.inlining_rule import InliningRule
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
@@ -34,6 +37,39 @@ std::string joined(const std::map<std::string, std::vector<std::string>> &rows) 
   for (const auto &one : all)
     out << one << ';';
   return out.str();
+}
+"""
+# The unit of a hot loop is passed by its address to calls that never run.
+_PASSED = """
+#include <cstdio>
+#include <vector>
+struct Pair { unsigned char low, high; };
+__attribute__((noinline)) static void
+split(const unsigned char *p, const unsigned char *end, std::vector<Pair> &out) {
+  out.clear();
+  for (; p < end; ++p) {
+    Pair pair;
+    if (*p < 0x80) {
+      pair.low = *p;
+      pair.high = 0;
+      out.push_back(pair);
+    } else {
+      pair.low = *p & 0x3f;
+      pair.high = *p >> 6;
+      out.push_back(pair);
+    }
+  }
+}
+int main() {
+  const std::vector<unsigned char> text(20000, 'a');
+  std::vector<Pair> pairs;
+  long sum = 0;
+  for (int round = 0; round < 20; ++round) {
+    split(text.data(), text.data() + text.size(), pairs);
+    for (const Pair &pair : pairs)
+      sum += pair.low;
+  }
+  std::printf("%ld\\n", sum);
 }
 """
 _C = "static int f(int x) { return x * 3; }\nint g(int x) { return f(x) + f(x + 1) * f(x * 2); }\n"
@@ -64,3 +100,36 @@ def test_it_changes_templates_and_leaves_c_alone(toolchain: Toolchain, tmp_path:
             sizes[name, way] = target.read_bytes(), text_bytes(target)
     assert sizes["a.c", "policy"] == sizes["a.c", "default"]
     assert sizes["a.cpp", "policy"][1] < sizes["a.cpp", "default"][1]
+
+
+def test_a_cold_call_does_not_keep_a_local_in_memory(toolchain: Toolchain, tmp_path: Path) -> None:
+    (tmp_path / "a.cpp").write_text(_PASSED)
+    clang = [os.fspath(toolchain.clang), "-O2", *PROFILING_FLAGS.split(), "a.cpp"]
+
+    def run(*words: str) -> None:
+        environment = {"LLVM_LITERT_LIBRARY": os.fspath(toolchain.litert_library)}
+        run_command([*clang, *words], cwd=tmp_path, timeout_s=120, env=environment)
+
+    run("-Wl,--build-id", "-lstdc++", "-o", "profiled")
+    profile = tmp_path / "a.pmu.json"
+    collect(tmp_path / "profiled", (), profile, timeout_s=120)
+
+    def functions(policy: Path | None) -> set[str]:
+        problem = PROBLEMS["inline-size"]
+        words = (
+            []
+            if policy is None
+            else [*problem.development_options(model=policy), f"-pmu-profile={profile}"]
+        )
+        run("-c", "-o", "a.o", *for_clang(words))
+        with open_elf(tmp_path / "a.o") as file:
+            return {symbol.name for symbol in read_symbols(file, ".symtab")}
+
+    # A policy that inlines no cold call shows that there are some.
+    pinning = tmp_path / "pinning"
+    network, weights = InliningRule(keep_locals=False).network()
+    export.publish(export.Policy(network, weights, {}), pinning)
+    push_back = "_ZNSt6vectorI4PairSaIS0_EE9push_backERKS0_"
+    assert push_back in functions(pinning)
+    assert push_back not in functions(None)
+    assert push_back not in functions(REPO_ROOT / "models" / "inline-speed")
