@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -17,10 +18,7 @@ from compiler_opt_perf.binary.elf import (
     has_flow_sensitive_discriminators,
 )
 from compiler_opt_perf.execution.llvm import stock_tool
-
-# Names that LLVM gives to parts and copies of a function; its profiles use the name without. As
-# FunctionSamples::getCanonicalFnName, plus .cold of -fsplit-machine-functions.
-_SUFFIX = re.compile(r"(\.llvm\.\d+|\.part\.\d+|\.cold(\.\d+)?)+$")
+from compiler_opt_perf.execution.symbol_names import canonical_name, is_part
 
 # The base discriminator in a flow-sensitive one (llvm/Support/Discriminator.h).
 _BASE_BITS = 0xFF
@@ -80,7 +78,8 @@ class Symbols:
     Attributes:
       locations: by address; instructions without one (line 0, no debug info) are absent.
       entries: by the address of a function's first instruction, the function's linkage name.
-      sources: by linkage name, where each function of the locations is.
+      sources: by linkage name, where each function of the locations is, or the first of several.
+      shared: linkage names of several functions, such as static ones of different files.
       undescribed: addresses in functions without debug info (other instructions without a location
         were given none by the optimiser).
       unlocated: names of the functions of instructions without a location.
@@ -89,8 +88,20 @@ class Symbols:
     locations: dict[int, Location]
     entries: dict[int, str]
     sources: dict[str, Source] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     undescribed: set[int] = field(default_factory=set)
     unlocated: set[str] = field(default_factory=set)
+
+    def add_source(self, name: str, source: Source) -> None:
+        """Notes where a function of that name is."""
+        known = self.sources.setdefault(name, source)
+        if known != source and not _same_place(known, source):
+            self.shared.add(name)
+
+
+def _same_place(one: Source, other: Source) -> bool:
+    """Whether both are one place: compilations in different folders name a header differently."""
+    return one.line == other.line and os.path.normpath(one.file) == os.path.normpath(other.file)
 
 
 def decode_discriminator(discriminator: int) -> tuple[int, int]:
@@ -113,11 +124,6 @@ def decode_discriminator(discriminator: int) -> tuple[int, int]:
     else:
         rest = discriminator >> (14 if discriminator & 0x40 else 7)
     return component(discriminator), component(rest) or 1
-
-
-def canonical_name(name: str) -> str:
-    """A function's name without LLVM's suffixes for parts and copies of it."""
-    return _SUFFIX.sub("", name)
 
 
 def _representable(name: str) -> bool:
@@ -241,7 +247,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
                 continue
             # A jump to or from a function's cold part is no entry of the function.
             raw_name = holder["FunctionName"]
-            if holder["StartAddress"] == f"{address:#x}" and ".cold" not in raw_name:
+            if holder["StartAddress"] == f"{address:#x}" and not is_part(raw_name):
                 name = canonical_name(raw_name)
                 if _representable(name):
                     symbols.entries[address] = name
@@ -252,9 +258,8 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
             symbols.locations[address] = shared.setdefault(location, location)
             for frame in frames:
                 name = canonical_name(frame["FunctionName"])
-                if name not in symbols.sources:
-                    file = frame["StartFileName"] or frame["FileName"]
-                    symbols.sources[name] = Source(file, frame["StartLine"])
+                file = frame["StartFileName"] or frame["FileName"]
+                symbols.add_source(name, Source(file, frame["StartLine"]))
     if wanted and not symbols.locations:
         raise BinaryError(
             f"{binary}: none of its {len(wanted)} instructions has a source location "
@@ -263,8 +268,10 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
     return symbols
 
 
-def located_functions(binary: Path, addresses: Iterable[int]) -> set[str]:
+def located_functions(binary: Path, addresses: Iterable[int], known: Symbols) -> set[str]:
     """Names of the functions that instructions at `addresses` are of, inlined ones included.
+
+    Names that are those of other functions of `known`, too, are added to its shared ones.
 
     Of instructions that a profile could say nothing of, having no source location, nothing is said
     here. Takes half the time of `symbolize` and little memory: for the many functions of a large
@@ -275,22 +282,34 @@ def located_functions(binary: Path, addresses: Iterable[int]) -> set[str]:
     """
     wanted = sorted(set(addresses))
     found: set[str] = set()
-    seen: set[tuple[str, ...]] = set()
+    seen: set[tuple[tuple[str, str, str], ...]] = set()
+    sources = Symbols({}, {}, known.sources.copy(), known.shared)
     with _symbolizer(binary, wanted, "--output-style=LLVM", "--verbose") as answers:
-        names: list[str] = []
+        frames: list[tuple[str, str, str]] = []  # Name, file and first line.
+        name = file = first_line = ""
         lines = 0  # Of the frames, those known: a line and a first line each.
         for line in answers.lines:
             if line == "\n":
                 answers.answered += 1
-                stack = tuple(names)
-                if stack not in seen and lines == 2 * len(names):
+                stack = tuple(frames)
+                if stack not in seen and lines == 2 * len(frames):
                     seen.add(stack)
-                    canonical = [canonical_name(name) for name in names]
+                    canonical = [canonical_name(name) for name, _, _ in frames]
                     if all(map(_representable, canonical)):
                         found.update(canonical)
-                names, lines = [], 0
+                        for name, (_, file, first_line) in zip(canonical, frames, strict=True):
+                            sources.add_source(name, Source(file, int(first_line)))
+                frames, lines = [], 0
             elif not line.startswith("  "):
-                names.append(line[:-1])
-            elif line.startswith(("  Line: ", "  Function start line: ")):
-                lines += not line.endswith(" 0\n")
+                name, file = line[:-1], ""
+            elif line.startswith("  Function start filename: "):
+                file = line[27:-1]
+            elif line.startswith("  Function start line: "):
+                first_line = line[23:-1]
+                lines += first_line != "0"
+            elif line.startswith("  Line: "):
+                # The last of a frame that is always there.
+                lines += line != "  Line: 0\n"
+                frames.append((name, file, first_line))
+                first_line = "0"
     return found

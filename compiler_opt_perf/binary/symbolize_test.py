@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.binary.elf import BinaryError
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError
 from compiler_opt_perf.binary.symbolize import (
     CallSite,
     Line,
     Symbols,
-    canonical_name,
     decode_discriminator,
     symbolize,
 )
@@ -64,22 +63,62 @@ def test_pseudo_probe_discriminator_is_neither() -> None:
     assert decode_discriminator(0x7 | 12345 << 3) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "canonical"),
-    [
-        ("main", "main"),
-        ("_ZN4llvm5errsEv", "_ZN4llvm5errsEv"),
-        ("helper.llvm.1234567", "helper"),
-        ("helper.part.0", "helper"),
-        ("helper.cold", "helper"),
-        ("helper.cold.1", "helper"),
-        ("helper.llvm.99.cold", "helper"),
-        ("helper.__uniq.42.llvm.7", "helper.__uniq.42"),
-        ("cold.start", "cold.start"),
-    ],
-)
-def test_canonical_name(name: str, canonical: str) -> None:
-    assert canonical_name(name) == canonical
+def test_parts_of_a_coroutine_are_no_entries_of_it(tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text(
+        """
+        namespace std {
+        template <class R, class... A> struct coroutine_traits {
+          using promise_type = typename R::promise_type;
+        };
+        template <class P = void> struct coroutine_handle {
+          void *Frame;
+          static coroutine_handle from_address(void *F) noexcept { return {F}; }
+        };
+        }
+        struct Suspend {
+          bool await_ready() noexcept { return false; }
+          template <class P> void await_suspend(std::coroutine_handle<P>) noexcept {}
+          void await_resume() noexcept {}
+        };
+        void *Frame;
+        struct Task {
+          struct promise_type {
+            Task get_return_object() {
+              Frame = __builtin_coro_promise(this, alignof(promise_type), true);
+              return {};
+            }
+            Suspend initial_suspend() noexcept { return {}; }
+            Suspend final_suspend() noexcept { return {}; }
+            void return_void() {}
+            void unhandled_exception() {}
+          };
+        };
+        volatile int Sink;
+        Task counter(int N) {
+          for (int I = 0; I < N; ++I) {
+            Sink = I;
+            co_await Suspend();
+          }
+        }
+        int main(int C, char **V) {
+          counter(C);
+          __builtin_coro_resume(Frame);
+          return 0;
+        }
+        """
+    )
+    program = tmp_path / "program"
+    options = ["-std=c++20", "-O2", "-fno-inline", *PROFILING_FLAGS.split()]
+    run_command([str(stock_tool("clang++")), *options, source, "-o", program], timeout_s=60)
+    resume = instructions(program, "_Z7counteri.resume")
+    entry = instructions(program, "_Z7counteri")
+    assert resume and entry
+    found = symbolize(program, resume + entry)
+    # The counts of the body are the function's; what resumes it is no call of it.
+    assert {location.function for location in found.locations.values()} == {"_Z7counteri"}
+    assert found.entries == {entry[0]: "_Z7counteri"}
+    assert found.shared == set()
 
 
 def test_inline_stack(symbols: Symbols, line_of: Callable[[str], int]) -> None:

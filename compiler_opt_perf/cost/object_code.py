@@ -11,7 +11,8 @@ from compiler_opt_perf.binary.address_map import MappedFunction, read_address_ma
 from compiler_opt_perf.binary.disassembly import Instruction as Decoded
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import BinaryError, require_debug_info
-from compiler_opt_perf.binary.symbolize import Location, canonical_name, symbolize
+from compiler_opt_perf.binary.symbolize import Location, symbolize
+from compiler_opt_perf.execution.symbol_names import canonical_name
 
 # Bytes; blocks are aligned to 16 or 32.
 _MOST_PADDING = 64

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Linkage names as people read them."""
+"""Linkage names: without what passes append, and as people read them."""
 
 import re
 import tempfile
@@ -7,6 +7,66 @@ from collections.abc import Sequence
 
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+
+# What LLVM's passes append to the names of functions, each with a dot in front and possibly numbers
+# behind; also GCC's, BOLT's and a later LLVM's. The compiler has the same list (PassSuffixes in
+# PMUSampleFile.cpp), by which it finds a function under whatever name it has at the time.
+#
+# Of parts of a function: the splitters of cold code, sections of basic blocks, coroutines, and
+# regions that were extracted. Who enters one does not call the function.
+PART_SUFFIXES = (
+    "__part",
+    "cleanup",
+    "cold",
+    "destroy",
+    "eh",
+    "extracted",
+    "part",
+    "resume",
+    "warm",
+)
+# Of copies of a function, or of the same function under another name.
+COPY_SUFFIXES = (
+    "Tgm",
+    "argelim",
+    "argprom",
+    "cfi",
+    "constprop",
+    "content",
+    "dfsan",
+    "inline",
+    "internalized",
+    "isra",
+    "llvm",
+    "local",
+    "localalias",
+    "lto_priv",
+    "memprof",
+    "merged",
+    "noalloc",
+    "retelim",
+    "specialized",
+    "valist",
+    "varargs",
+)
+
+# A number, or the hash of a module by which ThinLTO tells local functions apart in split units.
+# -funique-internal-linkage-names has such a thing, too, which is part of the name.
+_DISTINCTION = r"(?<!\.__uniq)\.(?:\d+|[0-9a-f]{32})"
+_APPENDED = re.compile(
+    rf"(?<=.)(?:{_DISTINCTION}|\.(?:{'|'.join(PART_SUFFIXES + COPY_SUFFIXES)}))+\Z", re.DOTALL
+)
+_PART = re.compile(rf"\.(?:{'|'.join(PART_SUFFIXES)})(?=[.]|\Z)")
+
+
+def canonical_name(name: str) -> str:
+    """A function's name without what passes append to the names of parts and copies of it."""
+    return _APPENDED.sub("", name)
+
+
+def is_part(name: str) -> bool:
+    """Whether a symbol of that name is a part of a function, which has another entry."""
+    return _PART.search(name, len(canonical_name(name))) is not None
 
 
 def printable(text: str) -> str:

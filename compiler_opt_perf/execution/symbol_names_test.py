@@ -1,7 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import pytest
 
-from compiler_opt_perf.execution.symbol_names import demangled, shortened
+from compiler_opt_perf.execution.symbol_names import (
+    COPY_SUFFIXES,
+    PART_SUFFIXES,
+    canonical_name,
+    demangled,
+    is_part,
+    shortened,
+)
+
+_HASH = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize("number", ["", ".0", ".12345678901234567890"])
+@pytest.mark.parametrize("suffix", PART_SUFFIXES + COPY_SUFFIXES)
+def test_suffixes_in_any_order(suffix: str, number: str) -> None:
+    name = f"_ZN1a1bEv.{suffix}{number}"
+    assert canonical_name(name) == "_ZN1a1bEv"
+    assert is_part(name) == (suffix in PART_SUFFIXES)
+    for other in PART_SUFFIXES + COPY_SUFFIXES:
+        assert canonical_name(f"{name}.{other}") == "_ZN1a1bEv"
+        assert is_part(f"{name}.{other}") == (suffix in PART_SUFFIXES or other in PART_SUFFIXES)
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("main", "main"),
+        ("_ZN4llvm5errsEv", "_ZN4llvm5errsEv"),
+        ("f.llvm.99.cold", "f"),
+        # Control flow integrity, of a local function of a split unit.
+        (f"f.{_HASH}.cfi", "f"),
+        # What the linker of IR or a clone is told apart by.
+        ("f.1", "f"),
+        ("f.avx2.0", "f.avx2"),
+        ("f.__uniq.42.llvm.7", "f.__uniq.42"),
+        (f"f.__uniq.{_HASH}.cold", f"f.__uniq.{_HASH}"),
+        # Names that are the program's own.
+        ("cold.start", "cold.start"),
+        ("f.llvm.x", "f.llvm.x"),
+        ("f.omp_outlined", "f.omp_outlined"),
+        ("f_cold", "f_cold"),
+        ("f.", "f."),
+        (".cold", ".cold"),
+        (".cold.cold", ".cold"),
+        ("a\nb.cfi", "a\nb"),
+        ("f.cfi\n", "f.cfi\n"),
+        (f"f.{_HASH.upper()}", f"f.{_HASH.upper()}"),
+        ("", ""),
+    ],
+)
+def test_canonical_name(name: str, canonical: str) -> None:
+    assert canonical_name(name) == canonical
+    assert canonical_name(canonical) == canonical
 
 
 def test_demangled_names() -> None:

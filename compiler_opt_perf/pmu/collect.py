@@ -170,8 +170,9 @@ def _finish(
             others.extend(rest)
     with stage(f"looking for functions that did not run, in {len(others)} instructions"):
         # What ran may be all without a line: such a function must not seem not to have run.
-        named = symbols.sources.keys() | (located_functions(binary, others) - unlocated)
-        table = FunctionTable.of(named, control_flow_checksums(binary))
+        idle = located_functions(binary, others, symbols)
+        named = symbols.sources.keys() | (idle - unlocated)
+        table = FunctionTable.of(named, control_flow_checksums(binary), symbols.shared)
     with stage(f"writing {len(counts.events)} sample profiles"):
         manifest = _write(
             output_manifest, program, collector, counts, symbols, table, text, directory

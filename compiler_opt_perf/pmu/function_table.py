@@ -2,17 +2,16 @@
 """Which functions a profiled binary has, so that those that did not run are known not to have."""
 
 import hashlib
-import itertools
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from compiler_opt_perf.binary.elf import open_elf
-from compiler_opt_perf.binary.symbolize import canonical_name
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.leb128 import read_leb128
+from compiler_opt_perf.execution.symbol_names import canonical_name
 from compiler_opt_perf.pmu.errors import PmuError
 
 _MAGIC = b"COPFUNCS"
@@ -42,14 +41,24 @@ class FunctionTable:
     Attributes:
       checksums: by `guid`, the checksum of the function's control flow, as LLVM's pseudo probes
         have it; `UNKNOWN` where the binary does not tell.
+      shared: the `guid` of each name that several functions have, such as static ones of different
+        files; a profile has the sum of their counts.
     """
 
     checksums: Mapping[int, int]
+    shared: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, names: Iterable[str], checksums: Mapping[str, int]) -> Self:
-        """The table of the functions `names`; those without a checksum there have none here."""
-        return cls({guid(name): checksums.get(name, UNKNOWN) for name in names})
+    def of(
+        cls, names: Iterable[str], checksums: Mapping[str, int], shared: Collection[str] = ()
+    ) -> Self:
+        """The table of the functions `names`; those without a checksum there have none here.
+
+        Those with the checksum `UNKNOWN` there have several, and are shared as well as `shared`.
+        """
+        found = {guid(name): checksums.get(name, UNKNOWN) for name in names}
+        several = {name for name, checksum in checksums.items() if checksum == UNKNOWN}
+        return cls(found, frozenset(map(guid, several.union(shared))) & found.keys())
 
     def __len__(self) -> int:
         return len(self.checksums)
@@ -70,21 +79,23 @@ class FunctionTable:
         """The functions of both, and how many of them differ in their control flow.
 
         The samples of such a function are of two versions of its code, so that its checksum is of
-        no use: it becomes `UNKNOWN`.
+        no use: it becomes `UNKNOWN`, and its name is shared.
         """
         checksums = dict(self.checksums)
+        shared = set(self.shared | other.shared)
         differing = 0
         for number, theirs in other.checksums.items():
             mine = checksums.setdefault(number, theirs)
             if UNKNOWN not in (mine, theirs) and mine != theirs:
                 differing += 1
+                shared.add(number)
             if mine != theirs:
                 checksums[number] = UNKNOWN
-        return type(self)(checksums), differing
+        return type(self)(checksums, frozenset(shared)), differing
 
     def to_bytes(self) -> bytes:
         """The table as in its file (docs/formats.md)."""
-        guids = sorted(self.checksums)
+        guids = sorted([*self.checksums, *self.shared])
         checksums = [self.checksums[number] for number in guids]
         columns = struct.pack(f"<{2 * len(guids)}Q", *guids, *checksums)
         return _HEAD.pack(_MAGIC, _VERSION, len(guids)) + columns
@@ -115,12 +126,18 @@ class FunctionTable:
             )
         columns: Sequence[int] = struct.unpack_from(f"<{2 * number}Q", data, _HEAD.size)
         guids = columns[:number]
-        for place, (one, following) in enumerate(itertools.pairwise(guids), 1):
-            if one >= following:
+        checksums: dict[int, int] = {}
+        shared = set()
+        for place, (one, checksum) in enumerate(zip(guids, columns[number:], strict=True)):
+            if place and one < guids[place - 1]:
                 raise PmuError(
                     f"{path}: function {place} is not in order; collect the profile again"
                 )
-        return cls(dict(zip(guids, columns[number:], strict=True)))
+            if one in checksums:
+                shared.add(one)
+            if checksums.setdefault(one, checksum) != checksum:
+                checksums[one] = UNKNOWN
+        return cls(checksums, frozenset(shared))
 
 
 def control_flow_checksums(binary: Path) -> dict[str, int]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import xxhash
 
-from compiler_opt_perf.binary.symbolize import canonical_name
 from compiler_opt_perf.execution.leb128 import read_leb128
+from compiler_opt_perf.execution.symbol_names import canonical_name
 from compiler_opt_perf.pmu.errors import PmuError
 
 _MAGIC = b"COPINDEX"
-_VERSION = 1
+_VERSION = 2
 _UNIQUE_SUFFIX = ".__uniq."
 
 # llvm/include/llvm/ProfileData/SampleProf.h: SPMagic(SPF_Ext_Binary), SPVersion(), SecType.

@@ -24,9 +24,10 @@ from absl import logging
 from compiler_opt_perf.binary.address_map import read_address_map, successors_of
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import build_id
-from compiler_opt_perf.binary.symbolize import CallSite, Line, canonical_name, symbolize
+from compiler_opt_perf.binary.symbolize import CallSite, Line, symbolize
 from compiler_opt_perf.execution.files import atomic_write
 from compiler_opt_perf.execution.progress import Progress
+from compiler_opt_perf.execution.symbol_names import canonical_name
 from compiler_opt_perf.pmu.coverage import walk
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
