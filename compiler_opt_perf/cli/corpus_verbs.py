@@ -29,6 +29,13 @@ def _define_corpus_extract(values: flags.FlagValues) -> None:
         "same code",
         flag_values=values,
     )
+    flags.DEFINE_bool(
+        "trusted",
+        False,
+        "you trust the builds: their commands may load plugins and have options that are not "
+        "known here",
+        flag_values=values,
+    )
 
 
 def _corpus_extract(values: Any, arguments: list[str]) -> None:
@@ -63,6 +70,7 @@ def _corpus_extract(values: Any, arguments: list[str]) -> None:
         held_out_share=values.held_out,
         link_flags=link_flags,
         debug_info=values.debug_info,
+        trusted=values.trusted,
         seed=values.seed,
     )
     print(f"{output}: {train} training modules, {held_out} held-out modules")

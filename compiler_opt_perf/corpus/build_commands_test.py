@@ -63,8 +63,11 @@ def test_damaged_actions_are_refused(workspace: Path, tmp_path: Path) -> None:
     compiled = {"mnemonic": "CppCompile", "arguments": _ARGUMENTS}
     for actions, message in (
         ([{"mnemonic": "CppCompile", "arguments": ["clang", "-c"]}], r"no source after -c"),
-        ([{"mnemonic": "CppCompile", "arguments": [1]}], r"\$.actions\[0\].arguments\[0\]"),
-        ([{"mnemonic": "CppLink"}], "holds no compilation; write it with"),
+        ([{"mnemonic": "CppCompile", "arguments": [1]}], r"\$.actions\[0\]: arguments\[0\]: exp"),
+        (
+            [{"mnemonic": "CppLink"}],
+            r"holds no compilation; \$.actions\[0\]: an action CppLink; write",
+        ),
     ):
         with pytest.raises(CorpusError, match=message):
             read_commands(_write(workspace / "actions.json", *actions))

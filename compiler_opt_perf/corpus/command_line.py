@@ -1,114 +1,227 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which arguments of `clang -cc1` belong to a module of a corpus."""
+"""From the command of a build to the arguments of `clang -cc1`.
 
+The compiler that the command names is never started: our clang takes its place. So do launchers
+such as ccache, and the assembler and the linker are not reached. What is left of a command are
+options, of which those that load code or choose programs are refused.
+"""
+
+import itertools
+import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from compiler_opt_perf.corpus.corpus import CorpusError, without_side_outputs
+from compiler_opt_perf.corpus.corpus import CorpusError
 from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.files import read_input
 
 # Limit of one run of the compiler.
 TIMEOUT_S = 300.0
 
-# `-cc1` arguments that name inputs, headers, macros or folders, or that only the front end of a
-# language reads: the IR has them already, and without them a corpus can move to another machine.
-_DROPPED_WITH_VALUE = {
-    "-x",
-    "-main-file-name",
-    "-include",
-    "-isystem",
-    "-iquote",
-    "-idirafter",
-    "-isysroot",
-    "-internal-isystem",
-    "-internal-externc-isystem",
-    "-resource-dir",
-    "-I",
-    "-D",
-    "-U",
-    "-ferror-limit",
-    "-fmessage-length",
-    "-pch-through-header",
+_COMPILER = re.compile(
+    r"(?:(?P<prefix>[\w.+-]+)-)?(?P<name>clang|clang\+\+|gcc|g\+\+|cc|c\+\+|icx|icpx)"
+    r"(?:-\d[\w.]*)?(?:\.exe)?"
+)
+# A prefix of a cross compiler's name is its target.
+_TARGET = re.compile(
+    r"(?:x86_64|i[3-6]86|aarch64|arm|thumb|riscv|powerpc|ppc|mips|s390|sparc|loongarch|wasm)\w*-\w.*"
+)
+# Programs whose further words, options too, come before the compiler.
+_LAUNCHERS = {
+    *("ccache", "sccache", "distcc", "icecc", "buildcache", "gomacc", "rewrapper", "env", "nice"),
+    *("ionice", "time", "cmake", "libtool", "python", "python3"),
 }
-# Bitcode in objects is a copy of a module as it was, which corpora are made of.
-_DROPPED = {"-pthread", "-fembed-bitcode", "-fembed-bitcode=all"}
-_DROPPED_PREFIXES = (
-    "-I",
-    "-D",
-    "-U",
-    "-std=",
-    "-W",
-    "-fdebug-compilation-dir=",
-    "-fcoverage-compilation-dir=",
-    "-fdebug-prefix-map=",
-    "-fcoverage-prefix-map=",
-    "-fmacro-prefix-map=",
-    "-fmodule",
-    "-fprebuilt-module-path=",
-    "-fcolor-diagnostics",
-    "-fdiagnostics",
-    "-fmessage-length",
-    "-ferror-limit",
-    "-fansi-escape-codes",
-    # The front end gives the functions in it other attributes.
-    "-fsanitize-ignorelist=",
-    "-fsanitize-system-ignorelist=",
+# Options of the driver that load code, name a program to start, or a file of further options.
+_RUNS = (
+    *("-fplugin", "-fpass-plugin", "--hipspv-pass-plugin", "-B", "--prefix", "--config", "-specs"),
+    *("--specs", "-wrapper", "-ccc-", "--amdgpu-arch-tool", "--nvptx-arch-tool"),
+    *("--offload-arch-tool", "-fthinlto-distributor", "-Xthinlto-distributor"),
 )
-# The IR alone does not say what these do, and what they name is no part of a corpus: compiled
-# without, modules would be those of another build.
-_REFUSED_PREFIXES = (
-    "-fprofile-instrument-use-path=",
-    "-fprofile-sample-use=",
-    "-fprofile-remapping-file=",
-    "-fmemory-profile-use=",
-    "-fprofile-list=",
-    "-fsanitize-coverage-allowlist=",
-    "-fsanitize-coverage-ignorelist=",
-    "-fxray-",
-    "-fplugin",
-    "-fpass-plugin=",
-    "-fbasic-block-sections=list=",
-    "-fthinlto-index=",
+_XCLANG_RUNS = ("-load", "-plugin", "-add-plugin", *_RUNS)
+# The same for values of -mllvm.
+_LLVM_RUNS = ("load", "pass-plugin")
+# What stops at a warning of another compiler, keeps files of the steps in between, or names the
+# linker, which a compilation does not reach.
+_TAKEN_OUT = (
+    "-Werror",
+    "-pedantic-errors",
+    "-save-temps",
+    "--save-temps",
+    "-fuse-ld=",
+    "--ld-path=",
 )
+# IR is wanted, and objects of it, not bitcode for a linker.
+_WITHOUT_LTO = {
+    "-flto": "-fno-lto",
+    "-fwhole-program-vtables": "-fno-whole-program-vtables",
+    "-fvirtual-function-elimination": "-fno-virtual-function-elimination",
+}
+_DEEPEST = 10
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_JOB = re.compile(rf"^ ({_QUOTED}(?: {_QUOTED})*)$", re.MULTILINE | re.DOTALL)
 
 
-def codegen_arguments(cc1: Sequence[str]) -> list[str]:
-    """The `-cc1` arguments that affect a compilation whose input is IR.
+def compiler_position(words: Sequence[str]) -> int | None:
+    """Where among the words of a command the compiler is; None where it is only a launcher's.
 
-    Options that are not known here are kept.
+    A word of any name is taken for a compiler where it comes first.
+    """
+    launched = _stem(words[0]) in _LAUNCHERS
+    for position, word in enumerate(words):
+        if word.startswith("-"):
+            if not launched:
+                break
+        elif "=" not in word and _COMPILER.fullmatch(Path(word).name):
+            return position
+    return None if launched else 0
+
+
+def uses_lto(words: Sequence[str]) -> bool:
+    """Whether a command compiles to bitcode for a link."""
+    options = [word for word in words if word.startswith(("-flto", "-fno-lto"))]
+    return bool(options) and options[-1].startswith("-flto")
+
+
+def driver_words(
+    command: Sequence[str], directory: Path, extra: Sequence[str] = (), *, trusted: bool = False
+) -> list[str]:
+    """The options and inputs of a command, for clang's driver.
+
+    Args:
+      command: as the build has it, with launchers and the compiler.
+      directory: that it is run in.
+      extra: options that come last, before "--".
+      trusted: options that load code or name programs are kept.
 
     Raises:
-      CorpusError: one cannot be part of a corpus, but changes the code.
+      CorpusError: names an option that is refused, or a file of arguments that cannot be read.
     """
-    kept: list[str] = []
-    words = iter(without_side_outputs(cc1))
+    position = compiler_position(command)
+    if position is None:
+        raise CorpusError(f"names no compiler: {shlex.join(command)}")
+    words = _expanded(command[position + 1 :], directory)
+    if not trusted:
+        _refuse_programs(words)
+    match = _COMPILER.fullmatch(Path(command[position]).name)
+    implied = []
+    if match and match["name"].endswith(("++", "icpx")):
+        implied.append("--driver-mode=g++")
+    if match and _TARGET.fullmatch(match["prefix"] or ""):
+        implied.append(f"--target={match['prefix']}")
+    extra = list(extra)
+    if uses_lto(words):
+        extra += [off for on, off in _WITHOUT_LTO.items() if any(w.startswith(on) for w in words)]
+    end = words.index("--") if "--" in words else len(words)
+    options = _without_taken_out(words[:end])
+    return [*implied, *options, *extra, *words[end:]]
+
+
+def cc1_arguments(
+    clang: Path,
+    command: Sequence[str],
+    directory: Path,
+    extra: Sequence[str] = (),
+    *,
+    source: Path | None = None,
+    trusted: bool = False,
+) -> list[str]:
+    """What the driver would pass to `clang -cc1` for one compilation of `command`; input last.
+
+    Args:
+      source: which of several sources in the command.
+      extra, trusted: as for `driver_words`.
+
+    Raises:
+      CorpusError: the command does not compile exactly one file, or has an option that is refused.
+      CommandError: the driver rejects it.
+    """
+    words = driver_words(command, directory, extra, trusted=trusted)
+    listing = run_command([clang, "-###", *words], cwd=directory, timeout_s=TIMEOUT_S)
+    jobs = [job for job in _jobs(listing.stderr) if "-emit-obj" in job]
+    if len(jobs) > 1 and source is not None:
+        jobs = [job for job in jobs if os.path.normpath(directory / job[-1]) == str(source)]
+    if len(jobs) != 1:
+        raise CorpusError(f"not the compilation of one file to an object: {shlex.join(command)}")
+    return _with_header_for_precompiled(jobs[0])
+
+
+def _stem(word: str) -> str:
+    return re.sub(r"(-?\d[\d.]*)?(\.exe)?$", "", Path(word).name)
+
+
+def _expanded(words: Sequence[str], directory: Path, depth: int = 0) -> list[str]:
+    """The words with those of files, "@file", in the place of the files' names."""
+    expanded: list[str] = []
     for word in words:
-        if word in _DROPPED_WITH_VALUE:
-            next(words, None)
-        elif word in ("-mllvm", "-target-cpu", "-tune-cpu", "-target-feature", "-triple"):
-            value = next(words, "")
-            if not value.startswith("-lto-embed-bitcode"):
-                kept += [word, value]
-        elif word.startswith(_REFUSED_PREFIXES):
+        if not word.startswith("@"):
+            expanded.append(word)
+            continue
+        path = directory / word[1:]
+        try:
+            if depth == _DEEPEST:
+                raise ValueError("files of arguments name each other")
+            inner = shlex.split(read_input(path).decode())
+        except (OSError, ValueError) as error:
+            raise CorpusError(f"{path}: arguments cannot be read: {error}") from error
+        expanded += _expanded(inner, directory, depth + 1)
+    return expanded
+
+
+def _refuse_programs(words: Sequence[str]) -> None:
+    previous = ""
+    for word in words:
+        refused = word.startswith(_RUNS)
+        if previous == "-Xclang":
+            refused = word.startswith(_XCLANG_RUNS)
+        elif previous == "-mllvm":
+            refused = word.lstrip("-").startswith(_LLVM_RUNS)
+        if refused:
             raise CorpusError(
-                f"compiled with {word}, which a corpus cannot hold; extract it from a build without"
+                f"compiled with {word}, which loads code or names a program; --trusted says that "
+                "you trust the build"
             )
-        elif word not in _DROPPED and not word.startswith(_DROPPED_PREFIXES):
+        previous = word
+
+
+def _without_taken_out(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    for word in words:
+        if word.startswith(_TAKEN_OUT):
+            if kept[-1:] == ["-Xclang"]:
+                kept.pop()
+        else:
             kept.append(word)
     return kept
 
 
-def cc1_arguments(clang: Path, command: Sequence[str], directory: Path) -> list[str]:
-    """What the driver would pass to `clang -cc1` for one compilation of `command`.
+def _jobs(listing: str) -> list[list[str]]:
+    """The arguments of each `clang -cc1` in what `clang -###` prints, "-cc1" first."""
+    found = []
+    for line in _JOB.findall(listing):
+        # Within quotes the driver writes a backslash before ", \ and $.
+        words = [
+            re.sub(r"\\(.)", r"\1", w[1:-1], flags=re.S) for w in re.findall(_QUOTED, line, re.S)
+        ]
+        if words[1:2] == ["-cc1"]:
+            found.append(words[1:])
+    return found
 
-    Raises:
-      CorpusError: the command does not compile exactly one file.
-      CommandError: the driver rejects it.
+
+def _with_header_for_precompiled(words: Sequence[str]) -> list[str]:
+    """The arguments with the text of a header in the place of its precompiled form.
+
+    That form belongs to one compiler and one level. CMake names both, one after the other.
     """
-    listing = run_command([clang, "-###", *command[1:]], cwd=directory, timeout_s=TIMEOUT_S)
-    jobs = [line for line in listing.stderr.splitlines() if '"-cc1"' in line]
-    words = [shlex.split(job)[1:] for job in jobs]
-    if len(words) != 1 or "-emit-obj" not in words[0]:
-        raise CorpusError(f"not the compilation of one file to an object: {shlex.join(command)}")
-    return words[0]
+    kept: list[str] = []
+    included = {word for before, word in itertools.pairwise(words) if before == "-include"}
+    rest = iter(words)
+    for word in rest:
+        if word != "-include-pch":
+            kept.append(word)
+            continue
+        header = re.sub(r"\.(pch|gch)$", "", next(rest, ""))
+        if header not in included:
+            kept += ["-include", header]
+    return kept

@@ -10,13 +10,14 @@ modules in the place of the `.cmd` files.
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
+from compiler_opt_perf.corpus.options import OptionError, code_arguments, driver_arguments
 from compiler_opt_perf.execution.content import Content
 from compiler_opt_perf.execution.files import open_input, read_input, sha256, write_json
 from compiler_opt_perf.execution.json_text import CText, JsonError, decode
@@ -29,36 +30,8 @@ FRONTEND = "frontend"
 OPTIMIZED = "optimized"
 #: What the modules of a corpus can be.
 STAGES = (FRONTEND, OPTIMIZED)
-# A corpus is untrusted: compiling it must neither run foreign code nor write outside our folder.
-# Options of `-cc1` that load code are refused, and so are options of -mllvm that write files ...
-_REFUSED = {"-load", "-add-plugin", "-plugin"}
-_REFUSED_PREFIXES = (
-    *("-load=", "--load", "-fplugin", "-fpass-plugin=", "-plugin-arg"),
-    *("-pass-remarks-output", "-info-output-file", "-dot-cfg", "-cfg-dot"),
-)
-# ... and those that write other files than the object file are left out. Those of dependencies are
-# an error without the file.
-_WRITES_VALUE = {
-    *("-o", "-opt-record-file", "-dependency-file", "-MT", "-MQ", "-header-include-file"),
-    *("-serialize-diagnostic-file", "-diagnostic-log-file", "-split-dwarf-output"),
-    *("-dependency-dot", "-module-dependency-dir", "-dwarf-debug-flags"),
-}
-_WRITES = {"-MP", "-MG", "-MV", "-sys-header-deps"}
-_WRITES_PREFIXES = (
-    *("-stats-file=", "-ftime-trace", "-coverage-notes-file=", "-coverage-data-file="),
-    *("-fopt-record-file=", "-print-stats"),
-)
 # The thin link's index, which a corpus has a copy of.
 _INDEX_OPTION = "-fthinlto-index="
-# What a command for all modules may hold when it is one of the driver, not of -cc1: the driver has
-# many more options that run programs or write files.
-_DRIVER_OPTIONS = {"-c", "-w"}
-_DRIVER_VALUE = {"-target", "-mllvm", "-Xclang"}
-_DRIVER_PREFIXES = ("-O", "-f", "-g", "-m", "--target=")
-_DRIVER_WRITES_PREFIXES = (
-    *("-fsave-optimization-record", "-foptimization-record", "-fproc-stat-report"),
-    *("-fcrash-diagnostics", "-fuse-ld"),
-)
 # What LLVM's extract_ir writes for the command of the modules of a ThinLTO link in one process.
 _UNSPECIFIED = "<UNSPECIFIED>"
 _LONGEST_NAME = 240
@@ -149,9 +122,13 @@ class Corpus:
         try:
             description = decode(read_input(path), Description, path)
         except FileNotFoundError:
-            raise CorpusError(
-                f"{path}: not found; make a corpus with `cop corpus extract --output={directory}`"
-            ) from None
+            inside = sorted(str(found.parent) for found in directory.glob(f"*/{DESCRIPTION}"))
+            remedy = (
+                f"{directory} is a folder of corpora; name one of them: {', '.join(inside)}"
+                if inside
+                else f"make a corpus with `cop corpus extract --output={directory}`"
+            )
+            raise CorpusError(f"{path}: not found; {remedy}") from None
         except OSError as error:
             raise CorpusError(f"{path}: {error.strerror}") from error
         except JsonError as error:
@@ -193,18 +170,6 @@ def is_module_name(name: str) -> bool:
     )
 
 
-def without_side_outputs(words: Iterable[str]) -> list[str]:
-    """The arguments of `clang -cc1` without those that name files to write."""
-    kept = []
-    rest = iter(words)
-    for word in rest:
-        if word in _WRITES_VALUE:
-            next(rest, None)
-        elif word not in _WRITES and not word.startswith(_WRITES_PREFIXES):
-            kept.append(word)
-    return kept
-
-
 def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tuple[str, ...]:
     """The command for all modules. Raises CorpusError when it holds a forbidden option."""
     if override == (_UNSPECIFIED,):
@@ -212,56 +177,33 @@ def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tup
             f"{path}: global_command_override is not filled in, as LLVM's extract_ir leaves it; "
             'write the options of the link there, for example ["-c", "-O2"]'
         )
-    if override[:1] == ("-cc1",):
-        return _confined(override, path, thinlto)
-    return ("-c", *_confined_driver_options(override, path, thinlto))
+    return _allowed(override, path, thinlto)
 
 
-def _confined_driver_options(words: Iterable[str], path: Path, thinlto: bool) -> Iterator[str]:
-    """The options, if all are options of clang's driver that affect the generated code only.
+def _allowed(words: Sequence[str], path: Path, thinlto: bool) -> tuple[str, ...]:
+    """The command as far as it concerns the code, without the index of another thin link.
 
-    Raises:
-      CorpusError: names the first option that does more.
-    """
-    rest = iter(words)
-    for word in rest:
-        values = [next(rest, "")] if word in _DRIVER_VALUE else []
-        harmless = word in _DRIVER_OPTIONS or word.startswith(_DRIVER_PREFIXES) or values
-        for part in (word, *values):
-            # Values of -Xclang are arguments of -cc1.
-            refused = part in _REFUSED | _WRITES_VALUE | _WRITES or part.startswith(
-                (*_REFUSED_PREFIXES, *_WRITES_PREFIXES, *_DRIVER_WRITES_PREFIXES)
-            )
-            if refused or not harmless:
-                raise CorpusError(
-                    f"{path}: global_command_override: {part}: not an option that concerns the "
-                    "code alone; take it out, or give arguments that begin with -cc1"
-                )
-        if word != "-c" and not (thinlto and word.startswith(_INDEX_OPTION)):
-            yield from (word, *values)
-
-
-def _confined(words: Sequence[str], path: Path, thinlto: bool) -> tuple[str, ...]:
-    """The command without options that write other files or name another thin link's index.
+    Args:
+      words: "-cc1" and its arguments, or options of clang's driver.
 
     Raises:
-      CorpusError: it would load code, or read the index of a thin link.
+      CorpusError: an option is not allowed, or the index of a thin link is not expected.
     """
-    kept = []
-    for word in words:
-        if word in _REFUSED or word.startswith(_REFUSED_PREFIXES):
-            raise CorpusError(
-                f"{path}: {word} loads code or writes a file, which the command of a module must "
-                "not; take it out, or extract the corpus again"
-            )
-        if not word.startswith(_INDEX_OPTION):
-            kept.append(word)
-        elif not thinlto:
-            raise CorpusError(
-                f"{path}: {word} is of a ThinLTO build, but {DESCRIPTION} does not say "
-                "has_thinlto; extract the corpus again"
-            )
-    return tuple(without_side_outputs(kept))
+    indices = [word for word in words if word.startswith(_INDEX_OPTION)]
+    if indices and not thinlto:
+        raise CorpusError(
+            f"{path}: {indices[0]} is of a ThinLTO build, but {DESCRIPTION} does not say "
+            "has_thinlto; extract the corpus again"
+        )
+    rest = [word for word in words if word not in indices]
+    try:
+        if rest[:1] == ["-cc1"]:
+            return ("-cc1", *code_arguments(rest[1:]))
+        return ("-c", *driver_arguments(rest))
+    except OptionError as error:
+        raise CorpusError(
+            f"{path}: {error}; take it out, or extract the corpus again from a build without it"
+        ) from error
 
 
 def _load_module(
@@ -293,7 +235,7 @@ def _load_module(
             raise CorpusError(
                 f"{command}: expected arguments that begin with -cc1, separated by NUL"
             )
-        override = _confined(words, command, thinlto)
+        override = _allowed(words, command, thinlto)
     return Module(name, bitcode, override, index)
 
 

@@ -3,16 +3,18 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.corpus.build_commands import read_commands
+from compiler_opt_perf.corpus.build_commands import Command, read_commands, say_left_out
 from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
-from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, codegen_arguments
+from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, uses_lto
 from compiler_opt_perf.corpus.corpus import (
+    BITCODE_MAGIC,
     DESCRIPTION,
     FRONTEND,
     OPTIMIZED,
@@ -20,9 +22,9 @@ from compiler_opt_perf.corpus.corpus import (
     Description,
     is_module_name,
     split_names,
-    without_side_outputs,
     write_description,
 )
+from compiler_opt_perf.corpus.options import OptionError, code_arguments, source_arguments
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import atomic_directory, read_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
@@ -36,11 +38,18 @@ _SUFFIXES = (".bc", ".cmd", ".thinlto.bc")
 _FAILURES_SHOWN = 3
 
 
+# What a command writes, and options that only say so; commands are compared without.
+_OUTPUT_VALUE = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
+_OUTPUT = {"-MD", "-MMD", "-MP"}
+_OPTIONS_SHOWN = 8
+
+
 @dataclass(frozen=True)
 class _Compilation:
     """One source and the command that compiles it."""
 
     name: str
+    source: Path
     directory: Path
     command: tuple[str, ...]
 
@@ -54,6 +63,7 @@ class _Job:
     link_flags: tuple[str, ...]
     output: Path
     debug_info: bool
+    trusted: bool
 
 
 def _extract_one(job: _Job) -> None:
@@ -80,11 +90,23 @@ def _strip_debug_info(bitcode: Path) -> None:
 
 def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
     """Compiles a source to bitcode; returns the arguments that compile that bitcode."""
-    cc1 = cc1_arguments(job.clang, [*unit.command, job.opt_level], unit.directory)
+    cc1 = cc1_arguments(
+        job.clang,
+        unit.command,
+        unit.directory,
+        [job.opt_level],
+        source=unit.source,
+        trusted=job.trusted,
+    )
     # The last word is the input file.
-    arguments = codegen_arguments(cc1[1:-1])
-    # Without the files of dependencies, say, which are those of the user's build.
-    kept = without_side_outputs(cc1[1:-1])
+    arguments = _code_arguments(cc1[1:-1], trusted=job.trusted)
+    try:
+        kept = source_arguments(cc1[1:-1], trusted=job.trusted)
+    except OptionError as error:
+        raise CorpusError(
+            f"compiled with {error}; extract it from a build without, or say with --trusted that "
+            "you trust the build"
+        ) from error
     if job.stage == FRONTEND:
         kept.insert(0, "-disable-llvm-passes")
     else:
@@ -93,9 +115,17 @@ def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
     return arguments
 
 
+def _code_arguments(words: Sequence[str], *, trusted: bool = False) -> list[str]:
+    """The arguments of -cc1 that a corpus can hold. Raises CorpusError."""
+    try:
+        return code_arguments(words, trusted=trusted)
+    except OptionError as error:
+        raise CorpusError(f"compiled with {error}; extract it from a build without") from error
+
+
 def _copy_embedded(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
     """Takes the bitcode out of an object; returns the arguments that compile it."""
-    arguments = codegen_arguments(unit.command)
+    arguments = _code_arguments(unit.command)
     optimized = "-disable-llvm-passes" in arguments
     if optimized and job.stage == FRONTEND:
         raise CorpusError(
@@ -118,15 +148,19 @@ def _copy_linked(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
     Passes run in its compilations whatever the stage of the corpus: they are part of the link.
     """
     assert unit.index is not None
-    arguments = codegen_arguments(unit.command)
+    arguments = _code_arguments(unit.command)
     if not unit.command:
         # The linker compiles with sections for all functions and data.
         words = [job.opt_level, "-ffunction-sections", "-fdata-sections", *job.link_flags]
         command = ["clang", *words, "-c", "-x", "ir", str(unit.path)]
         cc1 = cc1_arguments(job.clang, command, unit.path.parent)
-        arguments = codegen_arguments(cc1[1:-1])
+        arguments = _code_arguments(cc1[1:-1])
     bitcode.write_bytes(unit.bitcode())
-    shutil.copyfile(unit.index, bitcode.with_name(f"{bitcode.stem}.thinlto.bc"))
+    index = read_input(unit.index)
+    # A corpus may be sent to others: it takes no other file that a command of the build names.
+    if index and not index.startswith(BITCODE_MAGIC):
+        raise CorpusError(f"{unit.index}: no index of a thin link; build it again")
+    bitcode.with_name(f"{bitcode.stem}.thinlto.bc").write_bytes(index)
     return arguments
 
 
@@ -140,31 +174,90 @@ def _write_bitcode(
 
 
 def _read_commands(program: str, path: Path) -> list[_Compilation]:
-    """The compilations of a program, by name. Raises CorpusError."""
-    found = read_commands(path)
-    root = Path(os.path.commonpath([source.parent for source, _, _ in found]))
-    units: dict[str, _Compilation] = {}
-    again = []
-    for source, directory, words in found:
-        name = f"{program}/{source.relative_to(root).with_suffix('')}"
+    """The compilations of a program, one for each source. Raises CorpusError."""
+    by_source: dict[Path, list[Command]] = {}
+    for command in read_commands(path):
+        by_source.setdefault(command.source, []).append(command)
+    units = []
+    unnamed = []
+    again: dict[str, list[str]] = {}
+    for source, name in _names(program, by_source).items():
         if not is_module_name(name):
-            raise CorpusError(
-                f"{path}: {name!r} cannot be the name of a module; name programs by letters and "
-                "digits, without '..' (PROGRAM=compile_commands.json), and sources printably"
-            )
-        # The same source compiled twice (static and shared, say) is one module: the first.
-        if name in units:
-            again.append(name)
-        else:
-            units[name] = _Compilation(name, directory, words)
-    if again:
-        logging.warning(
-            "%s: of %d sources compiled more than once the first compilation is taken: %s",
-            path,
-            len(set(again)),
-            ", ".join(sorted(set(again))),
+            unnamed.append(repr(name))
+            continue
+        commands = by_source[source]
+        # A build of several configurations has one without optimisation, which is often the first.
+        chosen = next((one for one in commands if _optimises(one.words)), commands[0])
+        units.append(_Compilation(name, source, chosen.directory, chosen.words))
+        for other in commands:
+            difference = _difference(chosen.words, other.words)
+            if difference:
+                again.setdefault(difference, []).append(name)
+    if not units:
+        raise CorpusError(
+            f"{path}: {unnamed[0]} cannot be the name of a module; name programs by letters and "
+            "digits, without '..' (PROGRAM=compile_commands.json), and sources printably"
         )
-    return list(units.values())
+    if unnamed:
+        say_left_out(path, {"cannot be the name of a module": unnamed})
+    for difference, names in again.items():
+        logging.warning(
+            "%s: of %d sources compiled more than once one command is taken, %s: %s",
+            path,
+            len(names),
+            difference,
+            ", ".join(names),
+        )
+    if any(uses_lto(unit.command) for unit in units):
+        logging.warning(
+            "%s: compiled without -flto; modules as a ThinLTO link leaves them come from the "
+            "folder of the build (docs/thinlto.md)",
+            path,
+        )
+    return units
+
+
+def _names(program: str, sources: Iterable[Path]) -> dict[Path, str]:
+    """The names of modules: paths below the sources' common folder.
+
+    They have no suffix, except where sources differ in nothing else.
+    """
+    root = Path(os.path.commonpath([source.parent for source in sources]))
+    full = {source: f"{program}/{source.relative_to(root)}" for source in sources}
+    names = {source: name.removesuffix(source.suffix) for source, name in full.items()}
+    while True:
+        count = Counter(names.values())
+        if max(count.values()) == 1:
+            return names
+        names = {s: full[s] if count[name] > 1 else name for s, name in names.items()}
+
+
+def _optimises(words: Sequence[str]) -> bool:
+    levels = [word for word in words if word.startswith("-O")]
+    return bool(levels) and levels[-1] != "-O0"
+
+
+def _options(words: Sequence[str]) -> Counter[str]:
+    """The words of a command but for those that name its outputs."""
+    rest = iter(words[1:])
+    kept: Counter[str] = Counter()
+    for word in rest:
+        if word in _OUTPUT_VALUE:
+            next(rest, None)
+        elif word not in _OUTPUT:
+            kept[word] += 1
+    return kept
+
+
+def _difference(chosen: Sequence[str], other: Sequence[str]) -> str:
+    """What one command has and another has not, in words; empty where there is nothing."""
+    parts = []
+    first, second = _options(chosen), _options(other)
+    for preposition, words in (("with", first - second), ("without", second - first)):
+        if words:
+            more = " ..." if len(words) > _OPTIONS_SHOWN else ""
+            parts.append(f"{preposition} {' '.join(list(words)[:_OPTIONS_SHOWN])}{more}")
+    return " and ".join(parts)
 
 
 def _has_thinlto(unit: _Compilation | BuiltModule) -> bool:
@@ -196,6 +289,7 @@ def extract_corpus(
     seed: int,
     link_flags: Sequence[str] = (),
     debug_info: bool = True,
+    trusted: bool = False,
     workers: int | None = None,
 ) -> tuple[int, int]:
     """Writes `output/train` and `output/held_out`, two corpora in mlgo-utils layout.
@@ -208,10 +302,11 @@ def extract_corpus(
       opt_level: e.g. "-Oz"; replaces the level in the commands and is that of ThinLTO links.
         Bitcode in objects keeps the level that it was compiled with.
       stage: FRONTEND or OPTIMIZED. Modules of ThinLTO builds are as the thin link left them.
-      held_out_share: see split_names. Where each program has one module, none is held out, and
-        `held_out` is a corpus without modules.
+      held_out_share: see split_names; of the modules that could be extracted. Where each program
+        has one, none is held out, and `held_out` is a corpus without modules.
       link_flags: further options of ThinLTO links in one process, as for clang.
       debug_info: whether modules keep theirs, without which there are no PMU features.
+      trusted: commands of builds may load plugins and hold options that are not known here.
 
     Returns:
       The number of training and of held-out modules.
@@ -241,21 +336,17 @@ def extract_corpus(
         atomic_directory(output.absolute(), ours=is_extracted) as temporary,
         Pool(workers) as pool,
     ):
-        train_names, held_out_names = split_names([u.name for u in units], held_out_share, seed)
-        side = dict.fromkeys(train_names, "train") | dict.fromkeys(held_out_names, "held_out")
-        if not held_out_names:
-            logging.warning("no module is held out: each program has one module only")
-        flags = tuple(link_flags)
+        flags, modules = tuple(link_flags), temporary / "modules"
         jobs = [
-            _Job(unit, clang, opt_level, stage, flags, temporary / side[unit.name], debug_info)
+            _Job(unit, clang, opt_level, stage, flags, modules, debug_info, trusted)
             for unit in units
         ]
         outcomes = pool.map(_extract_one, jobs, label=f"extracting IR ({stage}, {opt_level})")
-        extracted: dict[str, list[str]] = {"train": [], "held_out": []}
+        names = []
         failed = []
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error is None:
-                extracted[side[job.unit.name]].append(job.unit.name)
+                names.append(job.unit.name)
                 continue
             if not isinstance(outcome.error, CommandError | CorpusError):
                 raise outcome.error
@@ -264,8 +355,23 @@ def extract_corpus(
                 logging.warning("%s is left out: %s", job.unit.name, outcome.error)
         if failed:
             logging.warning("%d modules are left out: %s", len(failed), ", ".join(failed))
-        for name, modules in extracted.items():
-            if not modules and name in side.values():
-                raise CorpusError(f"no {name} module could be extracted; see the warnings above")
-            write_description(temporary / name, modules, thinlto=True in thinlto)
-    return len(extracted["train"]), len(extracted["held_out"])
+        if not names:
+            raise CorpusError("no module could be extracted; see the warnings above")
+        train, held_out = split_names(names, held_out_share, seed)
+        if not held_out:
+            logging.warning("no module is held out: each program has one module only")
+        for side, members in (("train", train), ("held_out", held_out)):
+            for name in members:
+                _move_module(modules, temporary / side, name)
+            write_description(temporary / side, members, thinlto=True in thinlto)
+        # What failed may have left parts.
+        shutil.rmtree(modules)
+    return len(train), len(held_out)
+
+
+def _move_module(source: Path, destination: Path, name: str) -> None:
+    for suffix in _SUFFIXES:
+        file = source / f"{name}{suffix}"
+        if file.exists():
+            (destination / name).parent.mkdir(parents=True, exist_ok=True)
+            file.replace(destination / f"{name}{suffix}")

@@ -110,24 +110,10 @@ def test_a_module_that_does_not_compile_is_left_out_and_named(
         ("[{]", "not JSON: Expecting property name"),
         ("[" * 200_000, "not JSON: nested too deep"),
         ("{}", r"\$: expected `array`"),
-        ('[{"directory": "/", "file": "a.c", "arguments": "cc"}]', r"\$\[0\]\.arguments: exp"),
-        (
-            '[{"directory": "/", "file": "a.c", "arguments": ["cc", 1]}]',
-            r"\$\[0\]\.arguments\[1\]:",
-        ),
-        (
-            '[{"directory": "/", "file": "a\\u0000.c", "command": "cc"}]',
-            r"\$\[0\]\.file: expected `str` mat",
-        ),
-        ('[{"directory": "/", "file": "a\\n.c", "command": "cc"}]', ".*cannot be the name of a"),
-        ('[{"directory": "/", "file": "a.c", "command": "a \'"}]', r"\$\[0\]\.command: No closing"),
-        ("[]", "holds no compilation"),
-        ('[{"file": "a.c", "command": "cc a.c"}]', r"\$\[0\]\.directory: is missing"),
-        ('[{"directory": "/", "file": "a.c"}]', r"\$\[0\]\.arguments: is missing, as is com"),
-        ('["cc a.c"]', r"\$\[0\]: expected `object`"),
+        ("[]", "holds no compilation; write it with"),
     ],
 )
-def test_malformed_commands_are_named(tmp_path: Path, content: str, message: str) -> None:
+def test_malformed_lists_are_refused(tmp_path: Path, content: str, message: str) -> None:
     commands = tmp_path / "compile_commands.json"
     commands.write_text(content)
     with pytest.raises(CorpusError, match=rf"compile_commands.json(:\d+:\d+)?: {message}"):
@@ -218,9 +204,12 @@ def test_flags_that_a_corpus_cannot_hold_are_refused_by_name(
         run_command([stock_tool("llvm-profdata"), "merge", text, "-o", tmp_path / "binary"])
         (tmp_path / "binary").replace(text)
     sanitizer = "-fsanitize-coverage=func,trace-pc-guard" if "sanitize" in flag else ""
-    with pytest.raises(CorpusError, match="no train module could be extracted"):
+    with pytest.raises(CorpusError, match="no module could be extracted"):
         _extract(compile_commands(tmp_path, f"{flag} {sanitizer}"), tmp_path / "corpus", FRONTEND)
-    assert re.search(r"lua/one is left out: compiled with -f\S+=\S+, which a corpus", caplog.text)
+    assert re.search(
+        r"lua/one is left out: compiled with -f\S+=\S+ names a file that a corpus cannot hold",
+        caplog.text,
+    )
 
 
 def test_flags_that_change_the_code_are_kept(tmp_path: Path) -> None:
@@ -239,16 +228,21 @@ def test_flags_that_change_the_code_are_kept(tmp_path: Path) -> None:
     assert _text(tmp_path / "ir.o") == _text(tmp_path / "source.o")
 
 
-def test_a_source_that_is_compiled_twice_is_named(
+def test_of_two_commands_for_a_source_the_difference_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     commands = compile_commands(tmp_path)
     entries = json.loads(commands.read_text())
-    commands.write_text(json.dumps([*entries, entries[1]]))
+    # The same once more says nothing; another object of it, neither.
+    again = entries[0] | {"command": entries[0]["command"].replace("one.o", "again.o")}
+    # As Ninja's Multi-Config writes it: that without optimisation is the first.
+    debug = entries[1] | {"command": "clang -g -DTWICE=1 -c two.c"}
+    commands.write_text(json.dumps([debug, *entries, entries[2], again]))
     assert _extract(commands, tmp_path / "corpus", FRONTEND) == (2, 1)
-    assert "of 1 sources compiled more than once the first compilation is taken: lua/two" in (
-        caplog.text
-    )
+    assert [record.getMessage() for record in caplog.records if "more than" in record.message] == [
+        f"{commands}: of 1 sources compiled more than once one command is taken, with -O2 and "
+        "without -g -DTWICE=1: lua/two"
+    ]
 
 
 def test_every_program_of_the_table_has_its_sources() -> None:
