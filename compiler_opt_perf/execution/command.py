@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -154,7 +155,13 @@ def start_command(
         raise CommandError("missing", f"{words[0]}: no such program", reproduce)
     wrapper = ["setpriv", "--pdeathsig", "KILL"]
     if memory_mib is not None:
-        wrapper += ["prlimit", f"--as={memory_mib * 1024 * 1024}"]
+        # Where this process has a smaller limit, that holds; it cannot be raised.
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = memory_mib * 1024 * 1024
+        wrapper += [
+            "prlimit",
+            f"--as={limit if most == resource.RLIM_INFINITY else min(limit, most)}",
+        ]
     process = subprocess.Popen(
         [*wrapper, *words],
         stdin=stdin if stdin is not None else subprocess.DEVNULL,

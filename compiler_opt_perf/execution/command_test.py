@@ -88,3 +88,11 @@ def test_command_dies_with_its_parent() -> None:
         parent.kill()
         parent.wait()
     assert _wait_until_gone(marker)
+
+
+def test_a_smaller_limit_of_this_process_holds() -> None:
+    script = "from compiler_opt_perf.execution.command import run_command as run; "
+    script += "print(run(['sh', '-c', 'ulimit -v'], memory_mib=16384).stdout)"
+    for limit, expected in ((4 << 30, 4 << 20), (32 << 30, 16 << 20)):
+        words = ["prlimit", f"--as={limit}", sys.executable, "-c", script]
+        assert int(run_command(words).stdout) == expected
