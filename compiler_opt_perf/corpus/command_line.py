@@ -17,8 +17,9 @@ from compiler_opt_perf.corpus.corpus import CorpusError
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import read_input
 
-# Limit of one run of the compiler.
+# Limits of one run of the compiler; a command may name a source without an end, such as a device.
 TIMEOUT_S = 300.0
+MEMORY_MIB = 16 * 1024
 
 _COMPILER = re.compile(
     r"(?:(?P<prefix>[\w.+-]+)-)?(?P<name>clang|clang\+\+|gcc|g\+\+|cc|c\+\+|icx|icpx)"
@@ -138,7 +139,9 @@ def cc1_arguments(
       CommandError: the driver rejects it.
     """
     words = driver_words(command, directory, extra, trusted=trusted)
-    listing = run_command([clang, "-###", *words], cwd=directory, timeout_s=TIMEOUT_S)
+    listing = run_command(
+        [clang, "-###", *words], cwd=directory, timeout_s=TIMEOUT_S, memory_mib=MEMORY_MIB
+    )
     jobs = [job for job in _jobs(listing.stderr) if "-emit-obj" in job]
     if len(jobs) > 1 and source is not None:
         jobs = [job for job in jobs if os.path.normpath(directory / job[-1]) == str(source)]

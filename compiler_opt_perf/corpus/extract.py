@@ -12,7 +12,7 @@ from absl import logging
 
 from compiler_opt_perf.corpus.build_commands import Command, read_commands, say_left_out
 from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
-from compiler_opt_perf.corpus.command_line import TIMEOUT_S, cc1_arguments, uses_lto
+from compiler_opt_perf.corpus.command_line import MEMORY_MIB, TIMEOUT_S, cc1_arguments, uses_lto
 from compiler_opt_perf.corpus.corpus import (
     BITCODE_MAGIC,
     DESCRIPTION,
@@ -84,7 +84,9 @@ def _strip_debug_info(bitcode: Path) -> None:
     stripped = bitcode.with_suffix(".stripped")
     # Passes walk use lists.
     words = ["--strip-debug", "--preserve-bc-uselistorder", "-o"]
-    run_command([stock_tool("opt"), *words, stripped, bitcode], timeout_s=TIMEOUT_S)
+    run_command(
+        [stock_tool("opt"), *words, stripped, bitcode], timeout_s=TIMEOUT_S, memory_mib=MEMORY_MIB
+    )
     stripped.replace(bitcode)
 
 
@@ -170,7 +172,7 @@ def _write_bitcode(
     words = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in arguments]
     # Passes walk use lists: without their order the IR file compiles to slightly other code.
     cc1 = ["-cc1", "-emit-llvm-uselists", *words, "-o", str(bitcode), *source]
-    run_command([job.clang, *cc1], cwd=cwd, timeout_s=TIMEOUT_S)
+    run_command([job.clang, *cc1], cwd=cwd, timeout_s=TIMEOUT_S, memory_mib=MEMORY_MIB)
 
 
 def _read_commands(program: str, path: Path) -> list[_Compilation]:
