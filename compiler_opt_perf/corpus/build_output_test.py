@@ -192,6 +192,35 @@ def test_objects_of_a_distributed_thin_link(toolchain: Toolchain, tmp_path: Path
         _extract({"p": build}, output, FRONTEND)
 
 
+def test_commands_in_objects_are_those_of_strangers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    build = tmp_path / "build"
+    _compile(build, "-O2", *_EMBED)
+    secret = tmp_path / "secret"
+    secret.write_text("of the user")
+    for name, option in (
+        ("one", f"-load\0{tmp_path}/x.so\0-mllvm\0-info-output-file={tmp_path}/x"),
+        ("two", f"-fthinlto-index={secret}"),
+    ):
+        command = tmp_path / "command"
+        command.write_text(f"-cc1\0-triple\0x86_64-pc-linux-gnu\0-emit-obj\0{option}\0")
+        words = [str(stock_tool("llvm-objcopy")), f"--update-section=.llvmcmd={command}"]
+        run_command([*words, build / "sub" / f"{name}.o"])
+    (build / "sub" / "main.o").unlink()
+    with pytest.raises(CorpusError, match="is of a ThinLTO build"):
+        _extract({"p": build}, tmp_path / "corpus", FRONTEND)
+    (build / "sub" / "one.o").rename(tmp_path / "one.o")
+    with pytest.raises(CorpusError, match="no module could be extracted"):
+        _extract({"p": build}, tmp_path / "corpus", FRONTEND)
+    assert f"{secret}: no index of a thin link" in caplog.text
+    (tmp_path / "one.o").rename(build / "sub" / "two.o")
+    with pytest.raises(CorpusError, match="no module could be extracted"):
+        _extract({"p": build}, tmp_path / "corpus", OPTIMIZED)
+    assert f"-load {tmp_path}/x.so loads code into the compiler; -mllvm -info-o" in caplog.text
+    assert not (tmp_path / "x").exists()
+
+
 def test_what_is_no_build_is_named(tmp_path: Path) -> None:
     build, thin = tmp_path / "build", tmp_path / "thin"
     build.mkdir()

@@ -80,6 +80,18 @@ def test_modules_come_in_order_with_their_commands(directory: Path) -> None:
         ("p/b.cmd", b"-cc1\0-mllvm\0-load=x.so", "p/b.cmd: -mllvm -load=x.so loads code"),
         (
             "p/b.cmd",
+            b"-cc1\0-mllvm\0-print-changed=diff\0-mllvm\0-print-changed-diff-path=/bin/x",
+            "p/b.cmd: -mllvm -print-changed=diff is not known.*; -mllvm -print-changed-diff-path="
+            ".*; take it out, or extract the corpus again",
+        ),
+        ("p/b.cmd", b"-cc1\0-mllvm\0--info-output-file=x", "-mllvm --info-output-file=x is not"),
+        (
+            "corpus_description.json",
+            b'{"modules": [], "global_command_override": ["-mllvm", "-litert-library=/x.so"]}',
+            "corpus_description.json: -mllvm -litert-library=/x.so is not known to concern",
+        ),
+        (
+            "p/b.cmd",
             b"-cc1\0-fthinlto-index=x",
             "p/b.cmd: -fthinlto-index=x is of a ThinLTO build, but corpus_description.json",
         ),

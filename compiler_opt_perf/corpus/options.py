@@ -18,6 +18,7 @@ _CODE = "code"
 _SOURCE = "source"
 _DROPPED = "dropped"
 _PLUGIN = "plugin"
+_SHARED = "shared"
 _REFUSED = "refused"
 
 # No folder, no list of arguments ("@file"), no assignment ("list=file").
@@ -39,10 +40,8 @@ _FILES = (
     *("-fembed-offload-object=", "-mlink-bitcode-file", "-mlink-builtin-bitcode"),
 )
 _COVERAGE = ("-coverage-notes-file=", "-coverage-data-file=")
-# Implicit modules are written to a folder that builds share.
-_MODULES = ("-fmodules",)
-
-
+# Modules of headers are written to a folder that builds share. IR needs none.
+_MODULES = {"-fmodules": 1, "-fmodules-cache-path=": 1, "-fmodules-user-build-path": 2}
 _SHOWN = 3
 
 
@@ -117,8 +116,8 @@ def source_arguments(words: Iterable[str], *, trusted: bool = False) -> list[str
     refused = []
     for use, parts in _arguments(words):
         # The compiler takes "@file" for a file of further arguments, wherever it stands.
-        known = use not in (_REFUSED, _PLUGIN) and not any(word[:1] == "@" for word in parts)
-        if not (known or trusted):
+        known = use in (_CODE, _SOURCE) and not any(word[:1] == "@" for word in parts)
+        if not (known or trusted or use == _DROPPED):
             refused.append(parts)
         elif use != _DROPPED:
             kept += parts
@@ -178,8 +177,8 @@ def _reason(parts: Sequence[str]) -> str:
         return "is of --coverage, which writes a file that a corpus cannot hold"
     if single.startswith(_FILES):
         return "names a file that a corpus cannot hold"
-    if single.startswith(_MODULES):
-        return "builds modules in a folder that other builds read"
+    if single.startswith(tuple(_MODULES)):
+        return "writes modules to a folder that builds share"
     return "is not known to concern the code alone"
 
 
@@ -199,6 +198,8 @@ def _arguments(words: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             use, parts = _llvm(rest[position:])
         elif word in _PLUGINS or word.startswith(_PLUGIN_PREFIX):
             use, parts = _PLUGIN, (word, *following)
+        elif _until_equals(word) in _MODULES:
+            use, parts = _SHARED, (word, *following)[: _MODULES[_until_equals(word)]]
         else:
             use, parts = _cc1(word, following)
         yield use, parts

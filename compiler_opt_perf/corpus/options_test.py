@@ -217,8 +217,6 @@ def test_listed_options_are_the_compilers(toolchain: Toolchain) -> None:
         "-fbasic-block-sections=list=x",
         "-coverage-notes-file=x.gcno",
         "-coverage-data-file=x.gcda",
-        "-fmodules",
-        "-fmodules-cache-path=x",
         "-fcrash-diagnostics-dir=x",
         "-ast-dump",
         "-emit-pch",
@@ -298,6 +296,11 @@ def test_plugins_are_for_trusted_builds_and_for_sources_only() -> None:
         code_arguments(words, trusted=True)
     with pytest.raises(OptionError, match="-load x.so loads code into the compiler"):
         source_arguments(words)
+    shared = ["-fmodules", "-fmodules-cache-path=x", "-fmodules-user-build-path", "x"]
+    assert code_arguments(["-O2", *shared]) == ["-O2"]
+    assert source_arguments(shared, trusted=True) == shared
+    with pytest.raises(OptionError, match="-fmodules writes modules to a folder that builds share"):
+        source_arguments(shared)
     with pytest.raises(OptionError, match="-I @x"):
         source_arguments(["-I", "@x"])
 
