@@ -32,7 +32,8 @@ _PLAIN = {"", "<value>", "<int>", "<uint>", "<ulong>", "<long>", "<number>", "<N
 # Options of -cc1 whose description has such a word, but whose value is one of a list, a version, or
 # the name of a file that the compiled program writes.
 _NO_FILES = {
-    *("-fbinutils-version=", "-fveclib=", "-stdlib=", "-unwindlib=", "-fprofile-instrument-path="),
+    *("-fbinutils-version=", "-fveclib=", "-stdlib=", "--stdlib=", "-unwindlib=", "--unwindlib="),
+    "-fprofile-instrument-path=",
 }
 _PATH = "/tmp/elsewhere/x"
 
@@ -73,13 +74,17 @@ def _of_cc1() -> dict[str, _Option]:
     """All options of -cc1, hidden ones too: clang's table of options, in libclang-22-dev."""
     table = stock_tool("clang").resolve().parents[1] / "include/clang/Options/Options.inc"
     entry = re.compile(
-        r"^OPTION\([^/]*, \d+ /\* (\S+) \*/, \w+, (\w+), (.*?)(?=^OPTION\(|^#)", re.M | re.S
+        r"^OPTION\((\d+)[^/]*, \d+ /\* (\S+) \*/, \w+, (\w+), (.*?)(?=^OPTION\(|^#)", re.M | re.S
     )
+    entries = entry.findall(table.read_text())
+    # Some may have two dashes as well.
+    either = next(prefixes for prefixes, spelling, _, _ in entries if spelling == "-include")
     found = {}
-    for spelling, kind, rest in entry.findall(table.read_text()):
+    for prefixes, spelling, kind, rest in entries:
         if "CC1Option" in rest and kind not in ("Group", "Input", "Unknown"):
             strings = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', rest))
-            found[spelling] = _Option(spelling, kind, strings)
+            for name in (spelling, f"-{spelling}") if prefixes == either else (spelling,):
+                found[name] = _Option(name, kind, strings)
     return found
 
 
@@ -310,8 +315,9 @@ _BUILDS = {
     "browser": "-O2 -fno-delete-null-pointer-checks -fno-ident -fno-strict-aliasing "
     "-fstack-protector -funwind-tables -fPIC -pthread -fcolor-diagnostics -fmerge-all-constants "
     "-ffp-contract=off -fcomplete-member-pointers -m64 -msse3 -fdebug-compilation-dir=. "
-    "-no-canonical-prefixes -ftrivial-auto-var-init=pattern -fvisibility=hidden -gdwarf-4 -g1 "
-    "-gsplit-dwarf -ggnu-pubnames -Xclang -debug-info-kind=constructor -fno-unique-section-names "
+    "-no-canonical-prefixes -ftrivial-auto-var-init=pattern -fvisibility=hidden -gdwarf-5 -g1 "
+    "-gsplit-dwarf -gz=zstd -gembed-source -ggnu-pubnames -fno-unique-section-names "
+    "-Xclang -debug-info-kind=constructor "
     "-fsplit-machine-functions -ftemplate-depth=1024 -mllvm -instcombine-lower-dbg-declare=0 "
     "-mllvm -split-threshold-for-reg-with-hint=0 -nostdinc++ -Wall -fno-exceptions -fno-rtti "
     "-fvisibility-inlines-hidden -fsanitize=array-bounds -fsanitize-trap=array-bounds "
