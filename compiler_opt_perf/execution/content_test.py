@@ -2,10 +2,12 @@
 """Tasks with the content of files, given to processes and, without one, to a store."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 
 import pytest
 
@@ -13,8 +15,9 @@ from compiler_opt_perf.execution import executor
 from compiler_opt_perf.execution import pool as pool_module
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.content import Content, Manifest, NodeError, Store, Tool, pack
-from compiler_opt_perf.execution.executor import Request
+from compiler_opt_perf.execution.executor import Executor, Request
 from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.execution.ray_cluster import LOCAL, RayExecutor
 
 
 @dataclass(frozen=True)
@@ -150,3 +153,68 @@ def test_large_files_come_first_and_values_are_kept(tmp_path: Path) -> None:
 
 def _size(of: _Input) -> int:
     return of.file.stat().st_size
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _make_huge(path: Path) -> None:
+    """Larger than what is read; nothing but its size is on the disk."""
+    os.truncate(path, (1 << 30) + 1)
+
+
+_UNREADABLE = (_remove, _make_folder, _make_pipe, _make_huge)
+
+
+@pytest.mark.parametrize("workers", [Pool, functools.partial(RayExecutor, LOCAL)])
+def test_a_file_that_cannot_be_read_costs_its_item_once(
+    workers: Callable[..., Executor], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a module's that is removed while a training runs."""
+    files = [tmp_path / name for name in ("first", *(one.__name__ for one in _UNREADABLE), "last")]
+    for file in files:
+        file.write_text("x" * (100 if file.name == "first" else 10))
+    jobs = [_Input(file) for file in files]
+
+    def keep(job: _Input, _: int) -> None:
+        # The largest is first: with the others packed, it changes their files.
+        if job.file.name == "first":
+            for spoil, file in zip(_UNREADABLE, files[1:], strict=False):
+                spoil(file)
+
+    with workers(workers=1) as executor:
+        outcomes = executor.map(_size, jobs, keep=keep, timeout_s=60.0)
+        assert [type(one.error) for one in outcomes] == [
+            NoneType,
+            *(FileNotFoundError, IsADirectoryError, OSError, OSError),
+            NoneType,
+        ]
+        for file, outcome in zip(files[1:-1], outcomes[1:-1], strict=True):
+            assert isinstance(outcome.error, OSError)
+            assert str(outcome.error.filename) == str(file)
+        # The last task of a call, too, and the worker lives on.
+        assert "died" not in caplog.text
+        assert executor.map(_size, [jobs[0]])[0].get() == 100
+
+
+def test_a_call_ends_whose_last_file_cannot_be_read(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("first", "last")]
+    for file in files:
+        file.write_text(file.name)
+    with Pool(1) as pool:
+        one, other = pool.map(
+            _size, [_Input(file) for file in files], keep=lambda *_: files[1].unlink()
+        )
+    assert one.get() == 5
+    assert isinstance(other.error, FileNotFoundError)

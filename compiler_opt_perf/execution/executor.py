@@ -14,6 +14,7 @@ are deterministic, so that this changes no result.
 
 import abc
 import collections
+import contextlib
 import pickle
 import statistics
 import time
@@ -24,7 +25,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from absl import logging
 
-from compiler_opt_perf.execution.content import Folder, Parcel, Store, pack
+from compiler_opt_perf.execution.content import Parcel, Store, pack
 from compiler_opt_perf.execution.progress import Progress
 
 Item = TypeVar("Item")
@@ -45,6 +46,10 @@ _LATE_POLL_S = 0.5
 
 class WorkerError(Exception):
     """A task that took longer than its limit, or whose worker died each time it was tried."""
+
+
+class StillbornError(Exception):
+    """A worker died before it could be spoken to; the message says what died."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,18 @@ class Worker(abc.ABC):
     def end(self, *, now: bool) -> str:
         """Ends it, killing it if `now` or if it does not end by itself; says how it ended."""
 
-    def give(self, task: _Task, timeout_s: float | None) -> None:
+    def read_lacking(self, task: _Task) -> dict[str, Mapping[str, bytes]]:
+        """The contents of a task that it does not have. Raises OSError: one cannot be read."""
+        needed = task.parcel.folders
+        return {
+            digest: folder.read() for digest, folder in needed.items() if digest not in self.kept
+        }
+
+    def give(
+        self, task: _Task, contents: Mapping[str, Mapping[str, bytes]], timeout_s: float | None
+    ) -> None:
         """Sends it a task with what it lacks for it. Raises OSError when it is dead."""
         needed = task.parcel.folders
-        lacking = {digest: folder for digest, folder in needed.items() if digest not in self.kept}
         for digest, folder in needed.items():
             self.kept.pop(digest, None)
             self.kept[digest] = folder.size
@@ -132,7 +145,7 @@ class Worker(abc.ABC):
                 break
             forgotten.append(digest)
             del self.kept[digest]
-        self.send(Request(task.parcel.message, _read(lacking), tuple(forgotten)))
+        self.send(Request(task.parcel.message, contents, tuple(forgotten)))
         self.task = task
         self.started = time.monotonic()
         self.deadline = None if timeout_s is None else self.started + timeout_s
@@ -154,7 +167,7 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def _hire(self) -> Worker:
-        """Starts a worker."""
+        """Starts a worker. Raises StillbornError: it died before it could be spoken to."""
 
     @abc.abstractmethod
     def _wait(self, workers: Sequence[Worker], seconds: float | None) -> Sequence[Worker]:
@@ -191,7 +204,9 @@ class Executor(abc.ABC):
             order: to write it to a file, say, so that an interruption loses little.
 
         Returns:
-          One outcome for each item, in the order of the items.
+          One outcome for each item, in the order of the items. A file whose content an item has
+          and that can be read no more when its turn comes costs that item: its outcome is the
+          OSError.
 
         Raises:
           WorkerError: no worker lives long enough to take a task.
@@ -231,22 +246,38 @@ class Executor(abc.ABC):
                     died = f"its worker died {_ATTEMPTS} times ({how})"
                     finish(task, Outcome(None, WorkerError(died)))
 
+            def next_for(
+                worker: Worker,
+            ) -> tuple[_Task, Mapping[str, Mapping[str, bytes]]] | None:
+                """The task that an idle worker begins, with its contents, if there is one."""
+                while waiting:
+                    try:
+                        return waiting[0], worker.read_lacking(waiting[0])
+                    except OSError as error:
+                        # The file is the cause, not the worker: no other one could read it.
+                        finish(waiting.popleft(), Outcome(None, error))
+                late = self._late_task(worker, seconds)
+                # Without the file, the one that runs it already goes on alone.
+                with contextlib.suppress(OSError):
+                    return None if late is None else (late, worker.read_lacking(late))
+                return None
+
             try:
                 while left:
                     self._fill(left)
                     for worker in [one for one in self._crew if one.ready and one.task is None]:
-                        task = waiting[0] if waiting else self._late_task(worker, seconds)
-                        if task is None:
+                        begun = next_for(worker)
+                        if begun is None:
                             continue
                         try:
-                            worker.give(task, timeout_s)
+                            worker.give(*begun, timeout_s)
                         except OSError:
                             bury(worker)
                             continue
                         if waiting:
                             waiting.popleft().attempts += 1
-                    if not self._crew:
-                        # All died while idle: nothing would ever be ready.
+                    if not self._crew or not left:
+                        # All died while idle, or nothing is to do: nothing would ever be ready.
                         continue
                     for worker in self._wait(self._crew, self._seconds_to_wait()):
                         if worker not in self._crew:
@@ -281,7 +312,10 @@ class Executor(abc.ABC):
     def _fill(self, left: int) -> None:
         """Starts as many workers as there is work for."""
         while len(self._crew) < min(self.workers, left):
-            self._crew.append(self._hire())
+            try:
+                self._crew.append(self._hire())
+            except StillbornError as error:
+                self._note_false_start(str(error))
 
     def _late_task(self, idle: Worker, seconds: Sequence[float]) -> _Task | None:
         """What has run longest on another machine, if that is long, and nobody else runs it."""
@@ -316,6 +350,9 @@ class Executor(abc.ABC):
         if worker.ready:
             logging.warning("an idle worker died (%s); starting another one", how)
             return
+        self._note_false_start(how)
+
+    def _note_false_start(self, how: str) -> None:
         logging.warning("a worker died as it started (%s); starting another one", how)
         self._false_starts += 1
         if self._false_starts >= _FALSE_STARTS:
@@ -323,10 +360,6 @@ class Executor(abc.ABC):
                 f"{_FALSE_STARTS} workers in a row died as they started ({how}); is there memory "
                 "for another Python process?"
             )
-
-
-def _read(folders: Mapping[str, Folder]) -> dict[str, Mapping[str, bytes]]:
-    return {digest: folder.read() for digest, folder in folders.items()}
 
 
 # On the worker's side.

@@ -24,8 +24,8 @@ from compiler_opt_perf.execution.content import Store
 from compiler_opt_perf.execution.executor import (
     Executor,
     Request,
+    StillbornError,
     Worker,
-    WorkerError,
     serve,
 )
 from compiler_opt_perf.execution.scratch import scratch_folder
@@ -112,10 +112,9 @@ class Pool(Executor):
     def _hire(self) -> Worker:
         try:
             return _Process(os.fspath(self._scratch), self.preload)
-        except (EOFError, ConnectionError) as error:
-            raise WorkerError(
-                "the process that workers are copies of died as it started, for the reason above "
-                "if it gave one; is there memory for another Python process?"
+        except (EOFError, ConnectionError, ProcessLookupError) as error:
+            raise StillbornError(
+                "with the process that it is a copy of, for the reason above if one is given"
             ) from error
 
     def _wait(self, workers: Sequence[Worker], seconds: float | None) -> Sequence[Worker]:

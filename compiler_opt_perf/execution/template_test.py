@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,40 @@ def test_a_killed_template_costs_nothing() -> None:
     assert another != template
 
 
+@pytest.mark.parametrize("when", ["as it imports", "with its copy"])
+def test_templates_killed_as_they_start_are_replaced(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first three of them."""
+    killed: set[int] = set()
+    fork = Template.fork
+
+    def kill_first(template: Template, *request: Any) -> int:
+        pid = template.process.pid
+        assert pid is not None
+        if len(killed | {pid}) > 3:
+            return fork(template, *request)
+        killed.add(pid)
+        if when == "as it imports":
+            os.kill(pid, signal.SIGKILL)
+            return fork(template, *request)
+        copy = fork(template, *request)
+        for one in (pid, copy):
+            os.kill(one, signal.SIGKILL)
+        # Nobody may be there any more who has the id.
+        deadline = time.monotonic() + 2.0
+        while Path(f"/proc/{copy}").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return copy
+
+    monkeypatch.setattr(Template, "fork", kill_first)
+    with Pool(1, preload="fractions") as pool:
+        assert [one.get() for one in pool.map(_triple, [1, 2], timeout_s=60.0)] == [3, 6]
+    assert len(killed) == 3
+
+
 def test_a_template_that_cannot_import_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    with Pool(1, preload="no_such_module") as pool, pytest.raises(WorkerError, match="copies of"):
+    with Pool(1, preload="no_such_module") as pool, pytest.raises(WorkerError, match="copy of"):
         pool.map(_triple, [1])
     assert "No module named 'no_such_module'" in capfd.readouterr().err
 
