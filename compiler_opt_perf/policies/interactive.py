@@ -80,14 +80,10 @@ Decide = Callable[[Observation], int]
 def policy_decisions(policy: Policy) -> Decide:
     """The decision function of a published policy, evaluated with numpy.
 
-    PMU features that the compiler does not send, for it was given no profile, are "missing", as for
-    a policy that is compiled into it.
+    PMU features that the compiler does not send, for it was given no profile, are what a policy
+    that is compiled into it gets then.
     """
-    absent = {
-        feature.name: np.full(feature.shape, -1, feature.dtype)
-        for feature in policy.network.features
-        if feature.may_be_missing
-    }
+    absent = policy.network.problem.unprofiled_inputs(1) if policy.network.with_pmu else {}
 
     def decide(observation: Observation) -> int:
         return int(policy.decide({**absent, **observation.features})[0])

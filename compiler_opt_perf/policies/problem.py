@@ -12,6 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import FRONTEND, OPTIMIZED
 
@@ -125,6 +129,17 @@ class Problem:
     def inputs(self, with_pmu: bool) -> tuple[Feature, ...]:
         """Those of `all_features` that networks take."""
         return tuple(feature for feature in self.all_features(with_pmu) if feature.scored)
+
+    def unprofiled_inputs(self, rows: int) -> dict[str, npt.NDArray[Any]]:
+        """The PMU features as the compiler has them when it is given no profile.
+
+        Returns:
+          By name, [rows] or [rows, columns], in the feature's dtype.
+        """
+        return {
+            feature.name: np.full((rows, *feature.shape[1:]), feature.unprofiled, feature.dtype)
+            for feature in self.all_features(True)[len(self.features) :]
+        }
 
     def development_options(
         self, *, model: Path | None = None, log: Path | None = None, profile: Path | None = None

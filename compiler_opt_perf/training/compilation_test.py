@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
@@ -9,8 +13,9 @@ from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import Policy
-from compiler_opt_perf.policies.network import Network, fit_normalisation
-from compiler_opt_perf.policies.problem import PROBLEMS, Problem
+from compiler_opt_perf.policies.interactive import InteractiveHost, policy_decisions
+from compiler_opt_perf.policies.network import IntArray, Network, fit_normalisation
+from compiler_opt_perf.policies.problem import PROBLEMS, Problem, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training.compilation import (
     Compiler,
@@ -162,7 +167,8 @@ def test_without_a_profile_pmu_features_are_what_the_compiler_has_for_none(
     model, log_path = tmp_path / "model", tmp_path / "candidate.log"
     export.publish(Policy(network, network.initial_weights(seed=4), {}), model)
     options = problem.development_options(model=model, log=log_path)
-    make_compiler(toolchain, problem).compile(module, tmp_path / "module.o", options)
+    compiler = make_compiler(toolchain, problem)
+    compiler.compile(module, tmp_path / "module.o", options)
     log = read_log(log_path)
     found, expected = log.inputs(problem, with_pmu=True), log.missing_inputs(problem)
     scored = {feature.name for feature in problem.pmu_features if feature.scored}
@@ -170,3 +176,29 @@ def test_without_a_profile_pmu_features_are_what_the_compiler_has_for_none(
     for name in scored:
         assert found[name].dtype == expected[name].dtype
         np.testing.assert_array_equal(found[name], expected[name], name)
+    # What Python decides by, asked in interactive mode, is the same.
+    policy = _Asked(network, network.initial_weights(seed=4), {})
+    with InteractiveHost(problem, policy_decisions(policy)) as host:
+        words = for_clang(problem.interactive_options(host.channel))
+        host.run(module.compile_command(toolchain.clang, tmp_path / "interactive.o", words))
+    asked = {name: np.concatenate([one[name] for one in policy.asked]) for name in policy.asked[0]}
+    assert {feature.name for feature in network.features} <= asked.keys()
+    for feature in network.features:
+        np.testing.assert_array_equal(asked[feature.name], found[feature.name], feature.name)
+    assert (tmp_path / "interactive.o").read_bytes() == (tmp_path / "module.o").read_bytes()
+
+
+class _Asked(Policy):
+    """A policy that notes what it is asked.
+
+    Attributes:
+      asked: the inputs of each decision.
+    """
+
+    @functools.cached_property
+    def asked(self) -> list[Mapping[str, npt.NDArray[Any]]]:
+        return []
+
+    def decide(self, inputs: Mapping[str, npt.NDArray[Any]]) -> IntArray:
+        self.asked.append(inputs)
+        return super().decide(inputs)

@@ -107,11 +107,7 @@ class TrainingLog:
 
         A log that was written without a model and a profile has none of them.
         """
-        known, rows = len(problem.features), len(self.starts)
-        return {
-            feature.name: np.full((rows, *feature.shape[1:]), feature.unprofiled, feature.dtype)
-            for feature in problem.all_features(True)[known:]
-        }
+        return problem.unprofiled_inputs(len(self.starts))
 
     def decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
         """What was decided, int64 [rows]. Raises LogError."""
