@@ -5,6 +5,7 @@ An untrained network that is a residual on the compiler's own decision: it compi
 objects of the default. Or a published policy.
 """
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -33,7 +34,9 @@ _DEFAULT_LEAD = 0.25
 
 
 def read_policy(folder: Path, problem: Problem, with_pmu: bool, config: Config) -> Policy:
-    """A published policy to begin with.
+    """A published policy to begin with, asked about all decisions (`Network.asked`).
+
+    A training may learn of any kind of decision that it is worth asking about.
 
     Raises:
       TrainingError: damaged, for another problem, with other features, or of another network than
@@ -62,7 +65,7 @@ def read_policy(folder: Path, problem: Problem, with_pmu: bool, config: Config) 
                 f"{place}: its network has {name}={value}, the recipe asks for another one; "
                 f"take {name} out of the recipe, or give --setting={name}={value}"
             )
-    return policy
+    return dataclasses.replace(policy, network=dataclasses.replace(network, asked=None))
 
 
 def digest(policy: Policy) -> str:

@@ -21,7 +21,10 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.policies import export
+from compiler_opt_perf.policies.export import CandidateTemplate
+from compiler_opt_perf.policies.network import Network
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.training import result as result_module
@@ -407,8 +410,19 @@ def test_eviction_trains_on_the_instructions_of_a_run(
 
 
 def test_a_training_begins_with_a_published_policy(
-    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+    corpora: dict[str, Corpus],
+    toolchain: Toolchain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    measured: list[Network] = []
+    make = CandidateTemplate.make
+
+    def note(network: Network) -> CandidateTemplate:
+        measured.append(network)
+        return make(network)
+
+    monkeypatch.setattr(CandidateTemplate, "make", note)
     model = Path(__file__).parents[2] / "models" / "inline-size"
     corpus, problem = corpora["inline-size"], PROBLEMS["inline-size"]
     config = read_config("evolution-strategies").changed({"iterations": 0})
@@ -422,6 +436,12 @@ def test_a_training_begins_with_a_published_policy(
     before, after = export.load(model), export.load(result.policy)
     np.testing.assert_array_equal(before.weights, after.weights)
     assert after.network.layer_widths == before.network.layer_widths
+    # What was measured is what is published, and what the training would go on with.
+    assert before.network.asked is not None
+    rows = random_inputs(problem, 2000)
+    for network in measured:
+        np.testing.assert_array_equal(network.decide(before.weights, rows), after.decide(rows))
+    assert len(measured) == 1
     inputs = json.loads((tmp_path / "t" / "inputs.json").read_text())
     assert inputs["warm_start"] == start.digest(before)
     with pytest.raises(TrainingError, match="a training with another config and warm_start"):
