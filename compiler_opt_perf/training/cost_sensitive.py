@@ -34,8 +34,8 @@ class Trees:
 
     Attributes:
       kept: by stratum (see `strata`), the share of what deciding otherwise could save there that
-        trees kept which had not seen the program; strata below the settings' `least_share` are
-        left to the compiler.
+        trees kept which had not seen its program, or module; strata below the settings'
+        `least_share` are left to the compiler.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Trees:
         problem: Problem,
         inputs: Inputs,
         gain: npt.NDArray[np.float64],
-        programs: npt.NDArray[np.int64],
+        groups: npt.NDArray[np.int64],
         settings: TreeSettings,
         seed: int,
     ) -> "Trees":
@@ -62,14 +62,15 @@ class Trees:
           inputs: by feature, [rows] each.
           gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
             where deciding otherwise pays.
-          programs: [rows], the number of the program that each row is of.
+          groups: [rows], the number of the program, or of the module, that each row is of. With
+            one group nothing is kept: nothing is unseen.
           seed: of the samples of rows and features that each tree is fitted to.
         """
         rows = _matrix(problem, inputs)
-        # Each program judged by trees that know only the others.
+        # Each group judged by trees that know only the others.
         judged = np.zeros(len(gain))
-        for program in np.unique(programs):
-            others = programs != program
+        for group in np.unique(groups):
+            others = groups != group
             boosters = _boosters(rows[others], gain[others], settings, seed)
             if boosters:
                 judged[~others] = _votes(boosters, rows[~others])

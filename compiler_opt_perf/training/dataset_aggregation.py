@@ -182,6 +182,10 @@ class _Run:
             raise TrainingError(f"{name}: no module compiles; the first: {reason}")
         if not any(one.decisions for one in sizes.values()):
             raise TrainingError(f"{name}: no module has anything to decide; leave it out")
+        if not any(sum(one.sizes.values()) for one in sizes.values() if one.decisions):
+            raise TrainingError(
+                f"{name}: no module with anything to decide compiles to code; leave it out"
+            )
         return CompiledProgram(sizes, left_out)
 
     def round(self, number: int) -> Round:
@@ -269,7 +273,7 @@ class _Run:
     def _fit(self, number: int) -> tuple[Network, npt.NDArray[np.float32]]:
         """Trees fitted to all labels so far, and a network distilled from them."""
         seed = self._recipe.seed
-        inputs, gain, programs = labelled_rows(PROBLEM, self._labels)
+        inputs, gain, groups = labelled_rows(PROBLEM, self._labels)
         if not gain.any():
             raise TrainingError(
                 f"{self._folder.path}: no label tells a difference; raise labels.sites or name "
@@ -277,7 +281,7 @@ class _Run:
             )
         trees = cost_sensitive.Trees.fit(
             PROBLEM,
-            *(inputs, gain, programs),
+            *(inputs, gain, groups),
             self._recipe.trees,
             derive_seed(seed, "trees", number),
         )

@@ -5,6 +5,7 @@ import dataclasses
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,16 +15,19 @@ from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.curve import EVENTS
+from compiler_opt_perf.execution.executor import Outcome
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.network import Network, fit_normalisation
 from compiler_opt_perf.policies.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import cost_sensitive
+from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
 from compiler_opt_perf.training.errors import TrainingError
-from compiler_opt_perf.training.imitation_result import table
+from compiler_opt_perf.training.imitation_result import link_programs, table
 from compiler_opt_perf.training.label_files import LabelsError, read_labels
+from compiler_opt_perf.training.labels import LinkJob
 from compiler_opt_perf.training.recipe import (
     LabelSettings,
     NetworkSettings,
@@ -155,6 +159,18 @@ def test_a_program_without_decisions_leaves_nothing_behind(
     with pytest.raises(TrainingError, match="c: no module has anything to decide"):
         imitate(RECIPE, {**programs, "c": (empty,)}, toolchain, output)
     assert not output.exists()
+
+
+def test_programs_without_code_are_refused(toolchain: Toolchain) -> None:
+    """Sizes are compared as ratios."""
+    job = LinkJob(Compiler.of(toolchain, PROBLEM), (), None, toolchain.ld_lld)
+
+    class Linked(Pool):
+        def map(self, *_: Any, **__: Any) -> list[Any]:
+            return [Outcome((0, 0), None)] * 2
+
+    with pytest.raises(TrainingError, match="^p: has no code to compare; leave it out"):
+        link_programs({"p": (job, job)}, Linked())
 
 
 def test_damaged_labels_are_named(trained: Path, tmp_path: Path) -> None:

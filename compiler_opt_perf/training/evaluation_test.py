@@ -11,8 +11,10 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.policies.export import CandidateTemplate
 from compiler_opt_perf.policies.network import Network, fit_normalisation
@@ -29,6 +31,7 @@ from compiler_opt_perf.training.evaluation import (
 )
 from compiler_opt_perf.training.log import read_log
 from compiler_opt_perf.training.rewards import Costs
+from compiler_opt_perf.training.split import usable_modules
 
 PROBLEM = PROBLEMS["inline-size"]
 
@@ -90,6 +93,39 @@ def measured(
     measured, left_out = measure_defaults(compiler, corpora[PROBLEM.name].modules[:3], folder, pool)
     assert not left_out
     return measured
+
+
+# The bodies are elsewhere: what is here may be inlined, and is never emitted.
+_GNU_INLINE = """
+extern inline __attribute__((gnu_inline)) int half(int x) { return x / 2; }
+extern inline __attribute__((gnu_inline)) int twice(int x) { return half(x) + half(x + 1); }
+int (*const table[])(int) = {half, twice};
+"""
+
+
+def test_a_module_that_compiles_to_no_code_is_left_out_by_name(
+    compiler: Compiler, pool: Pool, tmp_path: Path
+) -> None:
+    """It has decisions; a ratio to its 0 bytes would be a ZeroDivisionError."""
+    source = tmp_path / "gnu.c"
+    source.write_text(_GNU_INLINE)
+    command = ["clang", "-c", source.name, "-o", "gnu.o"]
+    entry = {"directory": str(tmp_path), "file": source.name, "arguments": command}
+    write_json(tmp_path / "compile_commands.json", [entry])
+    extract_corpus(
+        {"p": tmp_path / "compile_commands.json"},
+        tmp_path / "corpus",
+        clang=stock_tool("clang"),
+        opt_level=PROBLEM.optimization_level,
+        stage=PROBLEM.corpus_stage,
+        held_out_share=0.0,
+        seed=0,
+    )
+    modules = Corpus.load(tmp_path / "corpus" / "train").modules
+    (one,), failed = measure_defaults(compiler, modules, tmp_path / "default", pool)
+    assert (one.default.costs.total, failed) == (0.0, {}) and one.default.decisions
+    usable, left_out = usable_modules([one], adds_up=compiler.reward.adds_up)
+    assert (usable, left_out) == ([], {"p/gnu": "compiles to no code"})
 
 
 @pytest.fixture(scope="module")

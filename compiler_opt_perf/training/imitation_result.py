@@ -171,7 +171,7 @@ def link_programs(
       The results, and the programs on which the compiler fails with the other policy.
 
     Raises:
-      TrainingError: it fails with its own.
+      TrainingError: it fails with its own, or a program has no code.
     """
     pairs = [job for pair in jobs.values() for job in pair]
     outcomes = pool.map(linked_size, pairs, label="test")
@@ -187,6 +187,8 @@ def link_programs(
             failed.append(name)
             continue
         one, other = default.get(), policy.get()
+        if not all(one):
+            raise TrainingError(f"{name}: has no code to compare; leave it out")
         programs.append(ProgramResult(name, (one[0], other[0]), (one[1], other[1])))
     return tuple(programs), tuple(failed)
 

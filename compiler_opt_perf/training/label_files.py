@@ -115,20 +115,31 @@ def labelled_rows(
 
     Returns:
       The inputs by feature, [rows] each; [rows], bytes that deciding otherwise than the compiler
-      would save; [rows], the number of the program.
+      would save; [rows], the number of what it is judged with (`groups_of`).
     """
     inputs = _inputs(problem, [one.observations for one in labels])
     decided = np.concatenate([one.observations[problem.decision].reshape(-1) for one in labels])
     difference = np.concatenate([one.difference for one in labels])
-    names = [one.module.split("/")[0] for one in labels]
-    number = {name: i for i, name in enumerate(sorted(set(names)))}
-    programs = [
-        np.full(len(one.keys), number[name]) for one, name in zip(labels, names, strict=True)
-    ]
+    modules = [one.module for one in labels for _ in one.keys]
     # The difference is of the other decision than the policy's, the gain of the other one than the
     # compiler's.
     is_default = decided == inputs[problem.default_feature]
-    return inputs, np.where(is_default, -difference, difference), np.concatenate(programs)
+    return inputs, np.where(is_default, -difference, difference), groups_of(modules)
+
+
+def groups_of(modules: Sequence[str]) -> npt.NDArray[np.int64]:
+    """What is judged by those that have not seen it: programs, or the modules of a single one.
+
+    Args:
+      modules: the name of each row's module.
+
+    Returns:
+      [rows], a number for each group.
+    """
+    programs = [name.split("/")[0] for name in modules]
+    names = programs if len(set(programs)) > 1 else modules
+    number = {name: i for i, name in enumerate(sorted(set(names)))}
+    return np.array([number[name] for name in names], np.int64)
 
 
 def logged_rows(problem: Problem, labels: Sequence[Labels]) -> dict[str, npt.NDArray[np.int64]]:

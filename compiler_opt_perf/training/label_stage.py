@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.training.algorithm import ROWS, Arrays, Step
 from compiler_opt_perf.training.config import Labels
-from compiler_opt_perf.training.label_files import labelled_rows, logged_rows
+from compiler_opt_perf.training.label_files import groups_of, labelled_rows, logged_rows
 from compiler_opt_perf.training.labels import LabelJob, label
 from compiler_opt_perf.training.stages import Setting
 
@@ -48,11 +48,12 @@ class LabelStage:
         state = self._with_labels(state, number)
         labelled, logged = _under(state, _LABELLED), _under(state, _LOGGED)
         gain, modules = labelled.pop("gain"), labelled.pop("module")
+        names = at.run.split.names["training"]
         trees = cost_sensitive.Trees.fit(
             at.run.problem,
             labelled,
             gain,
-            self._groups(modules),
+            groups_of([names[module] for module in modules]),
             settings.trees,
             at.seed("trees", number),
         )
@@ -95,14 +96,6 @@ class LabelStage:
             name: np.concatenate([array, new[name]]) if name in new else array
             for name, array in state.items()
         }
-
-    def _groups(self, modules: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """What trees are tested on without having seen it: programs, or the modules of one."""
-        names = [one.module.program for one in self.at.run.split.training]
-        programs = sorted(set(names))
-        if len(programs) == 1:
-            return modules
-        return np.array([programs.index(names[module]) for module in modules], np.int64)
 
 
 def _under(state: Arrays, prefix: str) -> dict[str, npt.NDArray[Any]]:

@@ -41,16 +41,25 @@ class Split:
 
 
 def usable_modules(
-    measured: Sequence[MeasuredModule],
+    measured: Sequence[MeasuredModule], *, adds_up: bool
 ) -> tuple[list[MeasuredModule], dict[str, str]]:
-    """The modules on which policies can differ, and by name why each other one is left out."""
+    """The modules on which policies can differ, and by name why each other one is left out.
+
+    Args:
+      adds_up: costs are compared as multiples of the default's, which must not be 0
+        (`Reward.adds_up`). A score of 0 can be made worse.
+    """
     usable = []
     left_out = {}
     for one in measured:
         if one.default.decisions == 0:
             left_out[one.module.name] = "has nothing to decide"
-        elif one.default.costs.executions is not None and one.default.costs.total <= 0:
-            left_out[one.module.name] = "is not executed in the recorded run"
+        elif adds_up and one.default.costs.total <= 0:
+            # Of a module whose functions are all defined elsewhere (gnu_inline), nothing is left.
+            replayed = one.default.costs.executions is not None
+            left_out[one.module.name] = (
+                "is not executed in the recorded run" if replayed else "compiles to no code"
+            )
         else:
             usable.append(one)
     return usable, left_out

@@ -10,7 +10,7 @@ from compiler_opt_perf.training.config import Cloning, Config
 from compiler_opt_perf.training.errors import TrainingError
 from compiler_opt_perf.training.evaluation import MeasuredModule
 from compiler_opt_perf.training.recipe import Programs
-from compiler_opt_perf.training.rewards import Costs
+from compiler_opt_perf.training.rewards import Costs, Reward
 from compiler_opt_perf.training.split import split_modules, usable_modules
 
 STAGES = (Cloning(),)
@@ -47,22 +47,38 @@ def test_large_modules_do_not_validate_while_there_are_others() -> None:
     assert len(split.validation) == 1
 
 
-def test_modules_that_tell_nothing_are_left_out_by_name() -> None:
+@pytest.mark.parametrize(
+    ("adds_up", "left_out"),
+    [
+        # A score of 0 can be made worse.
+        (False, {"p/01": "has nothing to decide"}),
+        (
+            True,
+            {
+                "p/01": "has nothing to decide",
+                "p/02": "is not executed in the recorded run",
+                "p/03": "compiles to no code",
+            },
+        ),
+    ],
+)
+def test_modules_that_tell_nothing_are_left_out_by_name(
+    adds_up: bool, left_out: dict[str, str]
+) -> None:
     modules = [
         module(0),
         module(1, decisions=0),
         module(2, costs=Costs({"f": 0.0}, {"f": 0})),
         module(3, costs=Costs({"f": 0.0})),
     ]
-    usable, left_out = usable_modules(modules)
-    # A score of 0 can be made worse.
-    assert [one.module.name for one in usable] == ["p/00", "p/03"]
-    assert left_out == {
-        "p/01": "has nothing to decide",
-        "p/02": "is not executed in the recorded run",
-    }
-    with pytest.raises(TrainingError, match=r"only 2 usable modules(.|\n)*p/01: has nothing to"):
-        split_modules(usable, left_out, Config(STAGES))
+    usable, found = usable_modules(modules, adds_up=adds_up)
+    assert found == left_out
+    reward = Reward("", adds_up, lambda _: Costs({}))
+    for one in usable:
+        costs = one.default.costs
+        assert reward.change([costs], [reward.ratio(costs, costs, {})]) == 0.0
+    with pytest.raises(TrainingError, match=r"only \d usable modules(.|\n)*p/01: has nothing to"):
+        split_modules(usable[:2], left_out, Config(STAGES))
 
 
 def test_a_compiler_that_always_fails_is_not_blamed_on_the_corpus() -> None:

@@ -197,7 +197,7 @@ def _prepare(
     }
     folder.require_inputs(inputs)
     measured, failed = measure_defaults(compiler, corpus.modules, folder.default, pool)
-    usable, idle = usable_modules(measured)
+    usable, idle = usable_modules(measured, adds_up=compiler.reward.adds_up)
     left_out = {**failed, **idle}
     split = split_modules(usable, left_out, config)
     large = {
