@@ -14,7 +14,7 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
-from compiler_opt_perf.execution.files import open_input
+from compiler_opt_perf.execution.files import make_executable, open_input
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR
 
 # What a program must be compiled with for its instructions to be found again in another
@@ -224,7 +224,7 @@ def hide_debug_info(binary: Path, output: Path) -> None:
             if section.name.startswith((".debug_", ".zdebug_", ".gnu_debug"))
         ]
     shutil.copyfile(binary, output)
-    output.chmod(0o755)
+    make_executable(output)
     with output.open("r+b") as stream:
         for name in hidden:
             stream.seek(names + name)

@@ -103,6 +103,21 @@ def test_the_input_that_makes_a_module_worse_is_found(
     ]
 
 
+@pytest.mark.parametrize("name", ["secret", "below/secret", "etc"])
+def test_a_model_with_links_is_refused(
+    name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they name would be copied to where a folder for others is written."""
+    model = shutil.copytree(MODELS / "inline-default", tmp_path / "model")
+    (model / name).parent.mkdir(exist_ok=True)
+    (model / name).symlink_to("/etc" if name == "etc" else "/etc/passwd")
+    output = tmp_path / "worse"
+    words = ["gate", "bisect", str(folder / "baseline.json"), f"--output={output}"]
+    assert run([*words, f"--model={model}", "--module=p/add"]) == 1
+    assert f"{model / name}: is a symbolic link; put a copy" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def test_a_model_that_crashes_the_compiler_is_found(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

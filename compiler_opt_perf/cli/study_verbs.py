@@ -17,7 +17,7 @@ from compiler_opt_perf.cli.options import (
     optional_path,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.layout import BUILD, set_folder
 
 
 def _define_output(values: flags.FlagValues, name: str) -> None:
@@ -113,7 +113,7 @@ def _hits(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.studies.hits import study
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    tools = Toolchain.load(BUILD / "toolchain" / values.set)
+    tools = Toolchain.load(set_folder(values.set))
     print(study(values.only if values.measure else (), Path(values.output), tools))
 
 
@@ -146,7 +146,7 @@ def _compile(values: Any, arguments: list[str]) -> None:
         values.only,
         Path(values.output),
         profiles=Path(values.profiles),
-        clang=BUILD / "toolchain" / values.set / "bin" / "clang",
+        clang=set_folder(values.set) / "bin" / "clang",
         reference=optional_path(values, "reference"),
         runs=values.runs,
     )

@@ -8,7 +8,7 @@ from absl import flags
 
 from compiler_opt_perf.cli.options import define_path, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
-from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.layout import set_folder
 
 # cop toolchain build
 
@@ -74,7 +74,7 @@ def _toolchain_pack(values: Any, arguments: list[str]) -> None:
 
 def _folder_of(model_set: str) -> Path:
     """Of a set by its name, or by its folder."""
-    return Path(model_set) if "/" in model_set else BUILD / "toolchain" / model_set
+    return Path(model_set) if "/" in model_set else set_folder(model_set)
 
 
 # cop flags

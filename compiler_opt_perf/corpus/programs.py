@@ -23,7 +23,13 @@ from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import atomic_write, sha256, write_json, write_text
+from compiler_opt_perf.execution.files import (
+    atomic_write,
+    make_executable,
+    sha256,
+    write_json,
+    write_text,
+)
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
@@ -300,7 +306,7 @@ def build_program(
         run_command(
             [clang, "-fuse-ld=lld", *object_files, *words, "-o", temporary], timeout_s=_TIMEOUT_S
         )
-    binary.chmod(0o755)
+    make_executable(binary)
     logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)
     workload_input = write_input(program, tree, output / "input")
     # Written last: where this file exists, the other results do, too.

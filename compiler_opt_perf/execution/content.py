@@ -26,12 +26,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from compiler_opt_perf.execution.files import read_input, sha256
+from compiler_opt_perf.execution.files import read_input, require_file, sha256
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 
 
 def _own_files(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    files = sorted(one for one in path.iterdir() if one.is_file())
+    for one in files:
+        require_file(one)
+    return files
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,10 @@ def manifest_files(path: Path) -> list[Path]:
     with contextlib.suppress(JsonError):
         # Whoever reads it says what is damaged.
         find(parse_json(read_input(path)))
-    beside = [path.with_name(name) for name in sorted(names)]
-    return [path, *(one for one in beside if one.is_file())]
+    beside = [one for name in sorted(names) if (one := path.with_name(name)).is_file()]
+    for one in beside:
+        require_file(one)
+    return [path, *beside]
 
 
 Content = Annotated[Path, Travels()]

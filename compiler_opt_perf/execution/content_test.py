@@ -86,6 +86,15 @@ def test_contents_arrive_without_their_files(job: _Job, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["model/linked", "events.txt"])
+def test_links_do_not_travel(name: str, job: _Job, tmp_path: Path) -> None:
+    """They could be of any file of this machine."""
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="is a symbolic link"):
+        pack((_describe, job))
+
+
 def test_a_worker_is_sent_what_it_lacks(
     job: _Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,8 @@ import hashlib
 import io
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -67,14 +69,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = _beside(path, "tmp")
+        temporary.touch(exist_ok=False)
+        # Of an ordinary file, as the umask has it; what the body puts here may have another one.
+        mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        # mkstemp makes files private; results are ordinary files.
-        temporary.chmod(0o644)
+        temporary.chmod(mode)
         os.replace(temporary, path)
     except OSError as error:
         if not _concerns(error, path):
@@ -100,12 +102,15 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
     _require_replaceable(path, ours)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        temporary = _beside(path, "tmp")
+        temporary.mkdir()
+        mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
-        temporary.chmod(0o755)
+        temporary.chmod(mode)
         _require_replaceable(path, ours)
         if path.is_dir():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+            old = _beside(path, "old")
+            old.mkdir()
             if _exchange(temporary, path):
                 os.replace(temporary, old)
             else:
@@ -124,6 +129,60 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A hidden name of its own in the same folder."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{suffix}")
+
+
+def make_executable(path: Path) -> None:
+    """Lets everybody run a file who may read it. Raises OSError."""
+    mode = path.stat().st_mode
+    path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a folder can have this name that stays where it is put, and can be typed."""
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) is not None and len(name) <= 200
+
+
+def files_of(folder: Path) -> list[Path]:
+    """All files in a folder and in those below, sorted by path.
+
+    For folders that are copied or hashed as a whole: a symbolic link would bring what it names into
+    the copy, be it /etc/shadow, and keep it out of the hash.
+
+    Raises:
+      OSError: it cannot be read, or holds a symbolic link or another thing that is not a file.
+    """
+    found = []
+    for path in sorted(folder.iterdir()):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            found += files_of(path)
+        else:
+            require_file(path)
+            found.append(path)
+    return sorted(found)
+
+
+def require_file(path: Path) -> None:
+    """Raises OSError where the path is of a symbolic link, or of another thing than a file."""
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "is a symbolic link; put a copy of its file in its place", path)
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "no regular file", path)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copies a folder's files to a new folder. Raises OSError, also as `files_of`."""
+    target.mkdir(parents=True)
+    for path in files_of(source):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def _require_replaceable(path: Path, ours: Callable[[Path], bool] | None) -> None:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import errno
 import os
+import shutil
+import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,11 @@ from compiler_opt_perf.execution.files import (
     FileWriteError,
     atomic_directory,
     atomic_write,
+    copy_folder,
+    files_of,
     input_lines,
+    is_folder_name,
+    make_executable,
     read_input,
     sha256,
     write_json,
@@ -131,3 +138,81 @@ def test_inputs_are_regular_files_of_a_size_that_can_be(tmp_path: Path) -> None:
         assert os.fspath(caught.value.filename) == os.fspath(path)
     with pytest.raises(OSError, match="has a line of more than 16,777,216 bytes"):
         list(input_lines(sparse))
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o027, 0o002])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The user's, who may want results to be seen by nobody else."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_results_have_the_modes_that_the_umask_leaves(umask: int, tmp_path: Path) -> None:
+    file, folder = tmp_path / "below" / "file", tmp_path / "folder"
+    script = folder / "script"
+    # Twice: one is replaced by another.
+    for _ in range(2):
+        with atomic_write(file) as temporary:
+            private = tmp_path / "private"
+            private.touch(0o600)
+            # As a body does that copies or renames what another program wrote.
+            shutil.copy(private, temporary)
+        with atomic_directory(folder) as temporary:
+            (temporary / "script").write_text("")
+            make_executable(temporary / "script")
+    copy_folder(folder, tmp_path / "copy")
+    modes = {
+        file: 0o666,
+        file.parent: 0o777,
+        folder: 0o777,
+        script: 0o777,
+        tmp_path / "copy": 0o777,
+    }
+    for path, most in modes.items():
+        assert stat.S_IMODE(path.stat().st_mode) == most & ~umask, path
+
+
+def test_files_of_a_folder_are_its_own(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "model", tmp_path / "secret"
+    for name in ("b", "a/c", "a-b/c"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    secret.write_text("secret")
+    assert files_of(folder) == sorted(path for path in folder.rglob("*") if path.is_file())
+    # The folder itself may be a link: its user has named it.
+    (tmp_path / "link").symlink_to(folder)
+    copy_folder(tmp_path / "link", tmp_path / "copy")
+    assert [path.read_text() for path in files_of(tmp_path / "copy")] == ["a/c", "a-b/c", "b"]
+    for target, name in (
+        (secret, "d"),
+        (tmp_path, "d"),
+        (Path("b"), "d"),
+        (tmp_path / "missing", "a/d"),
+        (secret, "a/d"),
+    ):
+        link = folder / name
+        link.symlink_to(target)
+        with pytest.raises(OSError, match="is a symbolic link; put a copy") as caught:
+            files_of(folder)
+        assert caught.value.filename == link
+        with pytest.raises(OSError, match="is a symbolic link; put a copy"):
+            copy_folder(folder, tmp_path / "other")
+        assert not any((tmp_path / "other").iterdir())
+        link.unlink()
+        shutil.rmtree(tmp_path / "other")
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(OSError, match="no regular file"):
+        files_of(folder)
+
+
+@pytest.mark.parametrize("name", ["dev", "my-set", "a.b_c", "22", "_x", "x" * 200])
+def test_names_of_folders(name: str) -> None:
+    assert is_folder_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".x", "-x", "a/b", "/", "../x", "a b", "a\n", "\0", "ü", "x" * 201]
+)
+def test_names_that_are_no_folders(name: str) -> None:
+    assert not is_folder_name(name)

@@ -192,7 +192,7 @@ def measure_module(job: Job) -> ModuleRun:
         try:
             run = _measured(module, job.candidate, folder)
             with atomic_write(job.object) as kept:
-                shutil.copy(folder / _OBJECT, kept)
+                shutil.copyfile(folder / _OBJECT, kept)
             return run
         except CommandError as error:
             require_space(folder)

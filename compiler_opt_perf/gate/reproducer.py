@@ -11,7 +11,12 @@ from pathlib import Path
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.execution.content import manifest_files
-from compiler_opt_perf.execution.files import atomic_directory
+from compiler_opt_perf.execution.files import (
+    atomic_directory,
+    copy_folder,
+    make_executable,
+    require_file,
+)
 from compiler_opt_perf.gate.bisect import Bisection
 from compiler_opt_perf.gate.inputs import Trial
 from compiler_opt_perf.gate.measure import REPLAYED, Candidate, warning
@@ -53,6 +58,7 @@ def write_decisions(found: Bisection, candidate: Candidate, output: Path) -> Non
 
     Raises:
       FileWriteError: it cannot be written, or holds other files.
+      OSError: the policy's folder, or the profile's, holds a symbolic link.
     """
     sides = [
         Side("baseline", candidate, found.baseline),
@@ -90,23 +96,24 @@ def _write(
     module, metric = question.module, question.metric
     with atomic_directory(output, ours=lambda path: (path / _SCRIPT).is_file()) as folder:
         for path, name in zip(module.inputs, ("module.bc", "module.thinlto.bc"), strict=False):
-            shutil.copy(path, folder / name)
+            require_file(path)
+            shutil.copyfile(path, folder / name)
         for side in sides:
-            shutil.copytree(side.candidate.model, folder / side.name / "model")
+            copy_folder(side.candidate.model, folder / side.name / "model")
             profile = side.candidate.profiles.of(module.program)
             if profile is not None:
                 (folder / side.name / "profile").mkdir()
                 for path in manifest_files(profile):
-                    shutil.copy(path, folder / side.name / "profile" / path.name)
+                    shutil.copyfile(path, folder / side.name / "profile" / path.name)
             if side.decisions:
                 (folder / side.name / "decisions").write_text(decision_lines(side.decisions))
         candidate = sides[1].candidate
         if metric.name in REPLAYED:
-            shutil.copy(candidate.traces[module.program], folder / _run(candidate, module))
+            shutil.copyfile(candidate.traces[module.program], folder / _run(candidate, module))
             if candidate.cpu is not None:
-                shutil.copy(candidate.cpu, folder / _CPU)
+                shutil.copyfile(candidate.cpu, folder / _CPU)
         (folder / _SCRIPT).write_text(_script(question, sides))
-        (folder / _SCRIPT).chmod(0o755)
+        make_executable(folder / _SCRIPT)
         unit = f" {metric.unit}" if metric.unit == "bytes" else ""
         variables = ", ".join(f"`{name}`" for name in _tools(question, sides))
         head = [

@@ -3,6 +3,7 @@
 
 import contextlib
 import datetime
+import errno
 import hashlib
 import os
 import platform
@@ -16,7 +17,7 @@ from absl import logging
 from compiler_opt_perf import __version__
 from compiler_opt_perf.cost.timing import Meter
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.execution.files import files_of, sha256
 from compiler_opt_perf.gate.baseline import Artifact, Environment, Setup
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.measure import Candidate
@@ -39,7 +40,7 @@ def setup_of(candidate: Candidate, corpora: Sequence[Path], meter: Meter | None)
         corpora=tuple(str(folder.absolute()) for folder in corpora),
         compiler=_compiler(candidate.toolchain),
         release=None if release is None else _release(release, candidate),
-        policy=_folder(candidate.model),
+        policy=policy_of(candidate.model),
         profiles={program: _profile(path) for program, path in sorted(named.items())},
         effort="none" if meter is None else meter.how,
         repetitions=candidate.repetitions,
@@ -66,16 +67,17 @@ def _release(toolchain: Toolchain, candidate: Candidate) -> Artifact:
     return artifact
 
 
-def _folder(model: Path) -> Artifact:
-    """A policy, by the content of its files."""
+def policy_of(model: Path) -> Artifact:
+    """A policy, by the content of its files. Raises GateError: it cannot be read, or has links."""
     digest = hashlib.sha256()
     try:
-        for file in sorted(path for path in model.rglob("*") if path.is_file()):
+        for file in files_of(model):
             digest.update(f"{file.relative_to(model)}\0{sha256(file)}\0".encode())
         if not (model / "model.tflite").is_file():
             raise GateError(f"{model}: has no model.tflite; name the folder of a policy")
     except OSError as error:
-        raise GateError(f"{model}: {error.strerror}; name the folder of a policy") from error
+        remedy = "" if error.errno == errno.ELOOP else "; name the folder of a policy"
+        raise GateError(f"{error.filename or model}: {error.strerror}{remedy}") from error
     return Artifact(str(model.absolute()), digest.hexdigest())
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.execution.executor import Executor
-from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
+from compiler_opt_perf.execution.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.learned.config import Config, Granite, LearnedError
@@ -40,6 +40,8 @@ _FORMAT = "compiler-opt-perf/cost-model"
 _VERSION = 1
 DESCRIPTION_FILE, TFLITE_FILE = "model.json", "model.tflite"
 _WEIGHTS_FILE = "weights.npz"
+# Ours have less than 1 MB.
+_MOST_WEIGHT_BYTES = 1 << 28
 SIGNATURE = "cycles"
 # Blocks that are predicted at once, and instructions that are remembered at most.
 _AT_ONCE, _MOST_INSTRUCTIONS = 4096, 500_000
@@ -189,7 +191,7 @@ def publish(model: CostModel, directory: Path) -> None:
         with Pool(1, preload="tensorflow") as pool:
             pool.map(functools.partial(_write_networks, model=model), [folder])[0].get()
         write_arrays(folder / _WEIGHTS_FILE, compressed=False, **model.weights)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = files_of(folder)
         description = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -256,7 +258,7 @@ def load(directory: Path) -> CostModel:
     shapes = layout(described.config, len(vocabulary), len(described.cpus))
     file = directory / _WEIGHTS_FILE
     try:
-        weights = read_arrays(file, shapes)
+        weights = read_arrays(file, shapes, _MOST_WEIGHT_BYTES)
         for name, shape in shapes.items():
             if weights[name].shape != shape or weights[name].dtype != np.float32:
                 raise ArraysError(f"{name} is {weights[name].dtype} {weights[name].shape}")

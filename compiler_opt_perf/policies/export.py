@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.execution.files import atomic_directory, read_input, sha256
+from compiler_opt_perf.execution.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
@@ -53,6 +53,8 @@ MODEL_FILE = "model.tflite"
 OUTPUT_SPEC_FILE = "output_spec.json"
 _DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
+# The largest network that can be described has some MB.
+_MOST_WEIGHT_BYTES = 1 << 24
 _FORMAT = "compiler-opt-perf/model"
 # 4: `asked`.
 _VERSION = 4
@@ -278,7 +280,7 @@ def publish(policy: Policy, directory: Path) -> None:
             center=network.normalisation.center,
             inverse_scale=network.normalisation.inverse_scale,
         )
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = files_of(folder)
         description = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -342,7 +344,9 @@ def _load_described(
             raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
     weights_file = directory / _WEIGHTS_FILE
     try:
-        arrays = read_arrays(weights_file, ["weights", "center", "inverse_scale"])
+        arrays = read_arrays(
+            weights_file, ["weights", "center", "inverse_scale"], _MOST_WEIGHT_BYTES
+        )
         features = len(scored_features(problem, description.with_pmu))
         require_vector("center", arrays["center"], "float32", features)
         require_vector("inverse_scale", arrays["inverse_scale"], "float32", features)

@@ -17,7 +17,7 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_write, write_text
+from compiler_opt_perf.execution.files import atomic_write, files_of, write_text
 from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
@@ -155,8 +155,7 @@ def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
     # An up-to-date result has passed the checks, so what they depend on is part of the digest.
     settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with asked")
     digest = hashlib.sha256(repr(settings).encode())
-    for file in sorted(saved_model.rglob("*")):
-        if file.is_file():
-            digest.update(f"{file.relative_to(saved_model)}\n".encode())
-            digest.update(file.read_bytes())
+    for file in files_of(saved_model):
+        digest.update(f"{file.relative_to(saved_model)}\n".encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -30,6 +30,7 @@ from compiler_opt_perf.toolchain.layout import (
     PATCHES,
     ToolchainError,
     exclusive,
+    set_folder,
 )
 from compiler_opt_perf.toolchain.model_inputs import (
     EVICT_MODEL,
@@ -75,7 +76,7 @@ def build(
     tree = patched_tree(build_directory)
     with exclusive(build_directory / "overlay" / ".lock"):
         tree.apply()
-        directory = build_directory / "toolchain" / set_name
+        directory = set_folder(set_name, build_directory)
         (directory / "models").mkdir(parents=True, exist_ok=True)
         # Side by side: each is a process of one thread that loads TensorFlow.
         with ThreadPoolExecutor(len(MODELS)) as threads:
@@ -104,7 +105,7 @@ def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> 
         f"clang, opt, llc, llvm-lto2 and ld.lld (model set {set_name})",
         build_directory / "overlay",
     )
-    directory = build_directory / "toolchain" / set_name
+    directory = set_folder(set_name, build_directory)
     logging.info("Built %s in %.0f s", directory / "bin", time.monotonic() - start)
     return Toolchain.load(directory)
 
@@ -156,10 +157,7 @@ def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
 def _check_models(
     set_name: str, inline_model: Path | None, evict_model: Path | None
 ) -> dict[ReleaseModel, Path]:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", set_name):
-        raise ToolchainError(
-            f"{set_name!r}: a model set's name holds letters, digits and '_', '.', '-' only"
-        )
+    set_folder(set_name)
     given = {INLINE_MODEL: inline_model, EVICT_MODEL: evict_model}
     models = {model: path for model, path in given.items() if path is not None}
     if set_name in (DEVELOPMENT_SET, MOCK_SET) and models:

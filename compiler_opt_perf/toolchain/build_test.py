@@ -17,6 +17,11 @@ from compiler_opt_perf.toolchain.model_inputs import INLINE_MODEL
     ("name", "model", "message"),
     [
         ("a/b", None, "letters, digits"),
+        ("..", None, "letters, digits"),
+        ("..", Path("model"), "letters, digits"),
+        (".", Path("model"), "letters, digits"),
+        ("-x", Path("model"), "letters, digits"),
+        ("", Path("model"), "letters, digits"),
         ("mine", None, "give a SavedModel"),
         ("dev", Path("model"), "this set's models are fixed"),
         ("mock", Path("model"), "this set's models are fixed"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.execution.files import is_folder_name
 from compiler_opt_perf.execution.llvm import LLVM_VERSION
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +19,20 @@ OVERLAY_PROJECT = REPO_ROOT / "tools" / "overlay"
 
 class ToolchainError(Exception):
     """A step of fetching, patching or building failed; the message says where and what to do."""
+
+
+def set_folder(name: str, build: Path = BUILD) -> Path:
+    """The folder of a model set.
+
+    Raises:
+      ToolchainError: no folder in the build's folder can have this name.
+    """
+    if not is_folder_name(name):
+        raise ToolchainError(
+            f"{name!r}: a model set's name holds letters, digits and '_', '.', '-' only, and "
+            "begins with none of the last two"
+        )
+    return build / "toolchain" / name
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_write, write_text
+from compiler_opt_perf.execution.files import atomic_write, copy_folder, write_text
 from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -66,7 +66,7 @@ def install(toolchain: Toolchain, folder: Path, usage: str) -> None:
             needed |= _copy_stripped(library.resolve(), folder / "lib" / name)
     shutil.copytree((source / "lib" / "clang").resolve(), folder / "lib" / "clang")
     if (source / "models").is_dir():
-        shutil.copytree(source / "models", folder / "models")
+        copy_folder(source / "models", folder / "models")
     system = sorted(name for name in needed if not (folder / "lib" / name).exists())
     write_text(
         folder / "README.md",

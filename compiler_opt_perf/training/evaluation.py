@@ -2,7 +2,6 @@
 """Measures policies on modules: the compiler's own policy once, candidates by the hundred."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.executor import Executor, WorkerError
-from compiler_opt_perf.execution.files import FileWriteError, read_input, sha256
+from compiler_opt_perf.execution.files import FileWriteError, copy_folder, read_input, sha256
 from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, convert, decode
 from compiler_opt_perf.policies.export import (
     MODEL_FILE,
@@ -295,7 +294,7 @@ class Evaluator:
         self.failures += 1
         kept = self._failures_folder / sha256(job.model / MODEL_FILE)[:16]
         if not kept.exists() and len(list(self._failures_folder.glob("*"))) < _FAILURES_KEPT:
-            shutil.copytree(job.model, kept)
+            copy_folder(job.model, kept)
         if kept.exists():
             message = message.replace(str(job.model), str(kept))
         logging.warning("%s: a candidate fails: %s", job.module.name, message)

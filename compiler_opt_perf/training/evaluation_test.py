@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.extract import extract_corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.execution.llvm import stock_tool
