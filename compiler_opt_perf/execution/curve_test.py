@@ -62,6 +62,9 @@ def test_no_step_is_there_twice_after_an_interruption(tmp_path: Path) -> None:
 def test_what_is_no_number_is_left_out() -> None:
     point = {"generation": 3, "a": float("nan"), "b": True, "c": "x", "d": 2, "e": -0.5}
     assert curve_values(point) == {"d": 2, "e": -0.5}
+    # What JSON can say and no float can be.
+    for huge in (10**400, -(10**400), 2**64, 1e300, float("inf"), float("nan")):
+        assert curve_values({"a": huge, "d": 2}) == {"d": 2}
 
 
 def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:

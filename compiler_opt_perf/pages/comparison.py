@@ -9,7 +9,7 @@ import matplotlib.figure
 
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.report.comparison import Comparison
-from compiler_opt_perf.report.files import CurvePoint
+from compiler_opt_perf.report.files import Point
 from compiler_opt_perf.report.linked import LinkedPrograms, table, title
 from compiler_opt_perf.report.summary import LeftOut, Row, summarise
 from compiler_opt_perf.report.tables import COLUMNS, agreement, cells, compile_time, weighting
@@ -42,11 +42,11 @@ def _bars(rows: Sequence[Row]) -> str:
     return page.svg(figure)
 
 
-def _curve(points: Sequence[CurvePoint]) -> str:
+def _curve(points: Sequence[Point]) -> str:
     figure = matplotlib.figure.Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots()
     for key, label in _CURVES.items():
-        changes = [(point.generation, getattr(point, key)) for point in points]
+        changes = [(point.step, point.values.get(key)) for point in points]
         known = [(generation, 100 * change) for generation, change in changes if change is not None]
         if known:
             axes.plot(*zip(*known, strict=True), marker=".", label=label)
@@ -71,7 +71,7 @@ class _Section:
 
 def write_page(
     comparisons: Sequence[Comparison],
-    curves: dict[str, list[CurvePoint]],
+    curves: dict[str, list[Point]],
     output: Path,
     programs: Sequence[LinkedPrograms] = (),
 ) -> None:

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.report import training_tables as tables
+from compiler_opt_perf.report.files import CHANGE, unit_of
 from compiler_opt_perf.report.training_run import TrainingRun
 from compiler_opt_perf.training.differences import Differences
 from compiler_opt_perf.training.imitation_result import COLUMNS
@@ -37,6 +38,7 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
         "title": f"Training {run.path.absolute().name}: {run.problem}",
         "summary": tables.headline(run),
         "curve": _curve(run) if run.curve else "",
+        "latest": tables.latest(run),
         "columns": COLUMNS,
         "programs": tables.programs(run),
         "labels": tables.labels(run),
@@ -49,10 +51,12 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
 
 
 def _curve(run: TrainingRun) -> str:
-    """The changes of each step; SVG."""
+    """The changes of each step, of costs alone: other fields have other units; SVG."""
     figure = matplotlib.figure.Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.subplots()
-    names = dict.fromkeys(name for point in run.curve for name in point.values)
+    names = dict.fromkeys(
+        name for point in run.curve for name in point.values if unit_of(name) == CHANGE
+    )
     for name in names:
         points = [(one.step, 100 * one.values[name]) for one in run.curve if name in one.values]
         axes.plot(*zip(*points, strict=True), marker=".", label=page.literal(name))

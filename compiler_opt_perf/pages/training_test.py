@@ -33,6 +33,8 @@ def test_the_page_of_a_search(tmp_path: Path, ended: bool) -> None:
     page = (tmp_path / "page.html").read_text()
     assert ("not ended" in page, page.count("<svg"), page.count("<table>")) == (not ended, 1, 1)
     assert "Not compared; <code>--corpus</code> names" in page
+    # What is no cost is not drawn as one.
+    assert "candidates_failed 0" in page and "candidates_failed -->" not in page
     (tmp_path / "curve.jsonl").unlink()
     write_page(read_run(tmp_path), None, tmp_path / "page.html")
     assert "Nothing was measured yet." in (tmp_path / "page.html").read_text()

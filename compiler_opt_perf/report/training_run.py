@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
-from compiler_opt_perf.execution.curve import curve_values
 from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
-from compiler_opt_perf.report.files import ReportError
+from compiler_opt_perf.report.files import Change, Point, ReportError, read_curve
 from compiler_opt_perf.training.folder import TrainingFolder
 from compiler_opt_perf.training.imitation_result import Round, read_round
 from compiler_opt_perf.training.label_files import read_labels
@@ -40,8 +39,8 @@ class _Results(msgspec.Struct, frozen=True):
 
     reward: str
     verdict: str
-    test_change: float
-    validation_change: float
+    test_change: Change
+    validation_change: Change
     programs: dict[str, _Bytes] = {}
 
 
@@ -49,19 +48,6 @@ class _Ended(msgspec.Struct, frozen=True):
     problem: str
     results: _Results
     modules: dict[str, Annotated[list[str], msgspec.Meta(max_length=10**6)]] = {}
-
-
-@dataclass(frozen=True)
-class Point:
-    """A step of a training.
-
-    Attributes:
-      step: generation or round.
-      values: changes against the default by name, -0.01 for 1% less.
-    """
-
-    step: int
-    values: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -118,7 +104,7 @@ def read_run(path: Path) -> TrainingRun:
     curve = (
         [_round_point(number, one) for number, one in rounds.items()]
         if with_labels
-        else _read_curve(folder.curve)
+        else (read_curve(folder.curve) if folder.curve.exists() else [])
     )
     settings = dict(_flat("", {k: v for k, v in inputs.items() if k not in _NOT_SETTINGS}))
     policy = folder.policy if folder.policy.exists() else None
@@ -195,24 +181,6 @@ def _read_rounds(path: Path) -> dict[int, Round]:
 def _round_point(number: int, one: Round) -> Point:
     shown = {name: v for name, v in one.values.items() if name.startswith("validation")}
     return Point(number, shown)
-
-
-def _read_curve(path: Path) -> list[Point]:
-    try:
-        lines = read_input(path).splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}") from error
-    points = []
-    for number, line in enumerate(lines, 1):
-        try:
-            values = curve_values(decode(line, dict[str, Any], f"{path}:{number}"))
-        except JsonError as error:
-            raise ReportError(f"{error}; go on with the training, which writes it again") from error
-        changes = {k: v for k, v in values.items() if isinstance(v, float)}
-        points.append(Point(number - 1, changes))
-    return points
 
 
 def _read_differences(path: Path) -> dict[int, npt.NDArray[np.float64]]:

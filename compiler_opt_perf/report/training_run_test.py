@@ -54,11 +54,52 @@ def test_a_search(tmp_path: Path) -> None:
     run = read_run(tmp_path)
     assert [set(point.values) for point in run.curve] == [
         {"validation_of_mean"},
-        {"validation_of_mean", "candidates_mean"},
+        {"validation_of_mean", "candidates_mean", "candidates_failed"},
     ]
     assert run.validation == {"p/b"}
     assert "RegAllocScore -1.00% on the test" in describe(run, None, 3)
     assert document(run, None)["differences"] is None
+
+
+def test_fields_of_a_curve_have_their_own_units(tmp_path: Path) -> None:
+    write_search(tmp_path)
+    fields = {
+        # Of each algorithm, and one of a later version.
+        **{"generation": 7, "stage": 0, "compilations": 12345, "elapsed_s": 1.0},
+        **{"candidates_mean": -0.02, "candidates_best": -0.03, "candidates_failed": 2},
+        **{"sigma": 0.15, "reward": 3.12, "value_told": 0.4, "equals_default": 0.987},
+        **{"best_saves": 0.012, "labels": 79, "labels_that_pay": 3, "decisions": 2000},
+        **{"entropy": 0.31, "validation_of_mean": -0.001, "validation_of_fittest": None},
+    }
+    (tmp_path / "curve.jsonl").write_text(json.dumps(fields) + "\n")
+    text = describe(read_run(tmp_path), None, 3)
+    for expected in (
+        "generation 7: stage 0, compilations 12,345, candidates_mean -2.00%, ",
+        "candidates_best -3.00%, candidates_failed 2, sigma 0.15, reward 3.12, value_told 40.0%, ",
+        "equals_default 98.7%, best_saves 1.2%, labels 79, labels_that_pay 3, decisions 2,000, ",
+        "entropy 0.31, validation_of_mean -0.10%\n",
+    ):
+        assert expected in text
+
+
+def test_numbers_that_no_float_can_be_are_left_out_or_told(tmp_path: Path) -> None:
+    """`cop training show` and `cop report` read curves in one way."""
+    write_search(tmp_path)
+    row = {"generation": 0, "validation_of_mean": 0.0}
+    huge = 10**400
+    (tmp_path / "curve.jsonl").write_text(json.dumps({**row, "compilations": huge, "x": huge}))
+    assert "x 1" not in describe(read_run(tmp_path), None, 3)
+    (tmp_path / "curve.jsonl").write_text(json.dumps({**row, "validation_of_mean": huge}))
+    with pytest.raises(ReportError, match=r"curve\.jsonl:1: \$\.validation_of_mean: number out of"):
+        read_run(tmp_path)
+    (tmp_path / "curve.jsonl").unlink()
+    ended = json.loads((tmp_path / "training.json").read_text())
+    for field in ("test_change", "validation_change"):
+        for value in (huge, float("nan"), float("inf")):
+            damaged = {**ended, "results": {**ended["results"], field: value}}
+            (tmp_path / "training.json").write_text(json.dumps(damaged))
+            with pytest.raises(ReportError, match=rf"training\.json: \$\.results\.{field}: "):
+                read_run(tmp_path)
 
 
 def test_what_there_is_of_an_unfinished_training_is_shown(tmp_path: Path) -> None:

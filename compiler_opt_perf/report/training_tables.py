@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler_opt_perf.execution.symbol_names import demangled, shortened
 from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.report.files import CHANGE, SHARE, unit_of
 from compiler_opt_perf.report.training_run import TrainingRun
 from compiler_opt_perf.training.differences import Differences, Site
 from compiler_opt_perf.training.imitation_result import COLUMNS, ProgramResult, cells
@@ -22,6 +23,25 @@ _NAME_WIDTH = 90
 def percent(change: float) -> str:
     """-0.01 as -1.00%."""
     return f"{100 * change:+.2f}%"
+
+
+def shown(field: str, value: float) -> str:
+    """A value of a curve in its unit."""
+    unit = unit_of(field)
+    if unit == CHANGE:
+        return percent(value)
+    if unit == SHARE:
+        return f"{100 * value:.1f}%"
+    return f"{value:,d}" if isinstance(value, int) else f"{value:.5g}"
+
+
+def latest(run: TrainingRun) -> str:
+    """The last step so far, in a sentence; empty where there is none."""
+    if not run.curve:
+        return ""
+    point = run.curve[-1]
+    values = ", ".join(f"{name} {shown(name, one)}" for name, one in point.values.items())
+    return f"{run.steps} {point.step}: {values}"
 
 
 def headline(run: TrainingRun) -> str:
@@ -171,9 +191,7 @@ def summary(differences: Differences, shown: int) -> str:
 def describe(run: TrainingRun, differences: Differences | None, top: int) -> str:
     """The whole as text."""
     parts = [headline(run)]
-    for point in run.curve[-1:]:
-        values = ", ".join(f"{name} {percent(one)}" for name, one in point.values.items())
-        parts.append(f"{run.steps} {point.step}: {values}\n")
+    parts += [f"{line}\n" for line in [latest(run)] if line]
     parts += [f"{line}\n" for line in labels(run)]
     if rows := programs(run):
         parts.append("\n" + _text(COLUMNS, rows))
