@@ -12,6 +12,7 @@ from absl import flags, logging
 from compiler_opt_perf import __version__
 from compiler_opt_perf.cli.verb import EXIT_STATUSES, Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.execution.files import explained
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
@@ -127,12 +128,13 @@ def run(argv: Sequence[str]) -> int:
         return _EXIT_SIGNAL + number
     except OSError as error:
         # A full disk, a folder without permission: where it was met does not matter to the user.
-        print(f"{label}: error: {error}", file=sys.stderr)
+        print(f"{label}: error: {explained(error)}", file=sys.stderr)
         return _EXIT_FAILURE
     except Exception as error:
-        # The package's own exceptions are messages to the user; any other is a bug of ours and
-        # shows where it is.
-        if not type(error).__module__.startswith("compiler_opt_perf."):
+        # The package's own exceptions are messages to the user; any other, and one that is for a
+        # module's own use, is a bug of ours and shows where it is.
+        kind = type(error)
+        if not kind.__module__.startswith("compiler_opt_perf.") or kind.__name__.startswith("_"):
             raise
         print(f"{label}: error: {error}", file=sys.stderr)
         return _EXIT_FAILURE

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.cli import main
 from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import train as training
@@ -345,3 +347,39 @@ def test_decision_functions_of_the_documentation_decide(
     assert run(["interact", *options, "--", *compile_it]) == 0
     assert re.match(printed, capsys.readouterr().out)
     assert output.stat().st_size > 0
+
+
+class _OwnError(Exception):
+    """As modules have them for their own use."""
+
+
+_OwnError.__module__ = "compiler_opt_perf.policies.interactive"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(30, "Read-only file system", "ro/out"), "error: ro/out: Read-only file system; "),
+        (OSError(28, "No space left on device"), "(TMPDIR): no space left on the device; free som"),
+        (GateError("x: is damaged"), "cop: error: x: is damaged"),
+        (_OwnError("of a module"), None),
+        (KeyError("a bug"), None),
+    ],
+)
+def test_errors_are_messages_and_bugs_show_where_they_are(
+    error: Exception,
+    message: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "find_verb", fail)
+    if message is None:
+        with pytest.raises(type(error)):
+            run(["x"])
+        return
+    assert run(["x"]) == 1
+    shown = capsys.readouterr().err
+    assert message in shown and "[Errno" not in shown

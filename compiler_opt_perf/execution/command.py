@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -16,6 +17,13 @@ from pathlib import Path
 from typing import IO
 
 _STDERR_LINES_SHOWN = 12
+
+# What programs, the C library's loader and Python say that got no more memory; in small letters.
+_NO_MEMORY = re.compile(
+    "out of memory|cannot allocate memory|bad_alloc|memory exhausted|memoryerror|"
+    "failed to map segment|allocation failed"
+)
+_MORE_MEMORY = "it needs more memory than its limit"
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,11 @@ class CommandError(Exception):
         self.returncode = returncode
         super().__init__(kind, reason, reproduce, stderr, returncode)
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether it seems to have failed for the limit of its memory."""
+        return _MORE_MEMORY in self.reason
+
     def __str__(self) -> str:
         lines = self.stderr.strip().splitlines()
         shown = "\n  ".join(lines[-_STDERR_LINES_SHOWN:])
@@ -88,8 +101,15 @@ class RunningCommand:
       process: the running process.
     """
 
-    def __init__(self, process: "subprocess.Popen[str]", reproduce: str, argv: Sequence[str]):
+    def __init__(
+        self,
+        process: "subprocess.Popen[str]",
+        reproduce: str,
+        argv: Sequence[str],
+        memory_mib: int | None,
+    ):
         self.process = process
+        self._memory_mib = memory_mib
         self._argv = tuple(argv)
         self._reproduce = reproduce
         self._start = time.monotonic()
@@ -117,11 +137,23 @@ class RunningCommand:
         status = self.process.returncode
         if status < 0:
             reason = f"{name}: ended by {signal_name(-status)} after {seconds:.1f} s"
+            reason += self._for_lack_of_memory(stderr, status)
             raise CommandError("crashed", reason, self._reproduce, stderr, status)
         if status > 0:
             reason = f"{name}: exit status {status}"
+            reason += self._for_lack_of_memory(stderr, status)
             raise CommandError("failed", reason, self._reproduce, stderr or stdout, status)
         return CompletedCommand(self._argv, stdout, stderr, seconds)
+
+    def _for_lack_of_memory(self, stderr: str, status: int) -> str:
+        """That the limit of memory is the cause, where it is: to be added to a reason."""
+        if self._memory_mib is None:
+            return ""
+        # The kernel kills a program without a word that is itself too large for its limit.
+        silent = status in (-signal.SIGSEGV, -signal.SIGKILL) and not stderr.strip()
+        if not silent and not _NO_MEMORY.search(stderr.lower()):
+            return ""
+        return f"; {_MORE_MEMORY} of {self._memory_mib} MiB (memory_mib)"
 
     def kill(self) -> None:
         """Kills the command and all that it started."""
@@ -173,7 +205,7 @@ def start_command(
         text=True,
         errors="replace",
     )
-    command = RunningCommand(process, reproduce, words)
+    command = RunningCommand(process, reproduce, words, memory_mib)
     try:
         yield command
     except BaseException:

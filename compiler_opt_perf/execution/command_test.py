@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import pickle
 import subprocess
 import sys
 import time
@@ -70,6 +71,39 @@ def test_memory_limit() -> None:
     hungry = "b = bytearray(600 << 20)"
     with pytest.raises(CommandError, match="MemoryError"):
         run_command([sys.executable, "-c", hungry], memory_mib=300)
+
+
+@pytest.mark.parametrize(
+    ("words", "memory_mib"),
+    [
+        ([sys.executable, "-c", "b = bytearray(600 << 20)"], 300),
+        # Too large to be started: the kernel kills it, and nothing is said.
+        (["true"], 1),
+        (["sh", "-c", "echo 'LLVM ERROR: out of memory' >&2; kill -ABRT $$"], 500),
+        (["sh", "-c", "echo 'terminate called ... std::bad_alloc' >&2; exit 1"], 500),
+    ],
+)
+def test_the_limit_of_memory_is_named_as_the_cause(words: list[str], memory_mib: int) -> None:
+    message = rf"needs more memory than its limit of {memory_mib} MiB \(memory_mib\)"
+    with pytest.raises(CommandError, match=message) as caught:
+        run_command(words, memory_mib=memory_mib)
+    assert caught.value.is_out_of_memory
+    assert pickle.loads(pickle.dumps(caught.value)).is_out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("script", "memory_mib"),
+    [
+        ("echo 'Stack dump: #0 f' >&2; kill -SEGV $$", 500),
+        ("kill -SEGV $$", None),
+        ("echo 'LLVM ERROR: out of memory' >&2; exit 1", None),
+        ("echo 'error: expected ;' >&2; exit 1", 500),
+    ],
+)
+def test_other_failures_are_not_blamed_on_it(script: str, memory_mib: int | None) -> None:
+    with pytest.raises(CommandError) as caught:
+        run_command(["sh", "-c", script], memory_mib=memory_mib)
+    assert "memory_mib" not in caught.value.reason and not caught.value.is_out_of_memory
 
 
 def test_command_dies_with_its_parent() -> None:

@@ -33,13 +33,39 @@ class FileWriteError(Exception):
     """A result could not be written; nothing is left under its final name."""
 
 
+_NO_SPACE = (
+    "no space left on the device; free some (or choose another output folder) and run the command "
+    "again"
+)
+_NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def explained(error: Exception) -> str:
+    """An error as a message: of the system's, the file, the cause and, for some, a remedy.
+
+    Python's own text of these is "[Errno 28] No space left on device", often without a file.
+    """
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    place = "" if error.filename is None else f"{_name(error.filename)}: "
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        # An error of write(), unlike one of open(), names no file.
+        place = place or f"the output's folder, or {tempfile.gettempdir()} (TMPDIR): "
+        return f"{place}{_NO_SPACE}"
+    remedy = "; name another one, or change its permissions" if error.errno in _NOT_ALLOWED else ""
+    return f"{place}{error.strerror}{remedy}"
+
+
+def _name(file: Any) -> str:
+    """Of what an error has of a file: its name, or the number of what was open."""
+    return f"open file {file}" if isinstance(file, int) else os.fsdecode(file)
+
+
 def _explain(path: Path, error: OSError) -> FileWriteError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FileWriteError(
-            f"{path}: no space left on the device; free some (or choose another output folder) "
-            "and run the command again"
-        )
-    return FileWriteError(f"{path}: cannot be written: {error.strerror or error}")
+        return FileWriteError(f"{path}: {_NO_SPACE}")
+    remedy = "; choose another output folder" if error.errno in _NOT_ALLOWED else ""
+    return FileWriteError(f"{path}: cannot be written: {error.strerror or error}{remedy}")
 
 
 def _concerns(error: OSError, path: Path) -> bool:
@@ -47,7 +73,7 @@ def _concerns(error: OSError, path: Path) -> bool:
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or error.filename is None:
         # An error of write(), unlike one of open(), names no file.
         return True
-    found = Path(os.path.abspath(os.fsdecode(error.filename)))
+    found = Path(os.path.abspath(_name(error.filename)))
     folder = Path(os.path.abspath(path.parent))
     # The file, its temporary one and what is in that one; or a folder on the way to them.
     return found in (folder, *folder.parents) or any(

@@ -3,6 +3,7 @@ import errno
 import os
 import shutil
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from compiler_opt_perf.execution.files import (
     atomic_directory,
     atomic_write,
     copy_folder,
+    explained,
     files_of,
     input_lines,
     is_folder_name,
@@ -66,6 +68,29 @@ def test_what_is_wrong_with_other_files_is_not_blamed_on_this_one(tmp_path: Path
         with pytest.raises(FileWriteError, match="result: cannot be written"), write(target) as one:
             (one / "below" / "x").write_text("")
     assert os.listdir(target.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOENT, "No such file", "a.txt"), "a.txt: No such file"),
+        (OSError(errno.ENOENT, "No such file", b"a.txt"), "a.txt: No such file"),
+        (
+            OSError(errno.EROFS, "Read-only", Path("ro/out")),
+            "ro/out: Read-only; name another one, ",
+        ),
+        (PermissionError(errno.EACCES, "Denied", "x"), "x: Denied; name another one, or change it"),
+        (OSError(errno.ENOSPC, "No space", "x"), "x: no space left on the device; free some (or "),
+        (OSError(errno.ENOSPC, "No space"), "the output's folder, or {}: no space left on the de"),
+        (OSError(errno.EBADF, "Bad descriptor", 7), "open file 7: Bad descriptor"),
+        (OSError(errno.EPIPE, "Broken pipe"), "Broken pipe"),
+        (OSError("a text of its own"), "a text of its own"),
+        (ValueError("of another kind"), "of another kind"),
+    ],
+)
+def test_errors_of_the_system_are_messages(error: Exception, message: str) -> None:
+    expected = message.format(f"{tempfile.gettempdir()} (TMPDIR)")
+    assert explained(error).startswith(expected) and "[Errno" not in explained(error)
 
 
 def test_there_is_a_directory_at_any_time(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from compiler_opt_perf.execution.files import open_input, sha256
+from compiler_opt_perf.execution.files import open_input, require_space, sha256
 from compiler_opt_perf.execution.json_text import Finite, JsonError, convert, parse_json
 from compiler_opt_perf.execution.symbol_names import printable
 from compiler_opt_perf.gate.baseline import Baseline, Setup, read_baseline, write_baseline
@@ -25,6 +25,14 @@ from compiler_opt_perf.gate.tables import value
 # Of the file's head: "copg", and the version of the table.
 _APPLICATION, _VERSION = 0x636F7067, 1
 _PATIENCE_S = 60.0
+# What SQLite says of a file or disk that it cannot write.
+_NOT_WRITTEN = {
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
 _TABLE = """
 CREATE TABLE events (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -193,9 +201,16 @@ def _connection(store: Path) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(connection):
             yield connection
     except sqlite3.Error as error:
-        raise GateError(
-            f"{store}: {error}; name a history that `cop gate check --store` wrote"
-        ) from error
+        remedy = "name a history that `cop gate check --store` wrote"
+        # Of the whole code, the kind of error.
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if kind == sqlite3.SQLITE_BUSY:
+            remedy = "another command holds it; run this one again"
+        elif kind in _NOT_WRITTEN:
+            # SQLite says neither of a full disk nor of a read-only one what it is.
+            require_space(store.parent)
+            remedy = "change its permissions, or name a history in another folder"
+        raise GateError(f"{store}: {error}; {remedy}") from error
 
 
 def _require_file(store: Path) -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import contextlib
 import multiprocessing
 import os
 import sqlite3
@@ -125,6 +126,24 @@ def test_of_two_bots_that_accept_one_is_told(tmp_path: Path) -> None:
     assert sorted(bot.exitcode or 0 for bot in bots) == [0, 7]
     last = events(tmp_path / "gate.sqlite")[-1]
     assert read_baseline(tmp_path / "baseline.json") == sample(text=int(last.reason))
+
+
+def test_a_history_that_cannot_be_written_has_its_cause_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says "unable to open database file" of all of these."""
+    (tmp_path / "link").symlink_to(tmp_path / "none" / "gate.sqlite")
+    with pytest.raises(FileWriteError, match="^/proc: cannot be written: "):
+        add(Path("/proc/gate.sqlite"), _event())
+    with pytest.raises(GateError, match="unable to open .*; change its permissions, or name a hi"):
+        add(tmp_path / "link", _event())
+    store = tmp_path / "gate.sqlite"
+    add(store, _event())
+    monkeypatch.setattr(history, "_PATIENCE_S", 0.01)
+    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(GateError, match="database is locked; another command holds it; run th"):
+            add(store, _event())
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

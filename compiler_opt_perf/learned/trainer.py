@@ -28,7 +28,13 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.execution.curve import write_curve
-from compiler_opt_perf.execution.files import atomic_write, read_input, sha256, write_json
+from compiler_opt_perf.execution.files import (
+    atomic_write,
+    explained,
+    read_input,
+    sha256,
+    write_json,
+)
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.execution.progress import Progress
 from compiler_opt_perf.execution.seeds import derive_seed
@@ -180,7 +186,9 @@ def _claimed(output: Path, inputs: dict[str, Any]) -> Iterator[None]:
             try:
                 before = decode(read_input(path), dict[str, Any], path)
             except (OSError, JsonError) as error:
-                raise LearnedError(f"{error}; remove the folder to start again") from error
+                raise LearnedError(
+                    f"{explained(error)}; remove the folder to start again"
+                ) from error
             # As JSON has them.
             different = [k for k, v in json.loads(json.dumps(inputs)).items() if before.get(k) != v]
             if different:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compiler_opt_perf.binary.symbolize import CallSite, Line, Location
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import input_lines
+from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.execution.files import input_lines, require_space
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event, Kind
@@ -286,11 +286,10 @@ def convert_to_text(profile: Path, output: Path) -> None:
     Raises:
       MissingToolError: llvm-profdata is not installed.
       CommandError: it refused the profile.
+      PmuError: it crashes on the profile.
+      FileWriteError: the disk is full.
     """
-    run_command(
-        [stock_tool("llvm-profdata"), "merge", "--sample", "--text", profile, "-o", output],
-        timeout_s=600,
-    )
+    _merge("--text", [profile], output)
 
 
 def flatten_profile(kind: Kind, profile: Path, output: Path) -> None:
@@ -302,6 +301,8 @@ def flatten_profile(kind: Kind, profile: Path, output: Path) -> None:
     Raises:
       MissingToolError: llvm-profdata is not installed.
       CommandError: it refused the profile.
+      PmuError: it crashes on the profile.
+      FileWriteError: the disk is full.
     """
     event = Event("", kind, "")
     samples = SampleProfile([event])
@@ -319,8 +320,26 @@ def merge_profiles(profiles: Sequence[Path], output: Path) -> None:
     Raises:
       MissingToolError: llvm-profdata is not installed.
       CommandError: it refused a profile.
+      PmuError: it crashes on one.
+      FileWriteError: the disk is full.
     """
-    run_command(
-        [stock_tool("llvm-profdata"), "merge", "--sample", "--extbinary", *profiles, "-o", output],
-        timeout_s=600,
-    )
+    _merge("--extbinary", profiles, output)
+
+
+def _merge(form: str, profiles: Sequence[Path], output: Path) -> None:
+    tool = stock_tool("llvm-profdata")
+    try:
+        run_command(
+            [tool, "merge", "--sample", form, *profiles, "-o", output],
+            timeout_s=600,
+        )
+    except CommandError as error:
+        # It says "IO failure on output stream" of a full disk.
+        require_space(output.parent)
+        if error.kind != "crashed":
+            raise
+        names = ", ".join(map(str, profiles))
+        raise PmuError(
+            f"{names}: {'is' if len(profiles) == 1 else 'one is'} damaged: "
+            f"{error.reason}; collect the profile again"
+        ) from error

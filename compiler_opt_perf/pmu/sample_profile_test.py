@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from compiler_opt_perf.binary.symbolize import CallSite, Line, Location
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.pmu import sample_profile
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import Event
 from compiler_opt_perf.pmu.sample_profile import (
@@ -17,6 +20,7 @@ from compiler_opt_perf.pmu.sample_profile import (
     convert_to_binary,
     convert_to_text,
     flatten_profile,
+    merge_profiles,
 )
 
 EXECUTIONS = Event("executions", "max", "executions", scaled_by_duplication=True)
@@ -244,3 +248,42 @@ def test_conversion_of_something_else_fails(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("f:x:y\n")
     with pytest.raises(CommandError, match="llvm-profdata"):
         convert_to_binary(tmp_path / "text", tmp_path / "binary")
+
+
+def test_a_profile_that_llvm_profdata_crashes_on_is_damaged(
+    small: SampleProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stack is nothing to a user."""
+    crashing = tmp_path / "llvm-profdata"
+    crashing.write_text("#!/bin/sh\necho 'Stack dump: #0 0x1' >&2\nkill -SEGV $$\n")
+    crashing.chmod(0o755)
+    monkeypatch.setattr(sample_profile, "stock_tool", lambda _: crashing)
+    for use in (convert_to_text, lambda one, out: merge_profiles([one], out)):
+        with pytest.raises(
+            PmuError, match=r"a\.afdo: is damaged: llvm-profdata: ended by SIGS"
+        ) as e:
+            use(tmp_path / "a.afdo", tmp_path / "out")
+        assert "Stack dump" not in str(e.value) and str(e.value).endswith(
+            "collect the profile again"
+        )
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
+    """llvm-profdata says "IO failure on output stream", and names no file."""
+    profile = tmp_path / "a.txt"
+    profile.write_text("".join(f"function{n}:{n}:1\n 1: {n}\n" for n in range(1, 2000)))
+    # So small files stand for a full disk.
+    code = f"""
+import resource
+from pathlib import Path
+from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.pmu.sample_profile import merge_profiles
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    merge_profiles([Path({str(profile)!r})], Path({str(tmp_path / "out")!r}))
+except FileWriteError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}: cannot be written: File too large\n"

@@ -179,6 +179,8 @@ def _brief(error: Exception | None) -> str:
     """The reason without times and temporary names, so that it is the same in each run."""
     if not isinstance(error, CommandError):
         return "the compiler left a damaged file, or its process was killed"
+    if error.is_out_of_memory:
+        return f"{error.reason.split(':')[0]} needs more memory than its limit (memory_mib)"
     how = {"timeout": "exceeds the time limit", "crashed": "crashes"}
     program = error.reason.split(":")[0]
     return f"{program} {how.get(error.kind, 'fails')}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler_opt_perf.execution.files import read_input, write_json
+from compiler_opt_perf.execution.files import explained, read_input, write_json
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.layout import exclusive
 from compiler_opt_perf.training.errors import TrainingError
@@ -87,7 +87,9 @@ class TrainingFolder:
         try:
             return decode(read_input(self._inputs), dict[str, Any], self._inputs)
         except (OSError, JsonError) as error:
-            raise TrainingError(f"{error}; remove the folder {self.path} to start again") from error
+            raise TrainingError(
+                f"{explained(error)}; remove the folder {self.path} to start again"
+            ) from error
 
     def require_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Raises TrainingError if the folder holds a training with other inputs."""
