@@ -54,6 +54,7 @@ def _bisect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.gate.question import Question
     from compiler_opt_perf.gate.record import load_corpora
     from compiler_opt_perf.gate.reproducer import write_inputs
+    from compiler_opt_perf.gate.setup import policy_of
 
     if len(arguments) != 1:
         raise UsageError("expected one baseline, as `cop gate record` writes it")
@@ -62,6 +63,8 @@ def _bisect(values: Any, arguments: list[str]) -> None:
     baseline = read_baseline(Path(arguments[0]))
     limits = read_limits(optional_path(values, "limits") or DEFAULT)
     candidate = candidate_of(values, baseline.setup)
+    # It is copied in the end.
+    policy_of(candidate.model)
     corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
     modules = {module.name: module for module in load_corpora(corpora)}
     before = by_name(baseline).get(values.module)

@@ -244,12 +244,11 @@ def candidate_of(values: Any, setup: "Setup") -> "Candidate":
     """What the flags name, and the baseline's where they name nothing. Raises GateError."""
     from compiler_opt_perf.gate.measure import Candidate
     from compiler_opt_perf.gate.record import problem_of
-    from compiler_opt_perf.gate.setup import policy_of, same_runs
+    from compiler_opt_perf.gate.setup import same_runs
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     same_runs(setup)
     model = Path(values.model or setup.policy.path).absolute()
-    policy_of(model)
     release = optional_path(values, "release_toolchain")
     if release is None and setup.release is not None:
         release = Path(setup.release.path)

@@ -283,6 +283,32 @@ def changed_inputs(before: Setup, after: Setup) -> tuple[str, ...]:
     return tuple(changed)
 
 
+def changes(before: Setup, after: Setup) -> tuple[str, ...]:
+    """What was measured with on both sides where that differs: path and digest of each."""
+    sides: list[dict[str, Artifact | None]] = []
+    for own in (before, after):
+        profiles = {
+            f"profile of {name}" if name else "profile": one
+            for name, one in sorted(own.profiles.items())
+        }
+        sides.append(
+            {
+                "compiler": own.compiler,
+                "policy": own.policy,
+                "release compiler": own.release,
+                **profiles,
+            }
+        )
+    return tuple(
+        f"{name}: {_told(sides[1].get(name))}; in the baseline {_told(sides[0].get(name))}"
+        for name in changed_inputs(before, after)
+    )
+
+
+def _told(artifact: Artifact | None) -> str:
+    return "none" if artifact is None else f"{artifact.path} (SHA-256 {artifact.digest[:12]})"
+
+
 def by_name(baseline: Baseline) -> Mapping[str, ModuleRun]:
     """The modules."""
     return {run.name: run for run in baseline.modules}

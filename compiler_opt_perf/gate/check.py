@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from compiler_opt_perf.gate.baseline import Baseline, Setup, changed_inputs
+from compiler_opt_perf.gate.baseline import Baseline, Setup, changed_inputs, changes
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.limits import LEVELS, Level, Limits, MetricLimits
 from compiler_opt_perf.gate.metrics import METRICS, Metric, Pair, ProgramPair
@@ -52,6 +52,7 @@ class Result:
       problem: name of what is decided.
       modules: how many were compared.
       changed: what the candidate was measured with that the baseline was not.
+      changes: the same with path and digest on both sides, a sentence each.
       findings: of totals, then programs, then modules. Of modules, only what is worse or better.
     """
 
@@ -59,6 +60,7 @@ class Result:
     modules: int
     changed: tuple[str, ...]
     findings: tuple[Finding, ...]
+    changes: tuple[str, ...] = ()
 
     @property
     def worse(self) -> tuple[Finding, ...]:
@@ -103,7 +105,13 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
                     reason = why(metric.name, modules_of[name], baseline, candidate)
                 findings.append(dataclasses.replace(found, unit=unit, why=reason))
     changed = changed_inputs(baseline.setup, candidate.setup)
-    return Result(baseline.setup.problem, len(pairs), changed, tuple(findings))
+    return Result(
+        baseline.setup.problem,
+        len(pairs),
+        changed,
+        tuple(findings),
+        changes(baseline.setup, candidate.setup),
+    )
 
 
 def _runs(setup: Setup) -> tuple[dict[str, str], str]:

@@ -160,8 +160,58 @@ def test_the_table_shows_what_is_worse_and_why() -> None:
     assert "Changed against the baseline: policy." in shown
     assert "text: +200 (+10.00%), allowed 32" in shown
     assert "p/a: new(): 0 bytes -> 300 bytes" in shown
-    assert "decisions taken otherwise: 1" in shown and "p/a: 1 -> 0 f g f.0 - #0" in shown
+    assert "decisions taken otherwise: 1, 1 of them:" in shown
+    assert "p/a: g in f, call 0: candidate 0, in the baseline candidate 1" in shown
+    # Which policy it is, and once what several findings have in common.
+    assert shown.count("m (SHA-256 5)") == shown.count("decisions taken otherwise") == 1
+    assert shown.startswith("changed: policy: m (SHA-256 5); in the baseline ")
     assert "a|b \N{REPLACEMENT CHARACTER}[31m<c>" in shown and "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answer"),
+    [
+        (
+            2,
+            0,
+            "The candidate's policy decides as the default does: none of its decisions differs, ",
+        ),
+        (0, 2, "The baseline's policy decided as the default does; 100.00% of the candidate's dec"),
+        (2, 1, None),
+        (0, 0, None),
+    ],
+)
+def test_the_answer_comes_first(before: int, after: int, answer: str | None) -> None:
+    """9.26% -> 0.00% says nothing to who has not read what is counted."""
+    sides = [
+        msgspec.structs.replace(
+            sample(),
+            modules=tuple(
+                msgspec.structs.replace(run, differing=differing) for run in sample().modules
+            ),
+        )
+        for differing in (before, after)
+    ]
+    result = check(sides[0], sides[1], LIMITS)
+    for shown in (describe(result), markdown(result).split("\n", 2)[2]):
+        if answer is None:
+            assert "as the default does" not in shown
+        else:
+            assert shown.replace("\\", "").startswith(answer)
+
+
+def test_long_names_are_whole_and_further_functions_are_counted() -> None:
+    name = "_ZN" + "".join(f"{len(part)}{part}" for part in ["namespace_" + "x" * 90, "f"]) + "Ev"
+    functions = {f"f{number}": 700 - number for number in range(9)}
+    key = f"{name} g {name}.3 - #0"
+    before = pack(Detail({"f0": 600}, {}, {key: 1}))
+    detail = pack(Detail({**functions, name: 2000}, {}, {key: 0}))
+    result = check(sample(detail=before), sample(text=9000, detail=detail), LIMITS)
+    shown = describe(result)
+    assert f"g in namespace_{'x' * 90}::f(), call 3: candidate 0, in the baseline" in shown
+    assert f"namespace_{'x' * 90}::f(): 0 bytes -> 2,000 bytes" in shown
+    # f1 to f4 are shown, and the one with the long name; f0 grew by 100 bytes only.
+    assert "5 other functions are worse, too, by 2,874 bytes together" in shown
 
 
 def test_markdown_escapes_what_it_shows() -> None:

@@ -12,11 +12,12 @@ from rich.table import Table
 from compiler_opt_perf.execution.symbol_names import demangled, printable, shortened
 from compiler_opt_perf.gate.check import Finding, Result
 from compiler_opt_perf.gate.metrics import SHARE
+from compiler_opt_perf.report.training_tables import decided, names_in, place
 
 # Columns of text that is not for a terminal.
 _WIDTH = 120
-_NAME_WIDTH = 60
-_KEY_WIDTH = 200
+# Of a name in the source, of which the least telling parts are left out first.
+_NAME_WIDTH = 160
 _MOST_ROWS = 20
 _MOST_REASONS = 8
 _COLUMNS = ("", "metric", "baseline", "candidate", "change", "allowed", "")
@@ -64,6 +65,26 @@ def headline(result: Result) -> str:
     return f"{of}: {verdict}. Changed against the baseline: {changed}."
 
 
+def answers(result: Result) -> list[str]:
+    """What the figures mean together, in sentences; nothing where they speak for themselves."""
+    totals = {one.metric: one for one in result.findings if one.level == "total"}
+    said = []
+    differing = totals.get("differing")
+    if differing is not None and differing.before != differing.after:
+        before, after = (value(one, SHARE) for one in (differing.before, differing.after))
+        if not differing.after:
+            said.append(
+                f"The candidate's policy decides as the default does: none of its decisions "
+                f"differs, in the baseline {before} did."
+            )
+        elif not differing.before:
+            said.append(
+                f"The baseline's policy decided as the default does; {after} of the candidate's "
+                "decisions differ."
+            )
+    return said
+
+
 def _rows(result: Result) -> list[Finding]:
     """Totals, and what is not the same of programs and modules, the worse before the better."""
     totals = [one for one in result.findings if one.level == "total"]
@@ -86,17 +107,27 @@ def describe(result: Result) -> str:
         table.add_row(*map(escape, _cells(one)))
     with console.capture() as captured:
         console.print(table)
-    lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+    lines = [*answers(result), *(f"changed: {printable(one)}" for one in result.changes)]
+    lines += [""] * bool(lines)
+    lines += [line.rstrip() for line in captured.get().splitlines() if line.strip()]
     for title, reasons in _first_reasons(result):
         lines += ["", title, *(f"  {reason}" for reason in reasons)]
     return "\n".join([*lines, "", headline(result)]) + "\n"
 
 
 def _first_reasons(result: Result) -> list[tuple[str, list[str]]]:
-    """As many as people read: of modules only where no program, nor the total, says the same."""
+    """As many as people read: of modules only where no program, nor the total, says the same.
+
+    What one has in common with those before it is not said again.
+    """
     known = {one.metric for one in result.worse if one.level != "module"}
     told = [one for one in result.worse if one.level != "module" or one.metric not in known]
-    reasons = list(_reasons(told[:_MOST_REASONS]))
+    reasons = []
+    said: set[str] = set()
+    for title, lines in _reasons(told[:_MOST_REASONS], result.problem):
+        new = [line for line in lines if line not in said]
+        said |= set(lines)
+        reasons.append((title, new or ["as above"]))
     more = len(result.worse) - len(reasons)
     if more > 0:
         reasons.append((f"and {more} more, which --json and --junit have", []))
@@ -106,6 +137,9 @@ def _first_reasons(result: Result) -> list[tuple[str, list[str]]]:
 def markdown(result: Result) -> str:
     """The same for a comment on a pull request."""
     lines = [f"**{headline(result).translate(_ESCAPED)}**", ""]
+    said = [*answers(result), *(f"Changed: {printable(one)}" for one in result.changes)]
+    for one in said:
+        lines += [one.translate(_ESCAPED), ""]
     rows = [list(_COLUMNS), ["---", "---", *["---:"] * 4, "---"]]
     rows += [[cell.translate(_ESCAPED) for cell in _cells(one)] for one in _rows(result)]
     lines += [f"| {' | '.join(row)} |" for row in rows]
@@ -121,7 +155,13 @@ def junit(result: Result) -> str:
     judged = [one for one in result.findings if one.verdict != "shown"]
     suite.set("tests", str(len(judged)))
     suite.set("failures", str(len(result.worse)))
-    whys = dict(zip(map(id, result.worse), (own for _, own in _reasons(result.worse)), strict=True))
+    whys = dict(
+        zip(
+            map(id, result.worse),
+            (own for _, own in _reasons(result.worse, result.problem)),
+            strict=True,
+        )
+    )
     for one in judged:
         name = printable(one.name)
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{one.metric}", name=name)
@@ -138,8 +178,10 @@ def _title(finding: Finding) -> str:
     return f"{finding.metric}{of}: {_change(finding)}, allowed {allowed}"
 
 
-def _reasons(findings: Sequence[Finding]) -> Iterator[tuple[str, list[str]]]:
+def _reasons(findings: Sequence[Finding], problem: str) -> Iterator[tuple[str, list[str]]]:
     """For each finding that is worse, its title and why it is so."""
+    keys = [change.key for one in findings if one.why for change in one.why.decisions]
+    places = names_in(keys, _NAME_WIDTH)
     names = [change.function for one in findings if one.why for change in one.why.functions]
     shown = demangled(list(dict.fromkeys(names)))
     for one in findings:
@@ -152,17 +194,19 @@ def _reasons(findings: Sequence[Finding]) -> Iterator[tuple[str, list[str]]]:
             f"{_size(c.before, one)} -> {_size(c.after, one)}"
             for c in reason.functions
         ]
+        number, grown = reason.further
+        if number:
+            by = f", by {_size(grown, one)} together" if grown else ""
+            lines.append(f"{number:,} other functions are worse, too{by}")
         if reason.differing:
-            lines.append(f"decisions taken otherwise: {reason.differing:,}")
+            shown_of = f", {len(reason.decisions)} of them:" if reason.decisions else ""
+            lines.append(f"decisions taken otherwise: {reason.differing:,}{shown_of}")
         lines += [
-            f"  {printable(c.module)}: {c.before} -> {c.after} {_cut(printable(c.key))}"
+            f"  {printable(c.module)}: {printable(place(c.key, places))}: "
+            f"{decided(problem, c.after)}, in the baseline {decided(problem, c.before)}"
             for c in reason.decisions
         ]
         yield _title(one), lines
-
-
-def _cut(key: str) -> str:
-    return key if len(key) <= _KEY_WIDTH else key[:_KEY_WIDTH] + "..."
 
 
 def _size(number: float, finding: Finding) -> str:

@@ -54,6 +54,8 @@ class Why:
     Attributes:
       causes: sentences: what was changed, then what is known of it.
       functions: that got worse, those with the largest share first.
+      further: how many others got worse, and by how much together; 0 for scores, which do not add
+        up.
       differing: how many decisions are others, of those that were taken on both sides.
       decisions: some of them, those in these functions first.
     """
@@ -62,6 +64,7 @@ class Why:
     functions: tuple[FunctionChange, ...] = ()
     differing: int = 0
     decisions: tuple[DecisionChange, ...] = ()
+    further: tuple[int, float] = (0, 0.0)
 
 
 def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> Why:
@@ -84,11 +87,14 @@ def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Basel
     ]
     functions = _functions(metric, details) if metric in _OF_FUNCTIONS else []
     differing = _decisions(details, {one.function for one in functions})
+    others = functions[_MOST_FUNCTIONS:]
+    grown = 0.0 if metric == "score" else sum(one.after - one.before for one in others)
     return Why(
         tuple(causes),
         tuple(functions[:_MOST_FUNCTIONS]),
         len(differing),
         tuple(differing[:_MOST_DECISIONS]),
+        (len(others), grown),
     )
 
 

@@ -12,7 +12,7 @@ from compiler_opt_perf.execution.symbol_names import demangled, shortened
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.report.files import CHANGE, SHARE, unit_of
 from compiler_opt_perf.report.training_run import TrainingRun
-from compiler_opt_perf.training.differences import Differences, Site
+from compiler_opt_perf.training.differences import Differences
 from compiler_opt_perf.training.imitation_result import COLUMNS, ProgramResult, cells
 
 MODULE_COLUMNS = ("module", "bytes", "with the policy", "change", "decisions", "different")
@@ -126,12 +126,12 @@ def sites(differences: Differences, number: int) -> tuple[list[list[str]], int]:
     tried = [one for one in found if one.change is not None] or list(found)
     if len(tried) > number:
         tried = tried[: (number + 1) // 2] + tried[len(tried) - number // 2 :]
-    names = _names(tried)
+    names = names_in([one.key for one in tried], _NAME_WIDTH)
     rows = [
         [
             place(one.key, names),
-            _decision(differences.problem, one.decision),
-            _decision(differences.problem, one.default),
+            decided(differences.problem, one.decision),
+            decided(differences.problem, one.default),
             "" if one.change is None else f"{one.change:+,.0f}",
             one.module,
         ]
@@ -140,10 +140,11 @@ def sites(differences: Differences, number: int) -> tuple[list[list[str]], int]:
     return rows, len(found)
 
 
-def _names(found: Sequence[Site]) -> dict[str, str]:
-    words = {word for one in found for word in one.key.split(" ")[:3]}
+def names_in(keys: Sequence[str], width: int) -> dict[str, str]:
+    """The demangled names of the functions in keys of decisions, for `place`."""
+    words = {word for key in keys for word in key.split(" ")[:3]}
     words |= {word.rpartition(".")[0] for word in words}
-    return {name: shortened(own, _NAME_WIDTH) for name, own in demangled(sorted(words)).items()}
+    return {name: shortened(own, width) for name, own in demangled(sorted(words)).items()}
 
 
 def place(key: str, names: dict[str, str]) -> str:
@@ -166,7 +167,8 @@ def place(key: str, names: dict[str, str]) -> str:
     return f"{names[callee]} in {names[caller]}, {', '.join([where, *further])}"
 
 
-def _decision(problem: str, decision: int) -> str:
+def decided(problem: str, decision: int) -> str:
+    """A decision in words."""
     known = PROBLEMS.get(problem)
     if known is not None and known.mask is None:
         return "inlined" if decision else "not inlined"
