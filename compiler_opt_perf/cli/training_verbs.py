@@ -204,6 +204,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.programs import find_program, program_modules
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
+    from compiler_opt_perf.training.folder import TrainingFolder
     from compiler_opt_perf.training.imitation_result import table
     from compiler_opt_perf.training.recipe import read_recipe
 
@@ -213,6 +214,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
     recipe = read_recipe(Path(arguments[0]))
     toolchain = Toolchain.load(Path(values.toolchain))
     output = Path(values.output).resolve()
+    TrainingFolder(output).require_none()
     for name in recipe.programs.all:
         find_program(name)
     programs = {

@@ -18,6 +18,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.training.errors import TrainingError
+from compiler_opt_perf.training.folder import TrainingFolder
 
 CPU = "icelake-server"
 MODEL = REPO_ROOT / "models" / f"cost-{CPU}-pmu"
@@ -137,3 +138,15 @@ def test_an_evaluator_has_what_was_given(
     objects = sorted(recorded.glob("program-*.o"))
     cost = evaluator.cost(objects[:1], context)
     assert cost.total > 0 and cost.report["functions"]
+
+
+def test_labels_are_not_kept_in_the_folder_of_a_training(
+    tmp_path: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Programs would be fetched and built in it; the training of `cop imitate` is in run/."""
+    TrainingFolder(tmp_path).claim({"problem": "inline-size"})
+    recipe = Path(__file__).parents[2] / "models" / "inline-size" / "recipe.toml"
+    words = ["imitate", str(recipe), f"--output={tmp_path}", f"--toolchain={toolchain.directory}"]
+    assert run(words) == 1
+    assert f"{tmp_path}: holds a training of its own; choose another" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["inputs.json"]

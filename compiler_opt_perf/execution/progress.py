@@ -36,6 +36,14 @@ def _processor_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
+def pace(count: int, seconds: float) -> str:
+    """How fast work goes: so many a second, or where it takes longer, seconds for each."""
+    if not count:
+        return "none yet"
+    each = max(seconds, 1e-9) / count
+    return f"{1 / each:.1f}/s" if each < 1 else f"{each:.1f} s each"
+
+
 class Progress:
     """Counts items of a known total and shows rate and remaining time.
 
@@ -75,14 +83,14 @@ class Progress:
         if self._label is None:
             return
         now = time.monotonic()
-        rate = self._done / max(now - self._start, 1e-9)
+        rate = pace(self._done, now - self._start)
         if self._bar is not None:
-            self._bar.update(self._task, advance=count, rate=f"{rate:.1f}/s")
+            self._bar.update(self._task, advance=count, rate=rate)
         elif now - self._last_line >= _SECONDS_BETWEEN_LINES and self._done < self._total:
             self._last_line = now
-            remaining = (self._total - self._done) / rate
+            remaining = (self._total - self._done) * (now - self._start) / max(self._done, 1)
             logging.info(
-                "%s: %d of %d, %.1f/s, %.0f s left",
+                "%s: %d of %d, %s, %.0f s left",
                 self._label,
                 self._done,
                 self._total,

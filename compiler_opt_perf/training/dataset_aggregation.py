@@ -294,6 +294,13 @@ class _Run:
             )
             or "nothing",
         )
+        if not trees.kept:
+            logging.warning(
+                "round %d: in no kind of decisions do trees save %.0f%% of what there is to save "
+                "in programs, or modules, that they have not seen: the policy decides as the "
+                "default does. %d labels may be too few; raise labels.sites, or name more programs",
+                *(number, 100 * self._recipe.trees.least_share, len(gain)),
+            )
         return cost_sensitive.student(
             trees,
             PROBLEM,

@@ -77,6 +77,13 @@ class TrainingFolder:
         """Whether a training has begun here."""
         return self._inputs.exists()
 
+    def require_none(self) -> None:
+        """For what writes other files here. Raises TrainingError if a training has begun here."""
+        if self.is_claimed:
+            raise TrainingError(
+                f"{self.path}: holds a training of its own; choose another output folder"
+            )
+
     def inputs(self) -> dict[str, Any]:
         """What the training here is of. Raises TrainingError if there is none, or it is damaged."""
         if not self.is_claimed:

@@ -17,6 +17,7 @@ from absl import logging
 
 from compiler_opt_perf.execution.curve import curve_text, write_curve
 from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.execution.progress import stage
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import ModelError, Policy
 from compiler_opt_perf.policies.network import to_grid
@@ -27,6 +28,8 @@ from compiler_opt_perf.training.start import default_decisions
 
 #: What stages use besides.
 PACKAGES = ("cmaes", "lightgbm")
+# Trees learn from some thousand labels (`training.cost_sensitive`).
+_ENOUGH_LABELS = 2000
 WORSE = "worse than the default: do not ship"
 
 
@@ -72,6 +75,42 @@ class TrainingResult:
         return verdict(self.test_change, self.test_failed)
 
 
+def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
+    """Why a policy is not better than the default, and what to do next, as far as that is known.
+
+    They are said, and are no part of what is published.
+    """
+    result, record = result_of(run, checkpoint), checkpoint.record
+    if result.test_change < 0 and not result.is_worse:
+        return []
+    said = []
+    curve = record["curve"]
+    learnt = [point["labels"] for point in curve if "labels" in point]
+    if learnt and learnt[-1] < _ENOUGH_LABELS:
+        said.append(
+            f"it learnt from {learnt[-1]:,} labels, which are too few: models/inline-size learnt "
+            "from 16,880 of many programs; raise modules and sites of the recipe, and the budget"
+        )
+    if not record["best_generation"] and checkpoint.generation:
+        said.append(
+            f"none of {checkpoint.generation} iterations led to a policy that is better on the "
+            "validation modules than the one it began with, which is published"
+        )
+    planned = run.config.iterations
+    if checkpoint.generation < planned:
+        said.append(
+            f"the budget ended it after {checkpoint.generation} of {planned} iterations; run the "
+            "command again with a larger one to go on"
+        )
+    begun = run.warm_start is not None
+    if not begun and run.problem.name == "inline-size" and not run.with_pmu:
+        said.append(
+            "--warm-start=models/inline-size, in another output folder, begins with a policy that "
+            "is better than the default on most programs"
+        )
+    return said
+
+
 def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
     """Measures the best weights on the test modules.
 
@@ -101,7 +140,8 @@ def _grid_loss(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> dict[s
       policies decide differently.
     """
     trained, published = checkpoint.best, to_grid(checkpoint.best)
-    (as_trained,) = evaluator.measure([trained], run.split.validation, on_grid=False)
+    label = f"{run.problem.name}: validation, weights as trained"
+    (as_trained,) = evaluator.measure([trained], run.split.validation, label, on_grid=False)
     network = run.network(checkpoint.normalisation)
     inputs, _ = default_decisions(run, run.split.validation)
     differing = network.decide(trained, inputs) != network.decide(published, inputs)
@@ -141,7 +181,8 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     result = result_of(run, checkpoint)
     network = run.network(checkpoint.normalisation)
     description = _description(run, checkpoint)
-    export.publish(Policy(network, checkpoint.best, description), result.policy)
+    with stage(f"{run.problem.name}: writing the policy for TensorFlow and for the compiler"):
+        export.publish(Policy(network, checkpoint.best, description), result.policy)
     write_json(run.folder.result, _report(run, checkpoint))
     write_curve(run.folder.curve, checkpoint.record["curve"])
     logging.info(
@@ -160,6 +201,8 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
         result.policy,
         result.verdict,
     )
+    for one in remarks(run, checkpoint):
+        logging.info("%s: %s", run.problem.name, one)
     return result
 
 

@@ -68,3 +68,55 @@ def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(
     found = result_of(run, final_test(run, checkpoint, cast(Evaluator, _Evaluator())))
     assert (found.test_change, found.validation_change) == (0.1, -0.2)
     assert found.is_worse
+
+
+def _ended(
+    change: float, best_generation: int, labels: int | None, iterations: int
+) -> tuple[SimpleNamespace, Checkpoint]:
+    """An ended training of so many iterations, of ten that were asked for."""
+    run = SimpleNamespace(
+        problem=PROBLEMS["inline-size"],
+        with_pmu=False,
+        warm_start=None,
+        config=SimpleNamespace(iterations=10),
+        folder=TrainingFolder(Path("t")),
+        compiler=SimpleNamespace(reward=SimpleNamespace(name="text bytes")),
+    )
+    facts = {} if labels is None else {"labels": labels}
+    curve = [{"generation": 0}, *({"generation": n + 1, **facts} for n in range(iterations))]
+    record = {
+        **{"best_generation": best_generation, "best_change": 0.0, "start_change": 0.0},
+        **{"ended": {"test_change": change, "test_failed": []}, "curve": curve},
+    }
+    weights = np.zeros(1, np.float32)
+    return run, Checkpoint({}, weights, Normalisation(weights, weights), record)
+
+
+@pytest.mark.parametrize(
+    ("change", "best_generation", "labels", "iterations", "words"),
+    [
+        (-0.01, 3, 79, 10, []),
+        (
+            0.0,
+            0,
+            79,
+            3,
+            ["79 labels, which are too few", "none of 3", "3 of 10 it", "--warm-start"],
+        ),
+        (0.0, 2, 16_000, 10, ["--warm-start=models/inline-size"]),
+        (0.01, 2, None, 4, ["the budget ended it after 4 of 10", "--warm-start"]),
+        (0.0, 0, None, 10, ["none of 10 iterations", "--warm-start"]),
+    ],
+)
+def test_what_is_no_better_than_the_default_says_why(
+    change: float, best_generation: int, labels: int | None, iterations: int, words: list[str]
+) -> None:
+    run, checkpoint = _ended(change, best_generation, labels, iterations)
+    found = result.remarks(cast(Run, run), checkpoint)
+    assert len(found) == len(words)
+    assert all(word in one for word, one in zip(words, found, strict=True))
+    if words:
+        # Such a training needs not be told to do what it did; nor one for other policies.
+        for own in ({"warm_start": object()}, {"with_pmu": True}):
+            other = SimpleNamespace(**{**vars(run), **own})
+            assert len(result.remarks(cast(Run, other), checkpoint)) == len(words) - 1

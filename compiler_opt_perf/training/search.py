@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from compiler_opt_perf.execution.progress import pace
 from compiler_opt_perf.training.algorithm import Step, require_like
 from compiler_opt_perf.training.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.training.errors import TrainingError
@@ -110,12 +111,12 @@ def _report(run: Run, checkpoint: Checkpoint, compilations: int, seconds: float)
     facts = [f"{name} {value:.5g}" for name, value in point.items() if name not in general]
     best = checkpoint.record["best_change"]
     logging.info(
-        "%s: %s %d of %d: %s; best so far %s, %d compilations, %.1f/s, %.0f s left",
+        "%s: %s %d of %d: %s; best so far %s, %d compilations, %s, %.0f s left",
         run.problem.name,
         *(stage.algorithm, checkpoint.iteration, stage.iterations),
         ", ".join(facts),
         "none" if best is None else f"{100 * best:+.3f}% at {checkpoint.record['best_generation']}",
-        *(compilations, compilations / seconds, run.seconds_left(checkpoint)),
+        *(compilations, pace(compilations, seconds), run.seconds_left(checkpoint)),
     )
 
 

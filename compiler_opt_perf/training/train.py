@@ -138,6 +138,8 @@ def train(
             checkpoint = result.final_test(run, checkpoint, candidates)
         elif result.is_published(run, checkpoint):
             logging.info("already done: %s", folder.policy)
+            for one in result.remarks(run, checkpoint):
+                logging.info("%s: %s", problem.name, one)
             return result.result_of(run, checkpoint)
         return result.publish(run, checkpoint)
 
