@@ -105,16 +105,16 @@ def _train(values: Any, arguments: list[str]) -> int:
     trace, traces = by_program("--trace", values.trace)
     evaluator, cpu = _evaluator(values)
     profiles = Profiles.parse(values.profile)
-    if values.extra_rates and not profiles:
+    if values.extra_rates and not profiles.paths:
         raise UsageError("--extra-rates: name the profile that has them with --profile")
-    if values.ablate and not profiles:
+    if values.ablate and not profiles.paths:
         raise UsageError("--ablate: there is no --profile to train without")
     if values.evaluator is not None and len(profiles.paths) > 1 and not traces:
         raise UsageError(
             "--evaluator replays one program: give its profile alone, or --trace=PROGRAM=FILE for "
             "each program"
         )
-    replayed = profiles.paths[0] if profiles else None
+    replayed = profiles.paths[0] if profiles.paths else None
     corpus = Corpus.load(Path(values.corpus))
     toolchain = Toolchain.load(Path(values.toolchain))
     problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profiles.paths))

@@ -50,8 +50,6 @@ def by_program(
 class Profiles:
     """Which profile the modules of a program are compiled with.
 
-    True if policies read PMU features of them.
-
     Attributes:
       common: manifest for all programs that have none of their own; None for none.
       programs: manifests by program.
@@ -80,7 +78,9 @@ class Profiles:
             programs={program: path.absolute() for program, path in self.programs.items()},
         )
 
-    def __bool__(self) -> bool:
+    @property
+    def are_read(self) -> bool:
+        """Whether policies read PMU features of them: there are some, and they are not ablated."""
         return bool(self.paths) and self.ablation != PMU
 
     @property

@@ -10,7 +10,7 @@ from compiler_opt_perf.corpus.profiles import Profiles
 def test_one_profile_is_for_all_programs(tmp_path: Path) -> None:
     profiles = Profiles.parse(["a.pmu.json"])
     assert profiles.of("zstd") == profiles.of("lua") == Path("a.pmu.json")
-    assert profiles and not Profiles.parse([])
+    assert profiles.are_read and not Profiles.parse([]).are_read
     # A file is a file, whatever its name.
     odd = tmp_path / "level=9.pmu.json"
     odd.touch()

@@ -18,6 +18,7 @@ import functools
 import hashlib
 import io
 import pickle
+import re
 import shutil
 import socket
 import typing
@@ -73,6 +74,8 @@ def manifest_files(path: Path) -> list[Path]:
     return [path, *beside]
 
 
+# The names of these types, in an annotation that is a text.
+_MARK = re.compile(r"\b(Content|Manifest|Tool)\b")
 Content = Annotated[Path, Travels()]
 Manifest = Annotated[Path, Travels(manifest_files)]
 Tool = Annotated[Path, Travels(is_tool=True)]
@@ -171,7 +174,17 @@ def _marks(kind: type) -> dict[str, Travels]:
 
 @functools.cache
 def _marks_of(kind: Any) -> dict[str, Travels]:
-    found = {one.name: _mark(one.type) for one in dataclasses.fields(kind)}
+    names = [one.name for one in dataclasses.fields(kind)]
+    try:
+        # Annotations may be texts, such as all of a module that imports them from __future__.
+        types = typing.get_type_hints(kind, include_extras=True)
+    except NameError:
+        # Of names for type checkers alone.
+        types = {one.name: one.type for one in dataclasses.fields(kind)}
+        for name, own in types.items():
+            if isinstance(own, str) and _MARK.search(own):
+                raise TypeError(f"{kind.__name__}.{name}: {own!r} cannot be resolved") from None
+    found = {name: _mark(types[name]) for name in names}
     return {name: mark for name, mark in found.items() if mark is not None}
 
 
@@ -185,13 +198,19 @@ def _mark(annotation: Any) -> Travels | None:
 
 
 def _each(kind: Any, value: Any, change: Callable[[Any], Any]) -> Any:
-    """A value of a kind, or those in a tuple or a mapping, changed."""
+    """A value of a kind, or those in a collection or a mapping, changed; None stays.
+
+    Raises:
+      TypeError: something else, which would be sent as it is and mean nothing elsewhere.
+    """
     if isinstance(value, kind):
         return change(value)
-    if isinstance(value, tuple):
-        return tuple(_each(kind, one, change) for one in value)
+    if isinstance(value, tuple | list | set | frozenset):
+        return type(value)(_each(kind, one, change) for one in value)
     if isinstance(value, Mapping):
         return {key: _each(kind, one, change) for key, one in value.items()}
+    if value is not None:
+        raise TypeError(f"a marked path in a {type(value).__name__} cannot travel")
     return value
 
 

@@ -86,6 +86,46 @@ def test_contents_arrive_without_their_files(job: _Job, tmp_path: Path) -> None:
     }
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """As dataclasses are in a module that imports annotations from __future__."""
+
+    file: "Content"
+    several: "tuple[Content, ...]"
+    absent: "Content | None" = None
+
+
+@dataclass(frozen=True)
+class _Lists:
+    file: list[Content]
+    several: set[Content]
+    tables: Mapping[str, list[Content]]
+
+
+def _arrived(tmp_path: Path, job: object) -> object:
+    parcel = pack(job)
+    store = Store(tmp_path / "elsewhere")
+    for digest, folder in parcel.folders.items():
+        store.keep(digest, folder.read())
+    return store.unpack(parcel.message)
+
+
+def test_marks_are_found_however_they_are_written(job: _Job, tmp_path: Path) -> None:
+    one, two = job.of.file, job.of.several[0]
+    texts = _arrived(tmp_path, _Texts(one, (two,)))
+    lists = _arrived(tmp_path, _Lists([one], {two}, {"x": [one]}))
+    assert isinstance(texts, _Texts) and isinstance(lists, _Lists)
+    paths = [texts.file, *texts.several, *lists.file, *lists.several, *lists.tables["x"]]
+    assert all(path.is_relative_to(tmp_path / "elsewhere") for path in paths)
+    assert [path.name for path in paths] == ["one.bc", "two.bc", "one.bc", "two.bc", "one.bc"]
+    assert texts.absent is None
+
+
+def test_what_cannot_travel_is_an_error(job: _Job) -> None:
+    with pytest.raises(TypeError, match="a marked path in a str cannot travel"):
+        pack(_Input(str(job.of.file)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["model/linked", "events.txt"])
 def test_links_do_not_travel(name: str, job: _Job, tmp_path: Path) -> None:
     """They could be of any file of this machine."""

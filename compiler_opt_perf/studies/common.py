@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Helpers that studies share besides their workloads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.execution.command import CompletedCommand, run_command
@@ -19,6 +22,7 @@ from compiler_opt_perf.pmu.shuffle import shuffle
 T = TypeVar("T")
 
 _TIMEOUT_S = 1800.0
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,21 @@ class Timing:
 
 class StudyError(Exception):
     """A study that cannot go on; the message says why and what to do."""
+
+
+def forward_times(run: Callable[[], npt.NDArray[np.float64]], name: str) -> npt.NDArray[np.float64]:
+    """The times of a run's moments; runs again where one goes back.
+
+    The kernel's time of a whole run is at times a tick behind that of its last part.
+
+    Raises:
+      StudyError: it does so in each of several runs.
+    """
+    for _ in range(_TRIES):
+        times = run()
+        if (np.diff(times) >= 0).all():
+            return times
+    raise StudyError(f"{name}: its processor time goes back, in {_TRIES} runs")
 
 
 def run_all(

@@ -2,10 +2,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from compiler_opt_perf.execution.command import CommandError
-from compiler_opt_perf.studies.common import StudyError, read_result, run_all, saved
+from compiler_opt_perf.studies.common import StudyError, forward_times, read_result, run_all, saved
 
 
 def test_commands_run_where_they_are_told_to_and_failures_are_raised(tmp_path: Path) -> None:
@@ -15,6 +16,13 @@ def test_commands_run_where_they_are_told_to_and_failures_are_raised(tmp_path: P
     with pytest.raises(CommandError, match="exit status 3"):
         run_all([["true"], ["sh", "-c", "exit 3"], ["touch", "last"]], tmp_path)
     assert (tmp_path / "last").exists()
+
+
+def test_a_time_that_goes_back_is_measured_again_but_not_for_ever() -> None:
+    runs = iter([[0.0, 2.0, 1.0], [0.0, 1.0, 1.0]])
+    assert forward_times(lambda: np.array(next(runs)), "p").tolist() == [0.0, 1.0, 1.0]
+    with pytest.raises(StudyError, match="p: its processor time goes back, in 20 runs"):
+        forward_times(lambda: np.array([1.0, 0.0]), "p")
 
 
 def test_results_are_of_their_type_or_an_error(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ What the times of parts of such runs tell is for cost.ranking.Measured to say.
 import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,12 @@ from compiler_opt_perf.cost.ranking import Estimate, Measured
 from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries
 from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.memo import note, recall
-from compiler_opt_perf.studies.common import StudyError, percent
+from compiler_opt_perf.studies.common import StudyError, forward_times, percent
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 
 #: Twelve rounds of each layout find most parts undisturbed once.
 ROUNDS = 12 * LAYOUTS
 _SHORTEST_PART_S = 0.001
-_TRIES = 20
 # An interval over programs needs so many.
 _LEAST_PROGRAMS = 3
 #: Of a table of what `described` returns.
@@ -130,13 +130,7 @@ def run_rounds(
             runs: list[list[float]] = [[] for _ in names]
             for i in order:
                 argv = [str(binaries[names[i]][number % turns]), *arguments]
-                # The kernel's time of a whole run is at times a tick behind that of its last part.
-                for _ in range(_TRIES):
-                    times = stopwatch.times(argv, processor)
-                    if (np.diff(times) >= 0).all():
-                        break
-                else:
-                    raise StudyError(f"{argv[0]}: its processor time goes back, in {_TRIES} runs")
+                times = forward_times(partial(stopwatch.times, argv, processor), argv[0])
                 if not measured.boundaries:
                     measured.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
                     measured.moments = len(times)

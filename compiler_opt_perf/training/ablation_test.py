@@ -45,6 +45,6 @@ def test_a_shuffled_profile_is_made_once_for_each_program(profile: Path, tmp_pat
     times = {path: path.stat().st_mtime_ns for path in made.paths}
     assert ablated(given, tmp_path, 1) == made
     assert times == {path: path.stat().st_mtime_ns for path in made.paths}
-    assert bool(made)
+    assert made.are_read
     assert ablated(Profiles(profile, ablation="pmu"), tmp_path, 1).paths == (profile,)
-    assert not Profiles(profile, ablation="pmu")
+    assert not Profiles(profile, ablation="pmu").are_read

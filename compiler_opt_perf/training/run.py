@@ -78,7 +78,7 @@ class Run:
     @property
     def with_pmu(self) -> bool:
         """Policies read the PMU features."""
-        return bool(self.compiler.profiles)
+        return self.compiler.profiles.are_read
 
     def network(self, normalisation: Normalisation) -> Network:
         """The network that is trained."""

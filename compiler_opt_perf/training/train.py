@@ -111,12 +111,12 @@ def train(
     )
     if evaluator is not None:
         require_comparable(problem, evaluator, compiler.context, traces, programs_of(corpus))
-    require_stages(config, problem, bool(profiles), evaluator is not None)
+    require_stages(config, problem, profiles.are_read, evaluator is not None)
     policy = None
     if warm_start is not None:
-        policy = start.read_policy(warm_start, problem, bool(profiles), config)
+        policy = start.read_policy(warm_start, problem, profiles.are_read, config)
     config = start.resolved(config, policy)
-    _require_network(problem, bool(profiles), config)
+    _require_network(problem, profiles.are_read, config)
     profiles.require_programs(corpus)
     calls = _calls(compiler, corpus)
     with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
