@@ -6,16 +6,23 @@ import random
 import resource
 import struct
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import CorpusError
 from compiler_opt_perf.fuzz import harness, targets
 from compiler_opt_perf.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
-from compiler_opt_perf.fuzz.mutations import DAMAGES, damage_json, damage_trace
+from compiler_opt_perf.fuzz.mutations import (
+    DAMAGES,
+    damage_arrays,
+    damage_json,
+    damage_trace,
+)
 from compiler_opt_perf.fuzz.targets import (
     TARGETS,
     FailedError,
@@ -141,3 +148,14 @@ def test_damage_gets_into_the_compressed_records_of_traces() -> None:
                 descriptions.add(decompress(content[40 : 40 + head[4]], head[5]))
     assert len(descriptions) > 20
     assert any(b"null" in description for description in descriptions)
+
+
+def test_archives_of_arrays_become_bombs() -> None:
+    stream = io.BytesIO()
+    np.savez(stream, a=np.zeros(3), b=np.zeros(5))
+    found = [damage_arrays(stream.getvalue(), random.Random(seed)) for seed in range(40)]
+    sizes = []
+    for content in found:
+        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(content)) as one:
+            sizes.append(max(member.file_size for member in one.infolist()))
+    assert max(sizes) > 1 << 28 and max(map(len, found)) < 1 << 20

@@ -9,6 +9,8 @@ import json
 import os
 import random
 import re
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,8 +156,14 @@ def damage_json_lines(content: bytes, generator: random.Random) -> bytes:
 
 
 def damage_arrays(content: bytes, generator: random.Random) -> bytes:
-    """Damages one array of an archive of numpy: its shape, type, values, or that it is there."""
-    kind = generator.choice(["shape", "type", "values", "content", "remove", "bytes"])
+    """Damages one array of an archive of numpy: its shape, type, values, or that it is there.
+
+    Or makes it so large, in few bytes, that who unpacks it before looking at its size runs out of
+    memory.
+    """
+    kind = generator.choice(["shape", "type", "values", "content", "remove", "bomb", "bytes"])
+    if kind == "bomb":
+        return _bomb(content, generator)
     if kind == "bytes":
         return damage_bytes(content, generator)
     with np.load(io.BytesIO(content)) as archive:
@@ -178,6 +186,28 @@ def damage_arrays(content: bytes, generator: random.Random) -> bytes:
         arrays[name] = np.frombuffer(raw, array.dtype)
     stream = io.BytesIO()
     np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def _bomb(content: bytes, generator: random.Random) -> bytes:
+    """The archive with one array that is, or only says that it is, of hundreds of MB or more."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as sound:
+        names = sorted(sound.namelist())
+        chosen = generator.choice(names)
+        told = generator.choice([1 << 28, 1 << 32, 1 << 50])
+        # What is there is packed by hundreds; the largest of them would take long.
+        there = generator.choice([0, 100, min(told, 1 << 28)])
+        text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({told},)}}\n".encode()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                if name != chosen:
+                    archive.writestr(name, sound.read(name))
+                    continue
+                with archive.open(name, "w") as member:
+                    member.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text)
+                    for start in range(0, there, 1 << 20):
+                        member.write(bytes(min(1 << 20, there - start)))
     return stream.getvalue()
 
 
@@ -230,7 +260,7 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 
 #: What can be in the place of a file.
-REPLACEMENTS = ("nothing", "folder", "loop", "sparse", "endless", "pipe")
+REPLACEMENTS = ("nothing", "folder", "loop", "sparse", "endless", "pipe", "link")
 
 
 def replace_file(path: Path, kind: str) -> None:
@@ -245,5 +275,7 @@ def replace_file(path: Path, kind: str) -> None:
     elif kind == "sparse":
         with path.open("wb") as stream:
             stream.truncate(20 << 30)
+    elif kind == "link":
+        path.symlink_to("/etc/passwd")
     elif kind == "loop":
         path.symlink_to(path.name)

@@ -330,7 +330,7 @@ _CORPUS = {
 }
 _MODEL = {"output_spec.json": "json", "model.tflite": "bytes"}
 _TRAINING = {
-    "training/checkpoint.npz": "bytes",
+    "training/checkpoint.npz": "arrays",
     "training/curve.jsonl": "json lines",
     "training/inputs.json": "json",
     "training/training.json": "json",

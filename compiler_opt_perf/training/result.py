@@ -17,7 +17,6 @@ from absl import logging
 
 from compiler_opt_perf.execution.curve import curve_text, write_curve
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.execution.progress import stage
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.export import ModelError, Policy
 from compiler_opt_perf.policies.network import to_grid
@@ -181,8 +180,11 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     result = result_of(run, checkpoint)
     network = run.network(checkpoint.normalisation)
     description = _description(run, checkpoint)
-    with stage(f"{run.problem.name}: writing the policy for TensorFlow and for the compiler"):
-        export.publish(Policy(network, checkpoint.best, description), result.policy)
+    logging.info(
+        "%s: writing the policy for TensorFlow and for the compiler, which takes a while",
+        run.problem.name,
+    )
+    export.publish(Policy(network, checkpoint.best, description), result.policy)
     write_json(run.folder.result, _report(run, checkpoint))
     write_curve(run.folder.curve, checkpoint.record["curve"])
     logging.info(
