@@ -92,8 +92,8 @@ def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
         )
     if not record["best_generation"] and checkpoint.generation:
         said.append(
-            f"none of {checkpoint.generation} iterations led to a policy that is better on the "
-            "validation modules than the one it began with, which is published"
+            "no iteration led to a policy that is better on the validation modules than the one it "
+            "began with, which is published"
         )
     planned = run.config.iterations
     if checkpoint.generation < planned:

@@ -101,11 +101,11 @@ def _ended(
             0,
             79,
             3,
-            ["79 labels, which are too few", "none of 3", "3 of 10 it", "--warm-start"],
+            ["79 labels, which are too few", "no iteration led", "3 of 10 it", "--warm-start"],
         ),
         (0.0, 2, 16_000, 10, ["--warm-start=models/inline-size"]),
         (0.01, 2, None, 4, ["the budget ended it after 4 of 10", "--warm-start"]),
-        (0.0, 0, None, 10, ["none of 10 iterations", "--warm-start"]),
+        (0.0, 0, None, 10, ["no iteration led", "--warm-start"]),
     ],
 )
 def test_what_is_no_better_than_the_default_says_why(
