@@ -14,7 +14,7 @@ from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.binary.elf import function_entries, hide_debug_info, soname
 from compiler_opt_perf.execution.progress import stage
 from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu import callgrind, perf_record
+from compiler_opt_perf.pmu import callgrind, perf_data, perf_record
 from compiler_opt_perf.pmu.callgrind import CacheGeometry
 from compiler_opt_perf.pmu.callgrind_dump import Dump, event_counts, read_dumps
 from compiler_opt_perf.pmu.counts import Counts
@@ -185,7 +185,7 @@ class Hardware:
 def read_counts(recording: Path, binary: Path) -> Counts:
     """The counts of a recording of perf. Raises PmuError: it cannot be read."""
     with stage(f"reading {recording}"):
-        script = perf_record.read_recording(recording, binary)
+        script = perf_data.read_recording(recording, binary)
     if script.lost:
         logging.warning("%s: perf lost %d samples; use longer periods", recording, script.lost)
     for event, outside in sorted(script.outside.items()):

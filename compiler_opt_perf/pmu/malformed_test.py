@@ -18,7 +18,7 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import event_named
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.perf_record import read_recording
+from compiler_opt_perf.pmu.perf_data import read_recording
 from compiler_opt_perf.pmu.sample_profile import SampleProfile, convert_to_text
 
 # What perf 6.1 prints of each vendor's samples, after the line that says where the program is.

@@ -18,8 +18,11 @@ from compiler_opt_perf.binary.disassembly import Disassembly, Kind
 from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Cause, Event, event_named
+from compiler_opt_perf.pmu.perf_events import UNITS, Unit, unit_of
 from compiler_opt_perf.pmu.perf_script import Script, Stacks
 
+# Events that no rate is made of.
+_TIMES = {"cpu-clock"}
 # Branches of one executed range; a longer one is two that the kernel glued together.
 _LONGEST_RANGE = 1 << 16
 
@@ -34,6 +37,7 @@ class _Branches:
       indirect_mispredicts: of indirect branches, by address.
       calls: by addresses of caller (None in other code) and callee.
       period: branches between two stacks; 0 when there are no stacks.
+      predicted: whether the stacks say which branches were mispredicted.
       outside: how many executed ranges in other code come on one in the binary.
     """
 
@@ -42,6 +46,7 @@ class _Branches:
     indirect_mispredicts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     calls: dict[tuple[int | None, int], float] = field(default_factory=lambda: defaultdict(float))
     period: int = 0
+    predicted: bool = False
     outside: float = 0.0
 
 
@@ -52,8 +57,9 @@ def count(script: Script, code: Disassembly) -> Counts:
     without branch stacks are those of the instructions, which are then spread over their blocks.
 
     Raises:
-      PmuError: the recording has none of them.
+      PmuError: the recording has none of them, or nothing of the binary.
     """
+    _require_samples(script)
     branches = _count_branches(script, code)
     columns = []
     for event in EVENTS:
@@ -66,8 +72,14 @@ def count(script: Script, code: Disassembly) -> Counts:
         columns.insert(0, dataclasses.replace(instructions, event=event_named("executions")))
     if not columns:
         raise PmuError(
-            f"the recording holds {', '.join(sorted(script.periods)) or 'no samples'}, which are "
-            "no events of PMU profiles; docs/collect.md lists those to record"
+            f"the recording holds {', '.join(sorted(script.periods))}, which are no events of PMU "
+            f"profiles, or are not known to be; {_REMEDY}"
+        )
+    if script.unknown:
+        logging.warning(
+            "what %s counts is not known: it is left out, and so are its branch stacks; %s",
+            ", ".join(sorted(script.unknown)),
+            _REMEDY,
         )
     at: dict[int, list[int]] = defaultdict(lambda: [0] * len(columns))
     for number, column in enumerate(columns):
@@ -83,6 +95,45 @@ def count(script: Script, code: Disassembly) -> Counts:
         [column.precise for column in columns],
         sampled=True,
     )
+
+
+_REMEDY = (
+    "docs/collect.md lists events to record; of an event that has another name there, say what it "
+    "is by the name: perf record -e cpu/event=0xc4,umask=0x20,name=br_inst_retired.near_taken/"
+)
+
+
+def _require_samples(script: Script) -> None:
+    """Checks that something is in the binary. Raises PmuError, which says what there is instead."""
+    if not script.periods:
+        raise PmuError(
+            f"the recording has no samples (it knows where {script.program} was in memory, nothing "
+            "else); let the program run longer, or record with a shorter period"
+        )
+    hidden = sum(script.hidden.values())
+    number = sum(samples for samples, _ in script.periods.values())
+    where = ", ".join(sorted(script.hidden))
+    if not any(script.samples.values()) and not any(
+        place != (None, None) for stacks in script.stacks.values() for place in stacks.ranges
+    ):
+        if hidden:
+            raise PmuError(
+                f"{hidden} of the recording's {number} samples are in {where}, which the program "
+                f"put in the place of {script.program}'s code while it ran (text on huge pages?); "
+                "record a run in which it leaves its code where it is"
+            )
+        raise PmuError(
+            f"none of the recording's {number} samples is in {script.program}: they are in "
+            "libraries, the kernel or other programs; name the file that has the code with "
+            "--binary, or record a run that spends its time there"
+        )
+    if hidden:
+        logging.warning(
+            "%.1f%% of the samples are in %s, which the program put in the place of a part of its "
+            "code (text on huge pages?); they are left out",
+            100 * hidden / number,
+            where,
+        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +156,7 @@ def _column(event: Event, script: Script, code: Disassembly, branches: _Branches
                 sampled = script.memory["ibs_op"][what]
                 return _Column(event, sampled, 0, script.period("ibs_op"), True)
         elif source == "branches":
-            if branches.period:
+            if branches.period and (branches.predicted or "mispredicts" not in what):
                 return _from_branches(event, what, code, branches)
         else:
             for name in what.split("|"):
@@ -203,23 +254,6 @@ def _last_branches(stacks: Stacks, code: Disassembly, cause: Cause) -> dict[int,
     return result
 
 
-# What a sampling event is an occurrence of, by a part of its name; the first that fits. The first
-# ones are the best measure of how often code was executed.
-_SAMPLED_BY = (
-    (("taken", "tkn"), "taken branches"),
-    (("branch", "br_inst", "ret_brn"), "branches"),
-    (("inst",), "instructions"),
-    (("",), "cycles"),
-)
-
-
-def _sampled_by(event: str) -> int:
-    """The row of `_SAMPLED_BY` of a perf event."""
-    return next(
-        row for row, (parts, _) in enumerate(_SAMPLED_BY) if any(part in event for part in parts)
-    )
-
-
 def _count_branches(script: Script, code: Disassembly) -> _Branches:
     """Executions, mispredicts and calls from branch stacks.
 
@@ -228,19 +262,54 @@ def _count_branches(script: Script, code: Disassembly) -> _Branches:
     is taken, and the others are not added to it.
     """
     # Stacks that were taken where branches were mispredicted show too little of the rest.
-    events = [event for event in script.stacks if "mis" not in event and "msprd" not in event]
-    events.sort(key=lambda event: (_sampled_by(event), -script.stacks[event].number))
-    for event in events:
-        found = _from_stacks(event, script, code)
+    events = [(UNITS.index(unit), name) for name in script.stacks if (unit := unit_of(name))]
+    events.sort(key=lambda event: (event[0], -script.stacks[event[1]].number))
+    for place, name in events:
+        found = _from_stacks(name, UNITS[place], script, code)
         if found is not None:
             return found
+    # Those of mispredicts say which branch it was (`_last_branches`).
+    used = {
+        name
+        for event in EVENTS
+        if event.caused_by in ("conditional", "indirect")
+        for names in event.perf.values()
+        for name in names.split("|")
+    }
+    left_out = script.filtered | (script.stacks.keys() - used - script.unknown)
+    if left_out and not events:
+        logging.warning(
+            "the branch stacks of %s say nothing of how often code was executed%s; record those of "
+            "taken branches (docs/collect.md)",
+            ", ".join(sorted(left_out)),
+            ": they hold only some kinds of branches" if script.filtered else "",
+        )
     return _Branches([0.0] * len(code.addresses))
 
 
-def _from_stacks(event: str, script: Script, code: Disassembly) -> _Branches | None:
+def _from_stacks(event: str, unit: Unit, script: Script, code: Disassembly) -> _Branches | None:
     """What the stacks of one event say; None when nothing of this binary."""
     stacks = script.stacks[event]
-    ranges = _Ranges.of(stacks, code, _SAMPLED_BY[_sampled_by(event)][1])
+    ranges = _Ranges.of(stacks, code, unit)
+    if unit == "cycles" and ranges.inside and not ranges.occurrences:
+        # AMD up to Zen 5 and Intel before Skylake do not count the cycles between two branches.
+        others = sorted({name for name in script.periods if not unit_of(name)} - _TIMES)
+        if others:
+            logging.warning(
+                "branch stacks of %s have no cycle counts on this processor, so nothing tells how "
+                "many executions they stand for beside %s: they are left out; record stacks of "
+                "taken branches (docs/collect.md)",
+                event,
+                ", ".join(others),
+            )
+            return None
+        logging.warning(
+            "branch stacks of %s have no cycle counts on this processor: executions are right in "
+            "proportion to each other alone, as if each instruction took a cycle; record stacks of "
+            "taken branches (docs/collect.md) to know how many there were",
+            event,
+        )
+        ranges = _Ranges.of(stacks, code, "instructions")
     if ranges.broken:
         everything = ranges.broken + ranges.inside + ranges.outside
         logging.warning(
@@ -256,6 +325,7 @@ def _from_stacks(event: str, script: Script, code: Disassembly) -> _Branches | N
         # Sums of parts that cancel leave a rest.
         [value * scale if value * scale > 1e-6 else 0.0 for value in ranges.executions()],
         period=script.period(event),
+        predicted=stacks.predicted,
         outside=ranges.outside / ranges.inside,
     )
     for (source, target, mispredicted), weight in stacks.branches.items():
@@ -270,6 +340,8 @@ def _from_stacks(event: str, script: Script, code: Disassembly) -> _Branches | N
         # instruction is a loop.
         if target is not None and not kind & Kind.CONDITIONAL:
             found.calls[source, target] += weight * scale
+    for source, weight in stacks.not_taken.items():
+        found.mispredicts[source] += weight * scale
     return found
 
 
@@ -292,11 +364,11 @@ class _Ranges:
     occurrences: float = 0.0
 
     @classmethod
-    def of(cls, stacks: Stacks, code: Disassembly, unit: str) -> "_Ranges":
+    def of(cls, stacks: Stacks, code: Disassembly, unit: Unit) -> "_Ranges":
         """Adds up the ranges of all stacks.
 
         Args:
-          unit: what the sampling event is an occurrence of, as in `_SAMPLED_BY`.
+          unit: what the sampling event is an occurrence of.
         """
         branches = (bool(kind & Kind.BRANCH) for kind in code.kinds)
         before = list(itertools.accumulate(branches, initial=0))

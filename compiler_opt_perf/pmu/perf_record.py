@@ -1,37 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The hardware back-end: records a program's events with Linux perf."""
 
-import os
 import re
 import shlex
 import shutil
-import struct
-import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import input_lines, open_input
 from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
-from compiler_opt_perf.pmu.perf_script import FIELDS, Hop, Script, read_script
 from compiler_opt_perf.pmu.workload import run_under
 
 # Without these a profile says too little to be worth more than a simulated one.
 NEEDED = ("executions", "loads", "llc-load-misses", "conditional-branch-mispredicts")
 
 _SHOWN = 2000
-# How a perf.data begins, of either byte order.
-PERF_DATA = (b"PERFILE", b"ELIFREP")
-# Of a file with a header of this size (tools/perf/Documentation/perf.data-file-format.txt in
-# Linux): magic, sizes of header and attribute; offset and size of attributes, samples and event
-# types; a bit for each feature, whose offsets and sizes follow the samples.
-_HEADER_BYTES = 104
 
 
 @dataclass(frozen=True)
@@ -235,127 +222,3 @@ def record(recipe: Recipe, run: Run, directory: Path) -> Path:
             f"{run.expected_status}{hint}{shown}\n  the command: {shlex.join(run.command)}"
         )
     return recording
-
-
-def recorded_events(recording: Path) -> tuple[str, ...]:
-    """What a perf.data holds, one line an event as `perf evlist -v` prints it.
-
-    Raises:
-      PmuError: no such file, or perf cannot read it.
-    """
-    version()
-    if not os.access(recording, os.R_OK):
-        raise PmuError(f"{recording}: cannot be read; name a perf.data or the text of perf script")
-    try:
-        listed = run_command(["perf", "evlist", "-v", "-i", recording], timeout_s=600).stdout
-    except CommandError as error:
-        raise PmuError(
-            f"{recording}: {version()} cannot read it (truncated, or recorded by a newer perf?): "
-            f"{error}\n  on the machine that recorded it, make text: {script_command()}"
-        ) from error
-    return tuple(line for line in listed.splitlines() if "type:" in line)
-
-
-def script_command(recording: str = "perf.data", optional: Sequence[str] = ()) -> str:
-    """The command that turns a recording into the text that `read_recording` reads."""
-    return shlex.join(_script_argv(recording, optional))
-
-
-def _script_argv(recording: str, optional: Sequence[str]) -> list[str]:
-    events = ("--show-mmap-events", "--show-task-events", "--show-lost-events")
-    return ["perf", "script", "-i", recording, *events, "-F", ",".join((*FIELDS, *optional))]
-
-
-def read_recording(
-    recording: Path, binary: Path, on_stack: Callable[[str, list[Hop]], None] | None = None
-) -> Script:
-    """The samples of a perf.data, or of a text that perf script made of one.
-
-    Args:
-      on_stack: as of `read_script`.
-
-    Raises:
-      PmuError: the recording cannot be read, or is not of this binary.
-    """
-    try:
-        with open_input(recording) as stream:
-            is_text = not stream.read(8).startswith(PERF_DATA)
-        if is_text:
-            return read_script(input_lines(recording), binary, str(recording), on_stack)
-        _require_whole(recording)
-    except OSError as error:
-        raise PmuError(f"{recording}: cannot be read: {error.strerror}") from error
-    attributes = recorded_events(recording)
-    _verify_build_id(recording, binary)
-    optional = [
-        field
-        for field, flag in (("data_src", "DATA_SRC"), ("weight", "WEIGHT"))
-        if all(flag in line for line in attributes)
-    ]
-    if any("BRANCH_STACK" in line for line in attributes):
-        optional.append("brstack")
-    printed = _lines_of(_script_argv(str(recording), optional), recording)
-    return read_script(printed, binary, str(recording), on_stack)
-
-
-def _require_whole(recording: Path) -> None:
-    """Checks that no part which the header names is cut off; perf reads on without some of them.
-
-    Raises OSError; of a part that is missing, PmuError.
-    """
-    with recording.open("rb") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        if not _is_whole(stream, size):
-            raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
-
-
-def _is_whole(stream: BinaryIO, size: int) -> bool:
-    stream.seek(0)
-    header = stream.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES:
-        return False
-    order = "<" if header.startswith(PERF_DATA[0]) else ">"
-    (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
-    if own != _HEADER_BYTES:
-        return True  # Written to a pipe: it names no places.
-    samples_end = places[2] + places[3]
-    features = int.from_bytes(header[72:]).bit_count()
-    if samples_end + 16 * features > size:
-        return False
-    stream.seek(samples_end)
-    found = struct.unpack(f"{order}{2 * features}Q", stream.read(16 * features))
-    parts = zip(found[::2], found[1::2], strict=True)
-    return all(begin + length <= size for begin, length in parts)
-
-
-def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:
-    with (
-        tempfile.TemporaryFile("w+") as messages,
-        subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=messages, text=True, errors="replace"
-        ) as process,
-    ):
-        assert process.stdout is not None
-        yield from process.stdout
-        if process.wait():
-            messages.seek(0)
-            raise PmuError(
-                f"{recording}: perf script ended with status {process.returncode}: "
-                f"{messages.read().strip()[-500:]}"
-            )
-
-
-def _verify_build_id(recording: Path, binary: Path) -> None:
-    """Checks the build-id of the recorded binary, if the recording has it. Raises PmuError."""
-    try:
-        listed = run_command(["perf", "buildid-list", "-i", recording], timeout_s=600).stdout
-    except CommandError as error:
-        raise PmuError(f"{recording}: {error}") from error
-    mine = build_id(binary)
-    for line in listed.splitlines():
-        found, _, name = line.partition(" ")
-        if Path(name).name == binary.name and found != mine:
-            raise PmuError(
-                f"{recording}: it recorded {name} with build-id {found}, but {binary} has "
-                f"build-id {mine}; name the binary that ran"
-            )

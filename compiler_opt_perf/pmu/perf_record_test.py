@@ -14,8 +14,9 @@ from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, Event
 from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.perf_record import Recipe, find_recipe, opens, read_recording, version
-from compiler_opt_perf.pmu.perf_script import base_name
+from compiler_opt_perf.pmu.perf_data import read_recording, script_command
+from compiler_opt_perf.pmu.perf_events import identify
+from compiler_opt_perf.pmu.perf_record import Recipe, find_recipe, opens, version
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.report import show as show_profile
 from compiler_opt_perf.pmu.report import summarize
@@ -37,7 +38,7 @@ def recording(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def names(recipe: Recipe) -> list[str]:
-    return [base_name(event) for event in recipe.events]
+    return [identify(event).name for event in recipe.events]
 
 
 def test_intel() -> None:
@@ -166,7 +167,7 @@ def test_a_perf_event_is_one_row(
 
 
 def test_text_is_read_as_the_recording_is(recording: Path, workload: Path, tmp_path: Path) -> None:
-    argv = perf_record.script_command(str(recording)).split()
+    argv = script_command(str(recording)).split()
     (tmp_path / "script.txt").write_text(run_command(argv).stdout)
     assert read_recording(tmp_path / "script.txt", workload) == read_recording(recording, workload)
 

@@ -4,12 +4,16 @@
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler_opt_perf.binary.elf import open_elf
+from absl import logging
+
+from compiler_opt_perf.binary.elf import build_id, open_elf
 from compiler_opt_perf.pmu.errors import PmuError
+from compiler_opt_perf.pmu.memory_levels import distance
+from compiler_opt_perf.pmu.perf_events import Facts, Identity, identify
 
 # What the reader needs; data source, weight (a load's latency) and branch stack where they were
 # recorded.
@@ -18,27 +22,46 @@ OPTIONAL_FIELDS = ("data_src", "weight", "brstack")
 
 _MMAP = re.compile(
     r"PERF_RECORD_MMAP2? (-?\d+)/-?\d+: "
-    r"\[0x([0-9a-f]+)\(0x([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)[^\]]*\]: (\S+) (.*)$"
+    r"\[0x([0-9a-f]+)\(0x([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)"
+    r"(?: <([0-9a-f]*)>)?[^\]]*\]: (\S+) (.*)$"
 )
 _FORK = re.compile(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)")
 _EXEC = re.compile(r"PERF_RECORD_COMM exec: .*:(\d+)/\d+$")
-_SAMPLE = re.compile(
-    r"^\s*(?P<pid>-?\d+)(?:/-?\d+)?\s+(?P<period>\d+)\s+(?P<event>\S+):\s+"
+_HEAD = (
+    r"^\s*(?P<pid>-?\d+)(?:/-?\d+)?\s+(?P<period>\d+)\s+(?P<event>(?:raw )?\S+):\s+"
     r"(?:[0-9a-f]+\s+(?P<source>\|.*?)\s+)?"
-    r"(?:(?P<weight>\d+)\s+)?"
+)
+_SAMPLE = re.compile(
+    _HEAD + r"(?:(?P<weight>\d+)\s+)?"
     r"(?P<ip>[0-9a-f]+)"
     r"(?P<stack>(?:\s+0x[0-9a-f]+/0x[0-9a-f]+/\S*)*)\s*$"
 )
+# A sample whose call chain follows in lines of its own, which begin with a tab. The first of these
+# is the sample's address; of an empty chain there is none.
+_EMPTY = " (empty call chain)"
+_WITHOUT_CHAIN = re.compile(_HEAD + r".*" + re.escape(_EMPTY) + "$")
+_CHAIN = re.compile(r"^\t\s*[0-9a-f]+(?:\s.*)?$")
+_CHAIN_STACK = re.compile(r"^\s*0x[0-9a-f]+/0x[0-9a-f]+/")
+_DELETED = " (deleted)"
+# The shortest part of a build-id that tells binaries apart, in hexadecimal digits.
+_SHORTEST_ID = 16
 
 
 @dataclass(frozen=True)
 class Hop:
-    """A taken branch of a stack; an end in other code is None."""
+    """A branch of a stack; an end in other code is None.
+
+    Attributes:
+      mispredicted: None when the record does not say.
+      cycles: since the branch before it; 0 where the processor does not count them.
+      taken: newer processors can record those that are not.
+    """
 
     source: int | None
     target: int | None
-    mispredicted: bool
+    mispredicted: bool | None
     cycles: int
+    taken: bool = True
 
 
 @dataclass
@@ -48,8 +71,10 @@ class Stacks:
     Attributes:
       number: of stacks.
       branches: by source, target and whether it was mispredicted, occurrences of the event that
-        such branches of stacks stand for. A stack of n branches that was taken once a period
+        such taken branches of stacks stand for. A stack of n branches that was taken once a period
         stands for period / n of each.
+      not_taken: by source, the same of mispredicted branches that were not taken.
+      predicted: whether any branch says if it was predicted.
       ranges: by the older branch's target and the newer one's source, the same of stretches
         between two branches of a stack, of which it has n - 1; and their cycles, multiplied.
       newest: by the address of the sample and the ends of the last branch before it, the sum of
@@ -60,46 +85,69 @@ class Stacks:
     branches: dict[tuple[int | None, int | None, bool], float] = field(
         default_factory=lambda: defaultdict(float)
     )
+    not_taken: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    predicted: bool = False
     ranges: dict[tuple[int | None, int | None], tuple[float, float]] = field(default_factory=dict)
     newest: Counter[tuple[int | None, int | None, int | None]] = field(default_factory=Counter)
 
     def add(self, address: int | None, period: int, hops: Sequence[Hop]) -> None:
         """Adds a stack, its newest branch first, of a sample at `address`."""
+        taken = [hop for hop in hops if hop.taken]
+        if not taken:
+            return
         self.number += 1
-        self.newest[address, hops[0].source, hops[0].target] += period
+        self.newest[address, taken[0].source, taken[0].target] += period
         for hop in hops:
-            self.branches[hop.source, hop.target, hop.mispredicted] += period / len(hops)
-        for newer, older in itertools.pairwise(hops):
-            place = older.target, newer.source
-            weight = period / (len(hops) - 1)
-            executions, cycles = self.ranges.get(place, (0.0, 0.0))
-            self.ranges[place] = executions + weight, cycles + weight * newer.cycles
+            self.predicted = self.predicted or hop.mispredicted is not None
+            if hop.taken:
+                place = hop.source, hop.target, bool(hop.mispredicted)
+                self.branches[place] += period / len(taken)
+            elif hop.mispredicted and hop.source is not None:
+                self.not_taken[hop.source] += period / len(taken)
+        for newer, older in itertools.pairwise(taken):
+            ends = older.target, newer.source
+            weight = period / (len(taken) - 1)
+            executions, cycles = self.ranges.get(ends, (0.0, 0.0))
+            self.ranges[ends] = executions + weight, cycles + weight * newer.cycles
 
 
 @dataclass
 class Script:
     """The samples of one recording that fell into one binary; addresses are link-time addresses.
 
+    Perf events have the names of `Event.perf` where it is known what they count (`identify`), else
+    perf's name without modifiers.
+
     Attributes:
-      samples: for each perf event, without its modifiers, the summed periods by address.
+      program: the binary's name.
+      samples: for each perf event, the summed periods by address.
       outside: for each perf event, the summed periods of all other code.
       periods: for each perf event, how many samples it has, and the sum of their periods.
       precise: for each perf event, whether it was recorded with a precise modifier (p).
+      unknown: perf's names of the events of which it is not known what they count.
       stacks: for each perf event, its branch stacks.
+      filtered: events with stacks that hold some kinds of branches only, which are not in `stacks`.
       memory: for each perf event, the summed periods by address of samples that were a "load", an
         "l1 miss", an "llc miss", a "store", by their data source; as "latency", periods times
         weight of the loads, and as "timed", periods of those loads that have a weight.
+      untold: for each perf event, how many of its loads do not tell where they found their data.
+      hidden: by the name of a mapping that the program put over its own code, the samples there.
       lost: samples that perf says were lost.
     """
 
+    program: str = ""
     samples: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     outside: Counter[str] = field(default_factory=Counter)
     periods: dict[str, tuple[int, int]] = field(default_factory=dict)
     precise: dict[str, bool] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
     stacks: dict[str, Stacks] = field(default_factory=lambda: defaultdict(Stacks))
+    filtered: set[str] = field(default_factory=set)
     memory: dict[str, dict[str, Counter[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
     )
+    untold: Counter[str] = field(default_factory=Counter)
+    hidden: Counter[str] = field(default_factory=Counter)
     lost: int = 0
 
     def period(self, event: str) -> int:
@@ -111,37 +159,144 @@ class Script:
         return max(1, round(occurrences / samples))
 
 
+class Recorded:
+    """Which of the files that a recording names are the binary."""
+
+    def __init__(self, binary: Path, files: Iterable[tuple[str, str]], origin: str):
+        """Chooses among files of the binary's name, by build-id, else by folder.
+
+        Args:
+          binary: where it is now.
+          files: path and build-id of files that were mapped; the id is empty where nothing tells.
+          origin: what to call the recording in messages.
+
+        Raises:
+          PmuError: the binary is none of them, or may be several.
+        """
+        self.name = binary.name
+        self._id = build_id(binary)
+        ids: dict[str, set[str]] = defaultdict(set)
+        for path, found in files:
+            if self._may_be(path):
+                ids[path].add(found if found.strip("0") else "")
+        proven = {path for path, found in ids.items() if any(map(self._is_mine, found))}
+        possible = {path for path, found in ids.items() if "" in found}
+        #: Paths that are taken for the binary; any of its name when there are none.
+        self.paths: Collection[str] = proven or _nearest(possible, binary)
+        #: Whether the recording tells that it is the binary.
+        self.proven = bool(proven)
+        if ids and not self.paths:
+            path, others = min(ids.items())
+            raise PmuError(
+                f"{origin}: it recorded {path} with build-id {min(others)}, but {binary} has "
+                f"build-id {self._id}; name the binary that ran"
+            )
+        if len(self.paths) > 1 and not proven:
+            raise PmuError(
+                f"{origin}: several programs called {binary.name} ran, and nothing tells which of "
+                f"them {binary} is: {', '.join(sorted(self.paths))}; name it by a path that ends "
+                "as one of these does, or record with build-ids (perf record --buildid-mmap)"
+            )
+
+    def takes(self, path: str, found: str) -> bool:
+        """Whether a mapped file, whose build-id may be empty, is the binary."""
+        if not self._may_be(path):
+            return False
+        if found.strip("0"):
+            return self._is_mine(found)
+        return not self.paths or path in self.paths
+
+    def _may_be(self, path: str) -> bool:
+        return Path(path.removesuffix(_DELETED)).name == self.name
+
+    def _is_mine(self, found: str) -> bool:
+        """Whether a recorded build-id is the binary's; perf pads and cuts them to 20 bytes."""
+        known, mine = found.rstrip("0"), self._id.rstrip("0")
+        return known == mine or (len(known) >= _SHORTEST_ID and self._id.startswith(known))
+
+
+def _nearest(paths: Collection[str], binary: Path) -> Collection[str]:
+    """Of several paths, those that have most folders in common with the binary's, from its name."""
+    if len(paths) < 2:
+        return paths
+    mine = binary.absolute().parts[::-1]
+
+    def common(path: str) -> int:
+        pairs = zip(mine, Path(path.removesuffix(_DELETED)).parts[::-1], strict=False)
+        return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+    most = max(map(common, paths))
+    return [path for path in paths if common(path) == most]
+
+
+def mapped_files(lines: Iterable[str]) -> set[tuple[str, str]]:
+    """Path and build-id of each executable file that the output of perf script says was mapped."""
+    found = set()
+    for line in lines:
+        mapped = _MMAP.search(line) if "PERF_RECORD_MMAP" in line else None
+        if mapped is not None and "x" in mapped[6]:
+            found.add((mapped[7].strip(), mapped[5] or ""))
+    return found
+
+
 class Mappings:
     """Where the processes of a recording had the binary in memory."""
 
-    def __init__(self, binary: Path, recorded_name: str):
-        self._name = recorded_name
+    def __init__(self, binary: Path, recorded: Recorded):
+        self._recorded = recorded
+        # Of each process, begin, end and offset in the file; these do not overlap.
         self._by_process: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        # Where it put something else over the binary: begin, end, and what.
+        self._hidden: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
         self.seen: set[str] = set()
+        self.found = False
         with open_elf(binary) as file:
             self._segments = [
                 (segment["p_offset"], segment["p_filesz"], segment["p_vaddr"])
                 for segment in file.iter_segments("PT_LOAD")
             ]
 
-    def add(self, pid: int, start: int, size: int, offset: int, name: str) -> None:
-        """The process maps a part of a file."""
+    def add(
+        self, pid: int, start: int, size: int, offset: int, name: str, identity: str = ""
+    ) -> None:
+        """The process maps a part of a file, whose build-id is `identity` where that is known."""
         self.seen.add(name)
-        # Newest first: what is mapped over an older mapping hides it.
-        known = self._by_process[pid]
-        if Path(name).name == self._name:
-            known.insert(0, (start, start + size, offset))
-        else:
-            known[:] = [m for m in known if m[1] <= start or m[0] >= start + size]
+        end = start + size
+        # What is mapped over a part of an older mapping hides that part.
+        parts = []
+        ours = self._recorded.takes(name, identity)
+        for begin, stop, place in self._by_process[pid]:
+            if stop <= start or begin >= end:
+                parts.append((begin, stop, place))
+                continue
+            if begin < start:
+                parts.append((begin, start, place))
+            if stop > end:
+                parts.append((end, stop, place + end - begin))
+            if not ours:
+                self._hidden[pid].append((max(begin, start), min(stop, end), name))
+        if ours:
+            self.found = True
+            parts.append((start, end, offset))
+        self._by_process[pid] = parts
 
     def fork(self, child: int, parent: int) -> None:
         """The child has its parent's mappings."""
         if child != parent:
             self._by_process[child] = list(self._by_process[parent])
+            self._hidden[child] = list(self._hidden[parent])
 
     def forget(self, pid: int) -> None:
         """The process runs another program from here on."""
         self._by_process.pop(pid, None)
+        self._hidden.pop(pid, None)
+
+    def hidden_by(self, pid: int, address: int) -> str | None:
+        """What the process put there over the binary; None where it did not."""
+        for start, end, name in self._hidden.get(pid, ()):
+            if start <= address < end:
+                return name
+        return None
 
     def link_time(self, pid: int, address: int) -> int | None:
         """The address in the binary; None outside it."""
@@ -154,109 +309,221 @@ class Mappings:
         return None
 
 
-def base_name(event: str) -> str:
-    """A perf event's name without PMU, terms and modifiers.
-
-    "cpu/mem_load_retired.l3_miss,period=1009/ppu" and "mem_load_retired.l3_miss:upp" are the same.
-    """
-    pmu, slash, rest = event.partition("/")
-    if slash and not event.startswith("0x"):
-        terms = rest.rpartition("/")[0].split(",")
-        named = [term for term in terms if term and "=" not in term]
-        return named[0] if named else pmu
-    return event.partition(":")[0]
-
-
-def _is_precise(event: str) -> bool:
-    modifiers = event.rpartition("/" if "/" in event else ":")[2]
-    return (("/" in event or ":" in event) and "p" in modifiers) or event.startswith("ibs_")
-
-
 def read_script(
     lines: Iterable[str],
     binary: Path,
     origin: str,
     on_stack: Callable[[str, list[Hop]], None] | None = None,
+    recorded: Recorded | None = None,
+    facts: Facts | None = None,
 ) -> Script:
     """Reads the output of `perf script --show-mmap-events --show-task-events -F ...`.
 
     Args:
-      lines: the output; the fields are `FIELDS` and any of `OPTIONAL_FIELDS`.
+      lines: the output; the fields are `FIELDS` and any of `OPTIONAL_FIELDS`, with call chains or
+        without, after a header (`--header`) or not.
       binary: whose instructions are wanted; in the recording it may have been in another folder.
       origin: what to call the output in messages.
-      on_stack: called with each branch stack, its newest branch first, and its event.
+      on_stack: called with each branch stack, its newest branch first, and its event; of branches
+        that were taken.
+      recorded: which of the mapped files is the binary; any of its name when None.
+      facts: what is known of the recording besides.
 
     Raises:
       PmuError: a line is neither a sample nor an event, or the binary was never mapped.
     """
-    mappings = Mappings(binary, binary.name)
-    script = Script()
+    mappings = Mappings(binary, recorded or Recorded(binary, (), origin))
+    reader = _Reader(mappings, facts or Facts(), Script(program=binary.name))
     number = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in _joined(lines, origin, reader.facts):
         place = f"{origin}:{number}"
-        if not line.endswith("\n"):
-            raise PmuError(
-                f"{place}: the last line is not complete: it is truncated (disk full?); "
-                "make the text again with perf script"
-            )
         sample = _SAMPLE.match(line)
         if sample is None:
-            read_event(line, mappings, script, place)
+            reader.read_other(line, place)
             continue
-        event, hops = _read_sample(sample, mappings, script, place)
+        event, hops = reader.read_sample(sample, place)
         if hops and on_stack is not None:
-            on_stack(event, hops)
+            on_stack(event, [hop for hop in hops if hop.taken])
     if not number:
         raise PmuError(f"{origin}: empty; was anything recorded?")
-    if not any(Path(name).name == binary.name for name in mappings.seen):
+    if not mappings.found:
         raise PmuError(
             f"{origin}: {binary.name} was never mapped; there were "
             f"{', '.join(sorted(mappings.seen)) or 'no PERF_RECORD_MMAP2 lines'}. Name the binary "
             "as in the recording, and make text with perf script --show-mmap-events"
         )
-    return script
+    return reader.script
 
 
-def _read_sample(
-    sample: re.Match[str], mappings: Mappings, script: Script, place: str
-) -> tuple[str, list[Hop]]:
-    """Adds a sample; returns its event and its branch stack, the newest branch first."""
-    pid, period = int(sample["pid"]), int(sample["period"])
-    event = base_name(sample["event"])
-    script.precise[event] = _is_precise(sample["event"])
-    samples, occurrences = script.periods.get(event, (0, 0))
-    script.periods[event] = samples + 1, occurrences + period
-    address = mappings.link_time(pid, int(sample["ip"], 16))
-    if address is None:
-        script.outside[event] += period
-    else:
-        script.samples[event][address] += period
-        kinds = _memory(sample["source"]) if sample["source"] else []
-        for what in kinds:
-            script.memory[event][what][address] += period
+def _joined(lines: Iterable[str], origin: str, facts: Facts) -> Iterator[tuple[int, str]]:
+    """Numbered lines, samples of several lines put together; the header goes to `facts`.
+
+    Raises:
+      PmuError: the last line is not complete.
+    """
+    sample, first, has_address, header = "", 0, False, False
+    number = 0
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            raise PmuError(
+                f"{origin}:{number}: the last line is not complete: it is truncated (disk full?); "
+                "make the text again with perf script"
+            )
+        if sample and _CHAIN.match(line):
+            # The first address of a chain is the sample's own.
+            sample += "" if has_address else f" {line.split()[0]}"
+            has_address = True
+            continue
+        if sample and _CHAIN_STACK.match(line):
+            sample += f" {line.strip()}"
+            continue
+        if sample:
+            if not line.strip() and not _SAMPLE.match(sample):
+                sample += _EMPTY
+            yield first, f"{sample}\n"
+            sample = ""
+        if line.startswith("#"):
+            facts.read(line)
+            # Between two such lines a command line may go over several.
+            header = not header if line.startswith("# =====") else header
+            yield number, "\n"
+        elif header:
+            yield number, "\n"
+        elif " " in line and "PERF_RECORD_" not in line:
+            sample, first, has_address = line.rstrip("\n"), number, False
+        else:
+            yield number, line
+    if sample:
+        yield first, f"{sample}\n"
+
+
+@dataclass
+class _Reader:
+    """Adds up samples.
+
+    Attributes:
+      mappings: of the lines so far.
+      facts: what is known of the recording's events.
+      script: what was added up.
+      identities: of the events that were seen, by perf's name.
+      names: the names in `script` of these.
+    """
+
+    mappings: Mappings
+    facts: Facts
+    script: Script
+    identities: dict[str, Identity] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def name(self, printed: str) -> str:
+        """The name in `script` of the event that perf calls `printed`.
+
+        Two events that count the same at the same time are not added up: the second one gets a
+        name of which nothing is known.
+        """
+        known = self.names.get(printed)
+        if known is not None:
+            return known
+        event = identify(printed, self.facts)
+        name, is_known = event.name, event.known is not None
+        for other, earlier in self.identities.items():
+            if (
+                is_known
+                and self.names[other] == name
+                and event.cores in ("", earlier.cores)
+                and event.levels & earlier.levels
+            ):
+                logging.warning("%s counts the same as %s: it is left out", printed, other)
+                name, is_known = f"{printed} (again)", False
+                break
+        self.identities[printed] = event
+        self.names[printed] = name
+        if event.known is None:
+            self.script.unknown.add(name)
+        self.script.precise[name] = event.precise and self.script.precise.get(name, True)
+        return name
+
+    def read_sample(self, sample: re.Match[str], place: str) -> tuple[str, list[Hop]]:
+        """Adds a sample; returns its event and its branch stack, the newest branch first."""
+        script = self.script
+        pid, period = int(sample["pid"]), int(sample["period"])
+        event = self.name(sample["event"])
+        samples, occurrences = script.periods.get(event, (0, 0))
+        script.periods[event] = samples + 1, occurrences + period
+        address = self.mappings.link_time(pid, int(sample["ip"], 16))
+        if address is None:
+            script.outside[event] += period
+            hiding = self.mappings.hidden_by(pid, int(sample["ip"], 16))
+            if hiding is not None:
+                script.hidden[hiding] += 1
+        else:
+            script.samples[event][address] += period
+            self._add_memory(sample, event, address, period)
+        hops = _read_stack(sample["stack"], pid, self.mappings, place)
+        if hops:
+            attributes = self.facts.events.get(sample["event"])
+            if attributes is not None and not attributes.all_branches:
+                script.filtered.add(event)
+                return event, []
+            script.stacks[event].add(address, period, hops)
+        return event, hops
+
+    def _add_memory(self, sample: re.Match[str], event: str, address: int, period: int) -> None:
+        """Adds what the data source and the weight of a sample say."""
+        memory = self.script.memory[event]
+        is_load = not sample["source"]
+        if sample["source"]:
+            operation, level = _source(sample["source"])
+            is_load = operation == "load"
+            if operation == "store":
+                memory["store"][address] += period
+            elif is_load and level is None:
+                self.script.untold[event] += 1
+            elif is_load:
+                for what in level or ():
+                    memory[what][address] += period
         weight = int(sample["weight"] or 0)
-        if weight and ("load" in kinds or not sample["source"]):
-            script.memory[event]["latency"][address] += period * weight
-            script.memory[event]["timed"][address] += period
-    hops = _read_stack(sample["stack"], pid, mappings, place)
-    if hops:
-        script.stacks[event].add(address, period, hops)
-    return event, hops
+        if weight and is_load:
+            memory["latency"][address] += period * weight
+            memory["timed"][address] += period
+
+    def read_other(self, line: str, place: str) -> None:
+        """Reads a line that is no sample. Raises PmuError."""
+        without = _WITHOUT_CHAIN.match(line)
+        if without is not None:
+            event, period = self.name(without["event"]), int(without["period"])
+            samples, occurrences = self.script.periods.get(event, (0, 0))
+            self.script.periods[event] = samples + 1, occurrences + period
+            self.script.outside[event] += period
+        else:
+            read_event(line, self.mappings, self.script, place)
 
 
 def _read_stack(text: str, pid: int, mappings: Mappings, place: str) -> list[Hop]:
     """A branch stack: for each branch "source/target/flags/..."; empty where there is none."""
     hops = []
+    previous: tuple[int, int] | None = None
     try:
         for entry in text.split():
-            source, target, flags, *rest = entry.split("/")
+            from_text, to_text, flags, *rest = entry.split("/")
+            source, target = int(from_text, 16), int(to_text, 16)
+            # What the processor took back was not executed, and the code before and after it was
+            # executed in one go.
+            if "SPEC_WRONG_PATH" in rest:
+                continue
+            # Some processors record the newest branch twice. A branch that does follow itself leads
+            # back to itself.
+            if (source, target) == previous and target > source:
+                continue
+            previous = source, target
             hops.append(
                 Hop(
-                    mappings.link_time(pid, int(source, 16)),
-                    mappings.link_time(pid, int(target, 16)),
+                    mappings.link_time(pid, source),
+                    mappings.link_time(pid, target),
                     # Newer versions of perf may print several letters.
-                    mispredicted="M" in flags,
+                    "M" in flags if set("MP") & set(flags) else None,
                     cycles=int(rest[2]) if len(rest) > 2 and rest[2].isdigit() else 0,
+                    taken="N" not in flags,
                 )
             )
     except ValueError as error:
@@ -271,9 +538,10 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
     """Reads a line that is no sample. Raises PmuError."""
     mapped = _MMAP.search(line)
     if mapped is not None:
-        pid, start, size, offset, mode, name = mapped.groups()
+        pid, start, size, offset, identity, mode, name = mapped.groups()
         if "x" in mode:
-            mappings.add(int(pid), int(start, 16), int(size, 16), int(offset, 16), name.strip())
+            begin, length, where = (int(number, 16) for number in (start, size, offset))
+            mappings.add(int(pid), begin, length, where, name.strip(), identity or "")
         return
     replaced = _EXEC.search(line)
     if replaced is not None:
@@ -283,6 +551,11 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
     if forked is not None:
         mappings.fork(int(forked[1]), int(forked[2]))
         return
+    if "PERF_RECORD_SAMPLE" in line:
+        raise PmuError(
+            f"{place}: is a dump of raw records (perf script -D), which has no branch stacks; make "
+            "text without -D, by the command of docs/collect.md"
+        )
     lost = re.search(r"PERF_RECORD_LOST(?:_SAMPLES)? .*?lost (\d+)", line)
     if lost is not None:
         script.lost += int(lost[1])
@@ -293,18 +566,21 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
         )
 
 
-def _memory(source: str) -> list[str]:
-    """What a data source says, in the words of the table of events: "load", "l1 miss" ..."""
-    parts = dict(part.split(" ", 1) for part in source.split("|") if " " in part)
-    level = parts.get("LVL", "")
-    if "STORE" in parts.get("OP", ""):
-        return ["store"]
-    if "LOAD" not in parts.get("OP", ""):
-        return []
-    # "L1 hit", "L3 or L3 hit", "LFB or LFB hit", "Local RAM or RAM hit", "Remote RAM ...",
-    # "N/A": nothing is known of it, so nothing is said.
-    if "N/A" in level or not level or ("L1" in level and "hit" in level):
-        return ["load"]
-    # A line that is on its way already was missed by another load: a first-level miss only.
-    far = "RAM" in level or "IO" in level or ("L3" in level and "miss" in level)
-    return ["load", "l1 miss", "llc miss"] if far else ["load", "l1 miss"]
+def _source(text: str) -> tuple[str, tuple[str, ...] | None]:
+    """What a data source says: "load", "store" or another operation, and where a load ended.
+
+    The latter in the words of the table of events: "load", "l1 miss", "llc miss"; None when it does
+    not tell.
+    """
+    parts = dict(part.split(" ", 1) for part in text.split("|") if " " in part)
+    operation = parts.get("OP", "")
+    if "STORE" in operation:
+        return "store", None
+    if "LOAD" not in operation:
+        return "", None
+    found = distance(parts.get("LVL", ""))
+    if found is None:
+        return "load", None
+    return "load", {"l1": ("load",), "cache": ("load", "l1 miss")}.get(
+        found, ("load", "l1 miss", "llc miss")
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.binary.disassembly import Disassembly, Kind, disassemble
-from compiler_opt_perf.binary.elf import hide_debug_info
+from compiler_opt_perf.binary.elf import build_id, hide_debug_info
 from compiler_opt_perf.binary.symbolize import symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.workload import Run
@@ -21,7 +21,8 @@ from compiler_opt_perf.pmu.counts import Counts
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.perf_attribution import count
-from compiler_opt_perf.pmu.perf_script import base_name, read_script
+from compiler_opt_perf.pmu.perf_events import identify
+from compiler_opt_perf.pmu.perf_script import Recorded, mapped_files, read_script
 
 Show = Callable[[Path], dict[str, Any]]
 
@@ -102,7 +103,7 @@ def by_event(counts: Counts) -> dict[str, dict[int, int]]:
     ],
 )
 def test_names_of_events(event: str, name: str) -> None:
-    assert base_name(event) == name
+    assert identify(event).name == name
 
 
 def test_intel_precise_events(mapping: str, fixed: Path, code: Disassembly) -> None:
@@ -394,6 +395,342 @@ def test_every_process_has_its_own_mapping(fixed: Path, code: Disassembly) -> No
     assert script.lost == 12
 
 
+# What entries of branch stacks say of themselves
+
+
+def stack_of(first: int, last: int, flags: str = "P/-/-/5", number: int = 16) -> list[str]:
+    """A stack of a loop's backward branch."""
+    return [f"{last:#x}/{first:#x}/{flags}"] * number
+
+
+def sampled(event: str, address: int, stack: list[str]) -> str:
+    return f"  100 6000 {event}: {address:16x}  {' '.join(stack)} \n"
+
+
+TAKEN = "br_inst_retired.near_taken:uppp"
+
+
+@pytest.fixture(scope="module")
+def loop(code: Disassembly, fixed: Path) -> tuple[int, int]:
+    """First and last instruction of a loop."""
+    return loop_of(code, fixed, "chase")
+
+
+@pytest.mark.parametrize("place", [0, 1, 7, 16])
+@pytest.mark.parametrize(
+    "damage",
+    ["{1:#x}/{0:#x}/M/-/-/0//SPEC_WRONG_PATH", "{0:#x}/{1:#x}/P/-/-/0/COND/SPEC_WRONG_PATH"],
+)
+def test_wrong_paths_are_cut_out(
+    damage: str,
+    place: int,
+    mapping: str,
+    loop: tuple[int, int],
+    fixed: Path,
+    code: Disassembly,
+) -> None:
+    good = stack_of(*loop, "P/-/-/0/COND/SPEC_CORRECT_PATH")
+    bad = [*good[:place], damage.format(*loop), *good[place:]]
+    expected = counted(mapping + sampled(TAKEN, loop[0], good), fixed, code)
+    assert expected["executions"][loop[1]] == 6000
+    assert counted(mapping + sampled(TAKEN, loop[0], bad), fixed, code) == expected
+
+
+def test_the_newest_branch_twice(
+    mapping: str,
+    loop: tuple[int, int],
+    fixed: Path,
+    code: Disassembly,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, last = loop
+    after = code.addresses[code.addresses.index(last) + 1]
+    forward = f"{first:#x}/{after:#x}/P/-/-/5"
+    once = [forward, *stack_of(first, last)]
+    expected = counted(mapping + sampled(TAKEN, after, once), fixed, code)
+    assert counted(mapping + sampled(TAKEN, after, [forward, *once]), fixed, code) == expected
+    assert "make no sense" not in caplog.text
+    # A branch that leads back to itself may follow itself.
+    longer = counted(mapping + sampled(TAKEN, first, stack_of(first, last, number=17)), fixed, code)
+    assert longer["executions"][last] == 6000
+
+
+def test_branches_that_are_not_taken(
+    mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
+) -> None:
+    """They tell of mispredicts, and do not end what was executed in one go."""
+    first, last = loop
+    good = stack_of(*loop)
+    after = code.addresses[code.addresses.index(last) + 1]
+    for flags, mispredicts in (("PN", 0), ("MN", 6000 / 16), ("N", 0)):
+        mixed = [good[0], f"{last:#x}/{after:#x}/{flags}/-/-/1", *good[1:]]
+        found = counted(mapping + sampled(TAKEN, first, mixed), fixed, code)
+        expected = counted(mapping + sampled(TAKEN, first, good), fixed, code)
+        assert found.pop("conditional-branch-mispredicts").get(last, 0) == mispredicts
+        del expected["conditional-branch-mispredicts"]
+        assert found == expected
+    none = mapping + sampled("branches:u", first, [f"{last:#x}/{after:#x}/PN/-/-/1"] * 4)
+    with pytest.raises(PmuError, match="which are no events of PMU profiles, or are not known"):
+        counted(none, fixed, code)
+
+
+def test_stacks_that_do_not_tell_mispredicts(
+    mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
+) -> None:
+    """Nothing is known then; a rate of 0 would be something."""
+    found = counted(mapping + sampled(TAKEN, loop[0], stack_of(*loop, "-/-/-/0")), fixed, code)
+    assert found["executions"][loop[1]] == 6000
+    assert not {name for name in found if "mispredict" in name}
+
+
+def test_stacks_of_cycles_without_cycle_counts(
+    mapping: str,
+    loop: tuple[int, int],
+    fixed: Path,
+    code: Disassembly,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stack = stack_of(*loop, "M/-/-/0")
+    text = mapping + sampled("cycles:u", loop[0], stack)
+    found = counted(text, fixed, code)
+    body = [a for a in code.addresses if loop[0] <= a <= loop[1]]
+    # Right in proportion: each as often, and mispredicted each time.
+    assert set(found["executions"]) == set(body)
+    assert len(set(found["executions"].values())) == 1
+    assert sum(found["executions"].values()) == pytest.approx(6000, abs=len(body))
+    branches, mispredicts = (
+        found[name][loop[1]] for name in ("conditional-branches", "conditional-branch-mispredicts")
+    )
+    assert mispredicts == pytest.approx(branches, abs=1)
+    assert (
+        "have no cycle counts on this processor: executions are right in proportion" in caplog.text
+    )
+    # Beside events that they would be set in proportion to, they are left out.
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    caplog.clear()
+    found = counted(f"{text}  100 1009 mem_load_retired.l3_miss:upp: {load:x}\n", fixed, code)
+    assert set(found) == {"cycles", "llc-load-misses"}
+    assert "they are left out; record stacks of taken branches" in caplog.text
+
+
+@pytest.mark.parametrize("kinds", ["CALL_STACK", "ANY_CALL", "USER|COND", "IND_CALL"])
+def test_stacks_of_some_kinds_of_branches(
+    kinds: str,
+    mapping: str,
+    loop: tuple[int, int],
+    fixed: Path,
+    code: Disassembly,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Between two of them other branches were executed."""
+    header = f"# event : name = cycles:u, , id = {{ 1 }}, type = 0, branch_sample_type = {kinds}\n"
+    text = header + mapping + sampled("cycles:u", loop[0], stack_of(*loop))
+    assert set(counted(text, fixed, code)) == {"cycles"}
+    assert "they hold only some kinds of branches" in caplog.text
+    whole = counted(text.replace(kinds, "USER|ANY"), fixed, code)
+    assert whole["executions"][loop[1]] == 1200
+
+
+def test_events_that_nobody_knows(
+    mapping: str,
+    loop: tuple[int, int],
+    fixed: Path,
+    code: Disassembly,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unknown = sampled("nobody_ever_heard_of_it:upp", loop[0], stack_of(*loop))
+    with pytest.raises(PmuError, match=r"nobody_ever_heard_of_it, which .* say what it is by the"):
+        counted(mapping + unknown, fixed, code)
+    # Beside others it changes nothing, and is named.
+    alone = mapping + sampled(TAKEN, loop[0], stack_of(*loop))
+    assert counted(alone + unknown, fixed, code) == counted(alone, fixed, code)
+    assert "what nobody_ever_heard_of_it counts is not known" in caplog.text
+    # The header says it.
+    known = (
+        "# ========\n# cpuid : GenuineIntel,6,85,7\n# cmdline : perf record -- sh -c echo\necho a\n"
+        "# event : name = nobody_ever_heard_of_it:upp, , id = { 1 }, type = 4, size = 128, "
+        "config = 0x20c4, precise_ip = 2\n# ========\n"
+    )
+    assert counted(known + mapping + unknown, fixed, code) == counted(alone, fixed, code)
+
+
+def test_all_spellings_give_one_profile(
+    mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
+) -> None:
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    found = [
+        counted(
+            mapping
+            + sampled(taken, loop[0], stack_of(*loop, "M/-/-/5"))
+            + f"  100 1009 {miss}: {load:x}\n",
+            fixed,
+            code,
+        )
+        for taken, miss in (
+            ("br_inst_retired.near_taken:upp", "mem_load_retired.l3_miss:upp"),
+            ("BR_INST_RETIRED.NEAR_TAKEN:upp", "MEM_LOAD_RETIRED.L3_MISS:upp"),
+            ("cpu/event=0xc4,umask=0x20/upp", "cpu/event=0xd1,umask=0x20/upp"),
+            ("r20c4:upp", "r20d1:upp"),
+            ("br_inst_retired:near_taken:u:precise=2", "mem_load_retired:l3_miss:u:precise=2"),
+        )
+    ]
+    assert found[0]["llc-load-misses"] == {load: 1009}
+    assert all(one == found[0] for one in found)
+
+
+def test_one_event_under_two_names_counts_once(
+    mapping: str, fixed: Path, code: Disassembly, caplog: pytest.LogCaptureFixture
+) -> None:
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+
+    def total(*events: str) -> int:
+        text = mapping + "".join(f"  100 1000 {event}: {load:x}\n" for event in events)
+        return sum(counted(text, fixed, code)["cycles"].values())
+
+    one = total("cycles:u")
+    assert total("cycles:u", "cpu-cycles:u") == total("cycles:u", "cycles") == one
+    assert "cpu-cycles:u counts the same as cycles:u: it is left out" in caplog.text
+    assert total("cycles:u", "cycles:k") == total("cpu_core/cycles/u", "cpu_atom/cycles/u")
+    assert total("cycles:u", "cycles:k") == pytest.approx(2 * one, rel=0.01)
+
+
+def test_loads_of_unknown_levels_are_no_hits(mapping: str, fixed: Path, code: Disassembly) -> None:
+    load = of_kind(code, fixed, "chase", Kind.LOAD)
+    text = mapping
+    for level in ("L3 hit", "CXL hit", "Some new thing hit", "N/A"):
+        text += f"  100 1000 ibs_op//: 19a1002 |OP LOAD|LVL {level}|SNP N/A|BLK  N/A  9 {load:x}\n"
+    found = counted(text, fixed, code)
+    assert found["loads"] == found["l1-load-misses"] == {load: 2000}
+    assert found["llc-load-misses"] == {load: 1000}
+    assert found["timed-loads"] == {load: 4000}
+
+
+# Which mappings are the binary's, and what they hide
+
+
+def test_a_mapping_hides_the_part_that_it_covers(
+    mapping: str, fixed: Path, code: Disassembly, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin = int(re.search(r"\[0x([0-9a-f]+)", mapping)[1], 16)  # type: ignore[index]
+    address = code.addresses[len(code.addresses) // 2]
+    sample = f"  100 5 cpu-clock:u: {address:x}\n"
+
+    def samples(start: int, size: int, name: str, *, first: str = mapping) -> int:
+        line = (
+            f"  100 PERF_RECORD_MMAP2 100/100: [{start:#x}({size:#x}) @ 0 fe:00 2 3]: r-xp {name}\n"
+        )
+        script = read_script([first, line, sample], fixed, "script")
+        return sum(script.samples["cpu-clock"].values())
+
+    for start, size, seen in (
+        (address + 1, 16, 5),
+        (address - 16, 16, 5),
+        (begin, address - begin, 5),
+        (address, 1, 0),
+        (address - 8, 16, 0),
+        (begin - 4096, 1 << 30, 0),
+    ):
+        for name in ("//anon", "/usr/lib/libc.so.6", "/memfd:jit (deleted)"):
+            assert samples(start, size, name) == seen
+    # Of the file itself the newest mapping counts.
+    where = read_script([mapping, mapping, sample], fixed, "script")
+    assert where.samples["cpu-clock"] == {address: 5}
+    hidden = [mapping, mapping.replace("/home/user/workload", "//anon"), sample]
+    with pytest.raises(PmuError, match=r"1 of the recording's 1 samples are in //anon, which the"):
+        counted("".join(hidden), fixed, code)
+    half = f"  100 PERF_RECORD_MMAP2 100/100: [{address:#x}(0x10) @ 0 00:00 0 0]: r-xp //anon\n"
+    other = f"  100 5 cpu-clock:u: {code.addresses[0]:x}\n"
+    assert counted(mapping + half + sample + other, fixed, code)["cpu-time"]
+    assert "50.0% of the samples are in //anon" in caplog.text
+
+
+def test_a_program_that_was_replaced_while_it_ran(mapping: str, fixed: Path) -> None:
+    sample = "  100 5 cpu-clock:u: 1\n"
+    lines = [mapping.replace("\n", " (deleted)\n"), sample]
+    assert read_script(lines, fixed, "script").periods == {"cpu-clock": (1, 5)}
+    deleted = "/home/user/workload (deleted)"
+    assert Recorded(fixed, mapped_files(lines), "script").paths == {deleted}
+    # The one in its place is another build.
+    files = [(deleted, ""), ("/home/user/workload", build_id(fixed))]
+    recorded = Recorded(fixed, files, "script")
+    assert not recorded.takes(deleted, "")
+    assert recorded.takes("/home/user/workload", "")
+
+
+def test_build_ids_as_perf_writes_them(fixed: Path) -> None:
+    """Padded, cut, unknown; upper and lower limits of what is the same."""
+    mine = build_id(fixed)
+    path = "/home/user/workload"
+    for same in (mine, mine + "00000000", mine[:32], mine[:32] + "00000000"):
+        recorded = Recorded(fixed, [(path, same), ("/other/workload", "ab" * 20)], "script")
+        assert recorded.proven
+        assert recorded.takes(path, "")
+        assert recorded.takes("/anywhere/workload (deleted)", same)
+        assert not recorded.takes("/other/workload", "")
+        assert not recorded.takes(path, "ab" * 20)
+        assert not recorded.takes("/home/user/other", same)
+    for unknown in ("", "0" * 40):
+        recorded = Recorded(fixed, [(path, unknown)], "script")
+        assert not recorded.proven
+        assert recorded.takes(path, unknown)
+    # What is known to be another one is not taken for one that is not known.
+    assert Recorded(fixed, [(path, "ab" * 20), ("/b/workload", "")], "script").paths == {
+        "/b/workload"
+    }
+    for other in ("ab" * 20, mine[:8], mine[:12] + "00" * 14):
+        with pytest.raises(PmuError, match=r"it recorded .* with build-id .*; name the binary"):
+            Recorded(fixed, [(path, other)], "script")
+
+
+def test_two_programs_of_one_name(mapping: str, fixed: Path, code: Disassembly) -> None:
+    """By folder; where that does not tell, neither is taken."""
+    folders = fixed.parts[-3:-1]
+    mine, other = f"/srv/{'/'.join(folders)}/workload", "/srv/other/workload"
+    address = code.addresses[0]
+    lines = [
+        mapping.replace("/home/user/workload", mine),
+        mapping.replace("/home/user/workload", other).replace("100", "200", 3),
+        f"  100 5 cpu-clock:u: {address:x}\n",
+        f"  200 7 cpu-clock:u: {address:x}\n",
+    ]
+    recorded = Recorded(fixed, mapped_files(lines), "script")
+    script = read_script(lines, fixed, "script", recorded=recorded)
+    assert script.samples["cpu-clock"] == {address: 5}
+    assert script.outside["cpu-clock"] == 7
+    with pytest.raises(PmuError, match=r"several programs called workload ran.*/a/w.*, /b/w"):
+        Recorded(fixed, [("/a/workload", ""), ("/b/workload", "")], "script")
+    # An id in the text itself tells.
+    text = "".join(lines).replace("fe:00 2476308 3332914289", f"<{build_id(fixed)}>", 1)
+    text = text.replace("fe:00 2476308 3332914289", f"<{'ab' * 20}>")
+    marked = text.splitlines(keepends=True)
+    recorded = Recorded(fixed, mapped_files(marked), "script")
+    script = read_script(marked, fixed, "script", recorded=recorded)
+    assert script.samples["cpu-clock"] == {address: 5}
+
+
+# Call chains
+
+
+def test_call_chains_in_text(
+    mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
+) -> None:
+    """Samples of several lines, of which the first address is the sample's."""
+    source = "68100842 |OP LOAD|LVL Local RAM or RAM hit|SNP None or Miss|TLB L2 miss|LCK No "
+    stack = " ".join(stack_of(*loop))
+    chain = f"\t{loop[0]:16x}\n\t{0x1234:16x} main+0x5 (/bin/x)\n"
+    for head, tail in ((" ", ""), (f"  {source}   310 ", ""), (" ", f"  {stack} \n")):
+        event = "cycles:u" if tail else "mem_load_retired.l3_miss:upp"
+        flat = f"  100 1009 {event}:{head}  {loop[0]:x}  {tail.strip()}\n"
+        several = f"  100 1009 {event}:{head}\n{chain}{tail}\n"
+        expected = counted(mapping + flat, fixed, code)
+        assert expected
+        assert counted(mapping + 2 * several, fixed, code) == counted(
+            mapping + 2 * flat, fixed, code
+        )
+    script = read_script([mapping, "  100 7 cycles:u: \n", "\n"], fixed, "script")
+    assert script.outside["cycles"] == 7
+
+
 # Malformed input
 
 
@@ -405,6 +742,10 @@ def test_every_process_has_its_own_mapping(fixed: Path, code: Disassembly) -> No
         ("  100 10 cycles:u: 401000 0x1/0x2\n", r"script:2: (neither a sample|not a branch stack)"),
         ("  100 10 cycles:u: nowhere\n", r"script:2: neither a sample"),
         ("\0\0\0\0\n", r"script:2: neither a sample"),
+        (
+            "128 0x8660 [0x60]: PERF_RECORD_SAMPLE(IP, 0x4002): 4/4: 0x5\n",
+            r"perf script -D.*without",
+        ),
     ],
 )
 def test_malformed_line(line: str, message: str, mapping: str, fixed: Path) -> None:
@@ -418,9 +759,13 @@ def test_other_recordings(mapping: str, fixed: Path, code: Disassembly) -> None:
     other = "  1 PERF_RECORD_MMAP2 1/1: [0x400000(0x1000) @ 0 fe:00 1 2]: r-xp /bin/sleep\n"
     with pytest.raises(PmuError, match=r"workload was never mapped; there were /bin/sleep\."):
         read_script([other], fixed, "script")
-    script = read_script([mapping, "  100 10 page-faults: 401000\n"], fixed, "script")
-    with pytest.raises(PmuError, match="the recording holds page-faults, which are no events"):
-        count(script, code)
+    with pytest.raises(PmuError, match="holds page-faults, which are no events of PMU profiles"):
+        counted(f"{mapping}  100 10 page-faults: {code.addresses[0]:x}\n", fixed, code)
+    with pytest.raises(PmuError, match="the recording has no samples"):
+        counted(mapping, fixed, code)
+    elsewhere = "0x7f0000000010/0x7f0000000000/P/-/-/1"
+    with pytest.raises(PmuError, match="none of the recording's 1 samples is in workload"):
+        counted(f"{mapping}  1 9 {TAKEN}: 7f00  {elsewhere} {elsewhere}\n", fixed, code)
 
 
 # Agreement with the simulator

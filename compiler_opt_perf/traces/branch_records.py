@@ -16,8 +16,8 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.binary.elf import build_id
-from compiler_opt_perf.execution.files import atomic_write, input_lines, open_input
-from compiler_opt_perf.pmu.perf_record import PERF_DATA, read_recording
+from compiler_opt_perf.execution.files import atomic_write, input_lines
+from compiler_opt_perf.pmu.perf_data import is_perf_data, read_recording, recorded_in_text
 from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
@@ -149,9 +149,8 @@ def _pt_streams(
 ) -> dict[tuple[int, int], _Path] | None:
     """What each process and thread executed; None when the recording is no text of Intel PT."""
     try:
-        with open_input(recording) as stream:
-            if stream.read(8).startswith(PERF_DATA):
-                return None
+        if is_perf_data(recording):
+            return None
         if not any(_PT_BRANCH.match(line) for line in input_lines(recording)):
             return None
         return _read_pt(input_lines(recording), binary, table, recording)
@@ -162,7 +161,7 @@ def _pt_streams(
 def _read_pt(
     lines: Iterable[str], binary: Path, table: BlockTable, recording: Path
 ) -> dict[tuple[int, int], _Path]:
-    mappings = Mappings(binary, binary.name)
+    mappings = Mappings(binary, recorded_in_text(recording, binary))
     paths: dict[tuple[int, int], _Path] = defaultdict(lambda: _Path(table))
     # Where each thread went last; None in other code.
     at: dict[tuple[int, int], int | None] = {}

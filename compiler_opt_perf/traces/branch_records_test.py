@@ -149,9 +149,10 @@ def test_nonsense_is_left_out(
     trace: Trace, program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     branches = list(taken_branches(trace))[:20]
-    # Twice the same forward branch: the code between would run backwards.
+    # Twice a forward branch from one place: the code between would run backwards.
     place = next(i for i, (source, target) in enumerate(branches) if target > source)
-    branches.insert(place, branches[place])
+    source, target = branches[place]
+    branches.insert(place, (source, target + 1))
     stack = " ".join(f"0x{s:x}/0x{t:x}/P/-/-/1" for s, t in reversed(branches))
     text = tmp_path / "perf.txt"
     text.write_text(mapping(program) + f"  100  100003 cycles:u:  {branches[0][0]:x}  {stack}\n")
