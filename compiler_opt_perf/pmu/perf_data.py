@@ -7,6 +7,7 @@ empty folder of its own, without the user's settings and without the network. It
 the user's files.
 """
 
+import contextlib
 import itertools
 import os
 import shlex
@@ -14,7 +15,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -106,20 +107,25 @@ def read_recording(
     for line in itertools.chain(header, listed):
         facts.read(line)
     fields = [event.fields for event in facts.events.values()]
-    # Of a recording that does not list its events, perf prints what it has of stacks alone.
     optional = [
         name
-        for name, flags in (
-            ("data_src", {"DATA_SRC"}),
-            ("weight", {"WEIGHT", "WEIGHT_STRUCT"}),
-        )
-        if fields and all(flags & found for found in fields)
+        for name, flags in (("data_src", {"DATA_SRC"}), ("weight", {"WEIGHT", "WEIGHT_STRUCT"}))
+        if (all(flags & found for found in fields) if fields else _prints(recording, name))
     ]
     if not fields or any("BRANCH_STACK" in found for found in fields):
         optional.append("brstack")
     recorded = _recorded(recording, binary)
     printed = _lines_of(_script_argv(origin, optional), recording)
     return read_script(printed, binary, origin, on_stack, recorded, facts)
+
+
+def _prints(recording: Path, name: str) -> bool:
+    """Whether perf can print that field of a recording that does not list its events."""
+    lines = _lines_of(_script_argv(str(recording), (name,)), recording)
+    with contextlib.closing(lines), contextlib.suppress(PmuError):
+        next(lines, None)
+        return True
+    return False
 
 
 def recorded_in_text(recording: Path, binary: Path) -> Recorded:
@@ -187,7 +193,7 @@ def _is_whole(stream: BinaryIO, size: int) -> bool:
     return all(begin + length <= size for begin, length in parts)
 
 
-def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:
+def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None]:
     """The lines that perf prints of a recording. Raises PmuError: it failed."""
     tool = version()
     files = recording.iterdir() if recording.is_dir() else [recording]
@@ -214,13 +220,17 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Iterator[str]:
             process.kill()
             raise
         status = process.wait()
+        messages.seek(0)
+        said = messages.read(_FILE_BYTES).strip()
+        # Of a pipe's recording perf reads what there is.
+        if "unexpected end of event" in said:
+            raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
         if status:
-            messages.seek(0)
             how = f"status {status}" if status > 0 else signal_name(-status)
             raise PmuError(
                 f"{recording}: {tool} cannot read it (damaged, cut off, or recorded by a newer "
                 f"perf?): {shlex.join(argv[:2])} ended with {how}: "
-                f"{messages.read().strip()[-_SHOWN:]}\n  on the machine that recorded it, make "
+                f"{said[-_SHOWN:]}\n  on the machine that recorded it, make "
                 f"text: {script_command()}"
             )
 
