@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,9 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
+from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.files import make_executable, open_input
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR
+from compiler_opt_perf.execution.llvm import LLVM_MAJOR, stock_tool
 
 # What a program must be compiled with for its instructions to be found again in another
 # compilation. The last option undoes a side effect of the second: without it the inliner defers
@@ -41,6 +43,7 @@ class BinaryError(Exception):
 _SYMBOL = struct.Struct("<IBBHQQ")
 _STB_LOCAL = 0
 STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE, STT_TLS = 1, 2, 3, 4, 6
+_ELFCOMPRESS_ZSTD = 2
 # Section numbers from here on are no sections.
 SHN_LORESERVE = 0xFF00
 
@@ -126,8 +129,13 @@ def require_debug_info(binary: Path) -> None:
     """
     with open_elf(binary) as file:
         names = {section.name for section in file.iter_sections()}
-    # Sections compressed in the old way are called .zdebug_*.
-    if not names & {".debug_line", ".zdebug_line"}:
+    if ".zdebug_line" in names:
+        raise BinaryError(
+            f"{binary}: its debug info is compressed in the old way (.zdebug, -gz=zlib-gnu), which "
+            "LLVM does not read any more; link it with -gz=zlib or -gz=zstd, or convert it: "
+            f"objcopy --decompress-debug-sections {binary}"
+        )
+    if ".debug_line" not in names:
         raise BinaryError(
             f"{binary}: has no debug info (stripped, or compiled without); "
             f"compile it with {PROFILING_FLAGS} and do not strip it"
@@ -169,6 +177,38 @@ def function_entries(binary: Path, function: str) -> list[int]:
     return entries
 
 
+@contextlib.contextmanager
+def _readable_debug_info(binary: Path) -> Iterator[Path]:
+    """The binary, or a copy of its debug info, if that is compressed as pyelftools cannot read.
+
+    Raises:
+      BinaryError: it is not an ELF file, or its debug info is damaged.
+    """
+    with open_elf(binary) as file:
+        compressed = [
+            section.header["sh_offset"]
+            for section in file.iter_sections()
+            if section.name.startswith(".debug_") and section.compressed
+        ]
+        kinds = set()
+        for offset in compressed:
+            file.stream.seek(offset)
+            kinds.add(int.from_bytes(file.stream.read(4), "little"))
+    if _ELFCOMPRESS_ZSTD not in kinds:
+        yield binary
+        return
+    with tempfile.TemporaryDirectory(prefix="debug-info-") as folder:
+        copy = Path(folder) / binary.name
+        options = "--decompress-debug-sections", "--only-section=.debug_*"
+        try:
+            run_command([stock_tool("llvm-objcopy"), *options, binary.absolute(), copy])
+        except CommandError as error:
+            raise BinaryError(
+                f"{binary}: its debug info cannot be decompressed: {error}"
+            ) from error
+        yield copy
+
+
 def require_split_debug_info(binary: Path) -> None:
     """Checks that the files of split debug info (-gsplit-dwarf) are where the binary says.
 
@@ -178,7 +218,7 @@ def require_split_debug_info(binary: Path) -> None:
     if binary.with_name(binary.name + ".dwp").exists():
         return
     missing = []
-    with open_elf(binary) as file:
+    with _readable_debug_info(binary) as path, open_elf(path) as file:
         if not file.has_dwarf_info() or file.get_section_by_name(".debug_info") is None:
             return
         for unit in file.get_dwarf_info(follow_links=False).iter_CUs():

@@ -8,13 +8,16 @@ import pytest
 from absl import logging
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
+from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.binary.elf import (
     BinaryError,
     build_id,
     hide_debug_info,
     open_elf,
     require_debug_info,
+    require_split_debug_info,
 )
+from compiler_opt_perf.binary.symbolize import symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 
@@ -159,3 +162,34 @@ def test_hidden_debug_info_changes_section_names_only(workload: Path, tmp_path: 
     assert before.count(b"\0.debug_") == after.count(b"\0_debug_") > 0
     assert build_id(copy) == build_id(workload)
     run_command([copy, "threads"], timeout_s=10)
+
+
+@pytest.mark.parametrize("linker", ["-fuse-ld=bfd", "-fuse-ld=lld"])
+@pytest.mark.parametrize("kind", ["none", "zlib", "zstd"])
+def test_compressed_debug_info(
+    kind: str, linker: str, build: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Read, whether split or not: what is missing of it is found."""
+    whole = build(f"-gz={kind}", linker)
+    require_debug_info(whole)
+    require_split_debug_info(whole)
+    assert symbolize(whole, disassemble(whole).addresses).locations
+    run_command(
+        [
+            *(stock_tool("clang"), "-O2", "-g", "-gsplit-dwarf", f"-gz={kind}", linker),
+            *(Path(__file__).parent / "testdata" / "workload.c", "-o", "split"),
+        ],
+        cwd=tmp_path,
+    )
+    require_split_debug_info(tmp_path / "split")
+    for part in tmp_path.glob("*.dwo"):
+        part.unlink()
+    with pytest.raises(BinaryError, match=r"split: 1 files of its split debug info are missing"):
+        require_split_debug_info(tmp_path / "split")
+
+
+def test_debug_info_that_llvm_does_not_read(build: Callable[..., Path], tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    run_command(["objcopy", "--compress-debug-sections=zlib-gnu", build(), old])
+    with pytest.raises(BinaryError, match=r"compressed in the old way .*objcopy --decompress"):
+        require_debug_info(old)
