@@ -9,6 +9,7 @@ from absl import flags, logging
 from compiler_opt_perf.cli.gate_verbs import candidate_of, define_candidate
 from compiler_opt_perf.cli.options import define_path, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.execution.symbol_names import printable, printable_lines
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
@@ -122,9 +123,9 @@ def _find(
         return
     found = bisect(question, candidate, most)
     write_decisions(found, candidate, output)
-    print(summary(found))
+    print(printable_lines(summary(found)))
     for key, decision in found.causes.items():
-        print(f"  {found.baseline[key]} -> {decision} {key}")
+        print(f"  {found.baseline[key]} -> {decision} {printable(key)}")
 
 
 VERBS: tuple[Verb, ...] = (

@@ -13,6 +13,7 @@ from compiler_opt_perf import __version__
 from compiler_opt_perf.cli.verb import EXIT_STATUSES, Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.execution.files import explained
+from compiler_opt_perf.execution.symbol_names import printable_lines
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
@@ -80,11 +81,22 @@ def _group(words: Sequence[str]) -> list[Verb]:
     return [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
 
 
+class _Formatter(standard_logging.Formatter):
+    """Masks what a terminal would obey: messages have names out of files of others."""
+
+    def format(self, record: standard_logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
+def _say(text: str) -> None:
+    print(printable_lines(text), file=sys.stderr)
+
+
 def _log_to_stderr() -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
-    handler.setFormatter(standard_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     flags.FLAGS.mark_as_parsed()
 
 
@@ -117,7 +129,7 @@ def run(argv: Sequence[str]) -> int:
             return result.status
         return result or 0
     except UsageError as error:
-        print(f"{label}: {error}\nSee: {label} --help", file=sys.stderr)
+        _say(f"{label}: {error}\nSee: {label} --help")
         return _EXIT_USAGE
     except KeyboardInterrupt as interrupt:
         number = interrupt.signal if isinstance(interrupt, Terminated) else signal.SIGINT
@@ -128,7 +140,7 @@ def run(argv: Sequence[str]) -> int:
         return _EXIT_SIGNAL + number
     except OSError as error:
         # A full disk, a folder without permission: where it was met does not matter to the user.
-        print(f"{label}: error: {explained(error)}", file=sys.stderr)
+        _say(f"{label}: error: {explained(error)}")
         return _EXIT_FAILURE
     except Exception as error:
         # The package's own exceptions are messages to the user; any other, and one that is for a
@@ -136,7 +148,7 @@ def run(argv: Sequence[str]) -> int:
         kind = type(error)
         if not kind.__module__.startswith("compiler_opt_perf.") or kind.__name__.startswith("_"):
             raise
-        print(f"{label}: error: {error}", file=sys.stderr)
+        _say(f"{label}: error: {error}")
         return _EXIT_FAILURE
 
 

@@ -6,10 +6,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from absl import logging
 
 from compiler_opt_perf.cli import main
 from compiler_opt_perf.cli.main import find_verb, run
-from compiler_opt_perf.cli.verb import UsageError
+from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.execution.command import run_command
@@ -49,6 +50,30 @@ def test_help_has_an_example_that_parses(verb, capsys: pytest.CaptureFixture[str
         assert len(words) < len(rest)
         with pytest.raises(UsageError, match=flag):
             verb.parse(words)
+
+
+@pytest.mark.parametrize(
+    "verb", [verb for verb in VERBS if verb.json_version], ids=lambda verb: verb.name
+)
+def test_no_table_moves_the_cursor(verb: Verb) -> None:
+    """Names in it come from files of others."""
+    nasty = "a\x1b]0;title\x07\x1b[2J\r\x9b31m\udc80\tb\n\u00e4\n"
+    shown = verb.shown(Table(lambda: nasty, dict), as_json=False)
+    assert shown == "a\ufffd]0;title\ufffd\ufffd[2J\ufffd\ufffd31m\ufffd\tb\n\u00e4\n"
+    assert shown.encode()
+
+
+def test_messages_do_not_move_the_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of errors, and what is logged."""
+    assert run(["profile", "show", str(tmp_path / "a\x1b[2J.pmu.json")]) == 1
+    shown = capsys.readouterr().err
+    assert "a\ufffd[2J.pmu.json: cannot be read" in shown
+    assert "\x1b" not in shown
+    logging.warning("%s\n%s", "a\x1b[2J", "b")
+    (record,) = [one for one in caplog.records if one.args == ("a\x1b[2J", "b")]
+    assert logging.get_absl_handler().format(record).endswith(" a\ufffd[2J\nb")
 
 
 def test_flags_are_written_with_dashes_or_underscores() -> None:

@@ -25,6 +25,7 @@ from compiler_opt_perf.cli.options import (
     settings_of,
 )
 from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.execution.symbol_names import printable, printable_lines
 from compiler_opt_perf.policies.problem import PROBLEMS
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _imitate(values: Any, arguments: list[str]) -> int:
         for name in recipe.programs.all
     }
     result = imitate(recipe, programs, toolchain, output / "run", executor=executor)
-    print(table(result), end="")
+    print(printable_lines(table(result)), end="")
     print(
         f"{result.policy}: linked text {100 * result.change:+.2f}% on the test programs after "
         f"{result.labels} labels ({100 * result.validation_change:+.2f}% on the programs that it "
@@ -289,7 +290,7 @@ def _interact(values: Any, arguments: list[str]) -> None:
 
     def decide(observation: Observation) -> int:
         decision = choose(observation)
-        where = f" in {observation.function}" if observation.function else ""
+        where = f" in {printable(observation.function)}" if observation.function else ""
         print(f"{observation.number}{where}: {problem.decision}={decision}")
         return decision
 
@@ -299,7 +300,7 @@ def _interact(values: Any, arguments: list[str]) -> None:
             host.channel, profile=optional_path(values, "profile")
         )
         done = host.run([clang, *arguments, *for_clang(options)], timeout_s=values.timeout)
-    print(done.stderr, end="", file=sys.stderr)
+    print(printable_lines(done.stderr), end="", file=sys.stderr)
 
 
 VERBS: tuple[Verb, ...] = (

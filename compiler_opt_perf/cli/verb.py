@@ -9,6 +9,8 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.execution.symbol_names import printable_lines
+
 
 class UsageError(Exception):
     """A command line that cannot be meant; the message says what to write instead."""
@@ -67,9 +69,12 @@ class Verb:
         return values
 
     def shown(self, table: Table, as_json: bool) -> str:
-        """What is printed of a table: its text, or a document that says what it is."""
+        """What is printed of a table: its text, or a document that says what it is.
+
+        Names in a table come from files of others; what would move a terminal's cursor is masked.
+        """
         if not as_json:
-            return table.text()
+            return printable_lines(table.text())
         document = {"kind": self.name, "version": self.json_version, **table.content()}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 

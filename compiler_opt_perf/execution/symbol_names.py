@@ -74,6 +74,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same of text of several lines."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
 def demangled(names: Sequence[str]) -> dict[str, str]:
     """Names as they stand in the source, by linkage name. Raises CommandError."""
     # A name of several lines could not be told from several names.

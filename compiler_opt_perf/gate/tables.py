@@ -99,7 +99,8 @@ def _rows(result: Result) -> list[Finding]:
 
 def describe(result: Result) -> str:
     """Tables for a terminal, and why something is worse."""
-    console = Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
+    width = None if Console().is_terminal else _WIDTH
+    console = Console(width=width, highlight=False, color_system=None)
     table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(_COLUMNS):
         table.add_column(column, justify="left" if number in (0, 1, 6) else "right")

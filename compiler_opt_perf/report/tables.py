@@ -96,7 +96,7 @@ def _names(left_out: LeftOut) -> str:
 def describe(comparison: Comparison) -> str:
     """Tables of modules and programs, with notes on how to read them."""
     summary = summarise(comparison)
-    console = Console(width=None if Console().is_terminal else _WIDTH)
+    console = Console(width=None if Console().is_terminal else _WIDTH, color_system=None)
     title = f"{comparison.problem}: cost against default ({comparison.level}), negative is better"
     modules = _table(title, "module", summary.modules)
     programs = _table("geometric means [95% interval]", "program", summary.programs)
