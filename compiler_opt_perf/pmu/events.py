@@ -82,6 +82,11 @@ class Rate:
     prior_share: Measure
     unit: str = ""
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a mean, such as a latency, and no share."""
+        return self.unit.startswith("cycles per ")
+
 
 @dataclass(frozen=True)
 class RateRow:

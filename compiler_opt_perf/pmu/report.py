@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from compiler_opt_perf.execution.symbol_names import demangled, printable, shortened
 from compiler_opt_perf.pmu.changes import changed_rates
+from compiler_opt_perf.pmu.events import Rate
 from compiler_opt_perf.pmu.function_table import FunctionTable
 from compiler_opt_perf.pmu.hotspots import (
     Hotspot,
@@ -60,10 +61,7 @@ def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> st
         numerator = manifest.event(rate.numerator).located
         denominator = manifest.event(rate.denominator).located
         unit = f"  {rate.unit}" if rate.unit else ""
-        # A mean, such as a latency, is no share.
-        mean = rate.unit.startswith("cycles per ")
-        value = f"{numerator / denominator:.3g}" if mean and denominator else None
-        lines.append(f"{rate.name:32}{value or _percent(numerator, denominator):>16}{unit}")
+        lines.append(f"{rate.name:32}{rate_value(rate, numerator, denominator):>16}{unit}")
     return "\n".join(map(printable, lines)) + "\n"
 
 
@@ -188,7 +186,9 @@ def diff(before: Profile, after: Profile, number: int) -> str:
     out += ["", f"{'rate':32}{'before':>18}{'after':>18}"]
     for rate in two.rates:
         values = [
-            _percent(part.event(rate.numerator).located, part.event(rate.denominator).located)
+            rate_value(
+                rate, part.event(rate.numerator).located, part.event(rate.denominator).located
+            )
             for part in (one, two)
             if {rate.numerator, rate.denominator} <= {event.name for event in part.events}
         ]
@@ -222,6 +222,13 @@ def _compact(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return str(count)
+
+
+def rate_value(rate: Rate, numerator: int, denominator: int) -> str:
+    """A rate in words: a share in percent, a mean such as a latency as it is."""
+    if rate.is_mean:
+        return f"{numerator / denominator:.3g}" if denominator else "-"
+    return _percent(numerator, denominator)
 
 
 def _percent(part: int, whole: int) -> str:

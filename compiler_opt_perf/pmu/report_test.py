@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.binary.symbolize import Line, Source
+from compiler_opt_perf.binary.disassembly import disassemble
+from compiler_opt_perf.binary.elf import open_elf
+from compiler_opt_perf.binary.symbolize import Line, Source, symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.symbol_names import demangled
 from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
-from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.pmu.collect import collect, import_recording
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.hotspots import (
     SourceText,
@@ -178,9 +180,37 @@ def test_profile_without_table_of_sources(loaded: Profile) -> None:
 def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
     manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", text=True, timeout_s=60)
     profile = Profile.load(manifest.path)
-    for counts in (*profile.functions["outer"].values(), *profile.functions["main"].values()):
-        counts[:] = [0] * len(counts)
-    show(profile, 3)
+    for lines in profile.functions.values():
+        for counts in lines.values():
+            counts[:] = [0] * len(counts)
+    _, functions, lines_shown = show(profile, 3).split("\nmost costly ")
+    assert functions == "functions; rates of what occurred, with their 95% interval\n\n"
+    assert lines_shown == "lines; rates of what occurred, with their 95% interval\n\n"
+
+
+def test_a_mean_is_no_share(workload: Path, tmp_path: Path) -> None:
+    """Latencies, in every table that has rates."""
+    code = disassemble(workload)
+    with open_elf(workload) as file:
+        (segment,) = (s for s in file.iter_segments("PT_LOAD") if s["p_flags"] & 1)
+        begin, offset = segment["p_vaddr"] & ~0xFFF, segment["p_offset"] & ~0xFFF
+    located = symbolize(workload, code.addresses).locations
+    address = next(a for a in code.addresses if a in located)
+    profiles: list[Profile] = []
+    for weight in (47, 52):
+        text = tmp_path / f"{weight}.txt"
+        text.write_text(
+            f"  1 PERF_RECORD_MMAP2 1/1: [{begin:#x}(0x100000) @ {offset:#x} 0 0 0]: "
+            "r-xp /workload\n"
+            + 99
+            * f"  1 1000 ibs_op//: 1 |OP LOAD|LVL L3 hit|SNP N/A  {weight} {address:x}\n"
+        )
+        manifest = import_recording(text, workload, tmp_path / f"{weight}.pmu.json", text=True)
+        profiles.append(Profile.load(manifest.path))
+    assert re.search(r"^load-latency +47  cycles per timed load$", show(profiles[0], 3), re.M)
+    changed = diff(profiles[0], profiles[1], 3)
+    assert re.search(r"^load-latency +47 +52$", changed, re.MULTILINE)
+    assert re.search(r"^l1-miss-probability +100% +100%$", changed, re.MULTILINE)
 
 
 def test_difference_of_a_profile_with_itself(loaded: Profile) -> None:
