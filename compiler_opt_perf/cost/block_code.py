@@ -12,8 +12,9 @@ from iced_x86 import CpuidFeature, FlowControl, MemorySizeExt, Mnemonic, Registe
 
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import STT_FUNC, is_x86_64, open_elf, read_symbols
+from compiler_opt_perf.cost.block_file import listed_blocks
 from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import input_lines, open_input
+from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.llvm import stock_tool
 
 #: Bytes of a block, as measure_blocks.c has it.
@@ -160,7 +161,8 @@ def find_blocks(files: Mapping[str, Sequence[Path]]) -> Iterator[Block]:
       files: by the name of the program.
 
     Raises:
-      BlockError: a file cannot be read, or a line of a list is no block.
+      BlockError: a file cannot be read.
+      BlockFileError: a line of a list is no block.
       BinaryError: a binary is damaged, or of another machine.
       CommandError: object files cannot be linked.
     """
@@ -175,7 +177,7 @@ def _find_blocks(files: Mapping[str, Sequence[Path]]) -> Iterator[Block]:
         objects = []
         for path in paths:
             if not _is_elf(path):
-                yield from _listed(path, program)
+                yield from (Block(code, program) for _, code, _ in listed_blocks(path))
             elif is_object(path):
                 objects.append(path)
             else:
@@ -206,20 +208,6 @@ def linked(objects: Sequence[Path], image: Path) -> Path:
     """
     run_command([stock_tool("ld.lld"), *_LINK, *objects, "-o", image])
     return image
-
-
-def _listed(path: Path, program: str) -> Iterator[Block]:
-    for number, line in enumerate(input_lines(path), 1):
-        text = line.partition(",")[0].strip()
-        if not text:
-            continue
-        try:
-            yield Block(bytes.fromhex(text), program)
-        except ValueError as error:
-            raise BlockError(
-                f"{path}:{number}: {text[:40]!r} is no block: expected an even number of "
-                "hexadecimal digits, or an ELF file"
-            ) from error
 
 
 def _of_binary(path: Path, program: str) -> Iterator[Block]:

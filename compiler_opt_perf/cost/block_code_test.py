@@ -7,12 +7,12 @@ import pytest
 
 from compiler_opt_perf.cost.block_code import (
     Block,
-    BlockError,
     canonical,
     distinct,
     find_blocks,
     request,
 )
+from compiler_opt_perf.cost.block_file import BlockFileError
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 
@@ -73,7 +73,7 @@ def test_lists_have_a_block_in_a_line(tmp_path: Path) -> None:
     found = [Block(b"\x48\x01\xc8", "p"), Block(b"\x90", "p")]
     assert list(find_blocks({"p": [path]})) == found
     path.write_text("4801c8\n4801c\n")
-    with pytest.raises(BlockError, match=r"list\.csv:2: '4801c' is no block"):
+    with pytest.raises(BlockFileError, match=r"list\.csv:2: '4801c' is no block"):
         list(find_blocks({"": [path]}))
 
 

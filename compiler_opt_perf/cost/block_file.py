@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -177,19 +177,42 @@ def _read(path: Path) -> MeasuredBlocks:
     return blocks
 
 
+def listed_blocks(path: Path) -> Iterator[tuple[str, bytes, str]]:
+    """The rows of a list as BHive has them: place, code, and what the second column holds.
+
+    A row without code is left out, as BHive's own lists have one. Further columns are not looked
+    at; digits may be capitals, lines may end with a carriage return.
+
+    Raises:
+      BlockFileError: a row has something else in the place of its code.
+      OSError: it cannot be read.
+    """
+    for number, line in enumerate(input_lines(path), 1):
+        text, _, rest = line.strip().partition(",")
+        if not text.strip():
+            continue
+        try:
+            code = bytes.fromhex(text)
+        except ValueError as error:
+            raise BlockFileError(
+                f"{path}:{number}: {text[:40]!r} is no block: expected an even number of "
+                "hexadecimal digits, or an ELF file"
+            ) from error
+        yield f"{path}:{number}", code, rest.partition(",")[0].strip()
+
+
 def _bhive_rows(path: Path) -> list[Row]:
     rows = []
-    for number, line in enumerate(input_lines(path), 1):
-        code, _, text = line.strip().partition(",")
+    for place, code, text in listed_blocks(path):
         try:
             cycles = float(text) / _BHIVE_EXECUTIONS
             if not 0 < cycles < math.inf:
                 raise ValueError
-            rows.append(Row(code=code, cycles=cycles))
+            rows.append(Row(code=code.hex(), cycles=cycles))
         except (ValueError, FieldError) as error:
             raise BlockFileError(
-                f"{path}:{number}: {line.strip()[:60]!r}: expected code in hexadecimal digits, a "
-                f"comma and the cycles of {_BHIVE_EXECUTIONS} executions, above 0"
+                f"{place}: {text[:60]!r}: expected code in hexadecimal digits, a comma and the "
+                f"cycles of {_BHIVE_EXECUTIONS} executions, above 0"
             ) from error
     if not rows:
         raise BlockFileError(f"{path}: is empty; expected measured blocks")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.cost.block_code import find_blocks
 from compiler_opt_perf.cost.block_file import (
     BlockFileError,
     Cpu,
@@ -49,14 +50,33 @@ def test_bhives_lists_are_of_100_executions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "4801c8,101.25\n",
+        "4801C8,101.25\n",
+        "4801c8,101.25\r\n",
+        "4801c8,101.25,1,a comment\n",
+        " 4801c8 , 101.25 \n\n",
+        ",\n4801c8,101.25\n,99\n",
+    ],
+)
+def test_lists_have_one_reader(tmp_path: Path, text: str) -> None:
+    """What is measured, and what models are judged by, is read alike."""
+    path = tmp_path / "a.csv"
+    path.write_text(text, newline="")
+    assert read_blocks(path).rows == [Row(code="4801c8", cycles=1.0125)]
+    assert [block.code.hex() for block in find_blocks({"p": [path]})] == ["4801c8"]
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("4801c8,101\n4801c8,x\n", r"a\.csv:2: '4801c8,x': expected code"),
+        ("4801c8,101\n4801c8,x\n", r"a\.csv:2: 'x': expected code"),
         ("4801c8\n", r"a\.csv:1: "),
         ("4801c,3\n", r"a\.csv:1: "),
         ("4801c8,-3\n", r"a\.csv:1: .*above 0"),
         ("4801c8,nan\n", r"a\.csv:1: "),
-        (",3\n", r"a\.csv:1: "),
+        (",3\n", r"a\.csv: is empty"),
         ("", r"a\.csv: is empty"),
     ],
 )
