@@ -9,6 +9,7 @@ the user's files.
 
 import contextlib
 import itertools
+import mmap
 import os
 import shlex
 import shutil
@@ -41,6 +42,9 @@ _PERF_DATA = (b"PERFILE2", b"2ELIFREP", b"PERFFILE", b"ELIFFREP")
 # Linux): magic, sizes of header and attribute; offset and size of attributes, samples and event
 # types; a bit for each feature, whose offsets and sizes follow the samples.
 _HEADER_BYTES = 104
+# A record's type, flags and size; types of those that data follow (tools/lib/perf in Linux).
+_RECORD = struct.Struct("IHH")
+_TRACING_DATA, _AUXTRACE = 66, 71
 # Limits of a perf that reads a recording: memory besides the recording, which it maps as a whole;
 # processor time; what it may write, which is messages alone.
 _MEMORY_BYTES = 8 << 30
@@ -182,7 +186,8 @@ def _is_whole(stream: BinaryIO, size: int) -> bool:
     order = "<" if header.startswith(_PERF_DATA[0]) else ">"
     (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
     if own != _HEADER_BYTES:
-        return True  # Written to a pipe: it names no places.
+        # Written to a pipe: it names no places.
+        return _is_whole_pipe(stream, order, own)
     samples_end = places[2] + places[3]
     features = int.from_bytes(header[72:]).bit_count()
     if samples_end + 16 * features > size:
@@ -191,6 +196,23 @@ def _is_whole(stream: BinaryIO, size: int) -> bool:
     found = struct.unpack(f"{order}{2 * features}Q", stream.read(16 * features))
     parts = zip(found[::2], found[1::2], strict=True)
     return all(begin + length <= size for begin, length in parts)
+
+
+def _is_whole_pipe(stream: BinaryIO, order: str, start: int) -> bool:
+    """Whether the last record ends where the file does."""
+    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        place = start
+        while place + _RECORD.size <= len(data):
+            kind, _, size = struct.unpack_from(f"{order}IHH", data, place)
+            if size < _RECORD.size:
+                return True  # Damaged; perf says so.
+            # What follows these is as long as they say, and not part of them.
+            if kind in (_TRACING_DATA, _AUXTRACE) and place + 16 <= len(data):
+                number = "I" if kind == _TRACING_DATA else "Q"
+                (payload,) = struct.unpack_from(f"{order}{number}", data, place + 8)
+                size += (payload + 7) // 8 * 8
+            place += size
+        return place == len(data)
 
 
 def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None]:
@@ -222,9 +244,6 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None
         status = process.wait()
         messages.seek(0)
         said = messages.read(_FILE_BYTES).strip()
-        # Of a pipe's recording perf reads what there is.
-        if "unexpected end of event" in said:
-            raise PmuError(f"{recording}: is cut off after {size} bytes; record it again")
         if status:
             how = f"status {status}" if status > 0 else signal_name(-status)
             raise PmuError(
