@@ -42,6 +42,7 @@ _PERF_DATA = (b"PERFILE2", b"2ELIFREP", b"PERFFILE", b"ELIFFREP")
 # Linux): magic, sizes of header and attribute; offset and size of attributes, samples and event
 # types; a bit for each feature, whose offsets and sizes follow the samples.
 _HEADER_BYTES = 104
+_PIPE_HEADER_BYTES = 16
 # A record's type, flags and size; types of those that data follow (tools/lib/perf in Linux).
 _RECORD = struct.Struct("IHH")
 _TRACING_DATA, _AUXTRACE = 66, 71
@@ -170,8 +171,8 @@ def _require_whole(recording: Path) -> None:
     with recording.open("rb") as stream:
         if stream.read(8) in _PERF_DATA[2:]:
             raise PmuError(
-                f"{recording}: is of version 1 of perf's format, which perf wrote before 2013; "
-                "record it again"
+                f"{recording}: is of version 1 of perf's format, which only old perfs write; "
+                "record it again with a newer one"
             )
         size = stream.seek(0, os.SEEK_END)
         if not _is_whole(stream, size):
@@ -187,7 +188,7 @@ def _is_whole(stream: BinaryIO, size: int) -> bool:
     (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
     if own != _HEADER_BYTES:
         # Written to a pipe: it names no places.
-        return _is_whole_pipe(stream, order, own)
+        return own != _PIPE_HEADER_BYTES or _is_whole_pipe(stream, order, own)
     samples_end = places[2] + places[3]
     features = int.from_bytes(header[72:]).bit_count()
     if samples_end + 16 * features > size:

@@ -18,6 +18,7 @@ from absl import logging
 from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.files import atomic_write, input_lines
 from compiler_opt_perf.pmu.perf_data import is_perf_data, read_recording, recorded_in_text
+from compiler_opt_perf.pmu.perf_events import unit_of
 from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
@@ -140,8 +141,16 @@ def _fragments(recording: Path, binary: Path, table: BlockTable) -> _Path:
         path.gap()
 
     read_recording(recording, binary, add)
-    # Several events may have been sampled with stacks: they tell of the same run.
-    return max(paths.values(), key=lambda path: path.chains, default=_Path(table))
+    # Several events may have been sampled with stacks: they tell of the same run. Those taken at
+    # mispredicts, say, show too little of the rest.
+    usable = [path for event, path in paths.items() if unit_of(event)]
+    if paths and not usable:
+        raise TraceError(
+            f"{recording}: its branch stacks are of {', '.join(sorted(paths))}: how often code was "
+            "executed is not told by these, or it is not known what they count; record stacks of "
+            "cycles or taken branches, as docs/trace.md says"
+        )
+    return max(usable, key=lambda path: path.chains, default=_Path(table))
 
 
 def _pt_streams(

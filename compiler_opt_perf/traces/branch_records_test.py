@@ -145,6 +145,25 @@ def test_a_binary_recording_is_not_searched_for_lines(
         import_recording(recording, program, tmp_path / "t.bbtrace")
 
 
+@pytest.mark.parametrize("event", ["nobody_ever_heard_of_it:u", "br_misp_retired.cond:upp"])
+def test_stacks_that_say_nothing_of_the_whole_run(
+    event: str, trace: Trace, program: Path, tmp_path: Path
+) -> None:
+    branches = list(taken_branches(trace))[:20]
+    stack = " ".join(f"0x{s:x}/0x{t:x}/P/-/-/1" for s, t in reversed(branches))
+    text = tmp_path / "perf.txt"
+    sample = f"  100  100003 {event}:  {branches[0][0]:x}  {stack}\n"
+    text.write_text(mapping(program) + 9 * sample)
+    with pytest.raises(TraceError, match=rf"its branch stacks are of {event.partition(':')[0]}: "):
+        import_recording(text, program, tmp_path / "t.bbtrace")
+    # Beside others they are not taken, however many there are.
+    fewer = " ".join(f"0x{s:x}/0x{t:x}/P/-/-/1" for s, t in reversed(branches[:5]))
+    text.write_text(text.read_text() + f"  100  100003 cycles:u:  {branches[0][0]:x}  {fewer}\n")
+    found = import_recording(text, program, tmp_path / "t.bbtrace")
+    text.write_text(mapping(program) + text.read_text().splitlines(keepends=True)[-1])
+    assert found.total == import_recording(text, program, tmp_path / "u.bbtrace").total
+
+
 def test_nonsense_is_left_out(
     trace: Trace, program: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
