@@ -19,13 +19,13 @@ _WORDS: dict[str, Distance] = {
     **dict.fromkeys(("RAM", "Local RAM", "PMEM", "CXL", "I/O", "IO", "Uncached"), "far"),
     **dict.fromkeys(("UNC", "Memory-side Cache", "MSC"), "far"),
 }
+# These say nothing by themselves; they stand beside a word that does.
+_NEUTRAL = ("Any cache", "N/A")
 # Of another socket or cluster of cores, whatever it is: the core's own last level did not have it.
-_REMOTE = re.compile(
-    r"Remote (?:RAM|Cache) \(\d hops?\)"
-    r"|(?:Remote )?(?:(?:core, same node|node, same socket|socket, same board|board) )?"
-    r"(?P<what>.*)"
-)
-_UNTOLD = ("Any cache",)
+_HOPS = re.compile(r"(core, same node|node, same socket|socket, same board|board) ")
+_ELSEWHERE = re.compile(r"Remote (?:RAM|Cache) \(\d hops?\)")
+# Processors of AMD before Zen 4 do not tell the last level from the neighbouring cluster's.
+_EITHER = {"L3", "Remote Cache (1 hop)"}
 
 
 def distance(level: str) -> Distance | None:
@@ -35,21 +35,32 @@ def distance(level: str) -> Distance | None:
     """
     text = level.strip()
     missed = text.endswith(" miss")
-    words = re.sub(r" (hit|miss)$", "", text).split(" or ")
-    found = {_of_word(word) for word in words if word not in _UNTOLD}
+    text = re.sub(r" (hit|miss)$", "", text)
+    # "Remote" may stand before all the rest, and how far away it is before that.
+    is_remote = text.startswith("Remote ")
+    if is_remote and not _ELSEWHERE.match(text):
+        text = text.removeprefix("Remote ")
+    hops = _HOPS.match(text)
+    text = text[hops.end() :] if hops else text
+    words = set(text.split(" or "))
+    if any(not _of_word(word) and word not in _NEUTRAL for word in words):
+        return None
+    told = words - set(_NEUTRAL)
+    if is_remote:
+        return "far" if told or "Any cache" in words else None
+    if hops:
+        return "cache" if hops[1] == "core, same node" else "far"
+    if told == _EITHER:
+        return "cache"
+    found = {_of_word(word) for word in told}
     if len(found) != 1:
         return None
     (one,) = found
     if missed and one != "far":
         # Of what missed, only the last level tells where it went.
-        return "far" if words[0] in ("L3", "L4") else None
+        return "far" if told <= {"L3", "L4"} else None
     return one
 
 
 def _of_word(word: str) -> Distance | None:
-    found = _REMOTE.fullmatch(word)
-    what = found["what"] if found else None
-    if what is None or what != word:
-        remote_known = what is None or what in _WORDS or what in _UNTOLD
-        return "far" if remote_known else None
-    return _WORDS.get(word)
+    return "far" if _ELSEWHERE.fullmatch(word) else _WORDS.get(word)

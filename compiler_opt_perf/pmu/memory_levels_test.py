@@ -50,6 +50,36 @@ def test_other_cores_caches_are_not_the_last_level() -> None:
     for hops, what in itertools.product(HOPS, ("Any cache", "L2", "L3", "RAM")):
         assert distance(f"Remote {hops} {what} hit") == "far"
     assert distance("Remote RAM hit") == distance("Remote L3 hit") == "far"
+    assert distance("node, same socket Any cache hit") == "far"
+
+
+@pytest.mark.parametrize(
+    ("level", "where"),
+    [
+        # arch/x86/events/amd/ibs.c: before Zen 4 the last level and a neighbour's are one.
+        ("L3 or Remote Cache (1 hop) hit", "cache"),
+        ("L3 or Remote Cache (1 hop) or Any cache hit", "cache"),
+        ("core, same node Any cache hit", "cache"),
+        ("Remote core, same node Any cache hit", "far"),
+        ("Remote node, same socket Any cache hit", "far"),
+        ("Remote Cache (2 hops) hit", "far"),
+        ("LFB or LFB hit", "cache"),
+        # arch/x86/events/intel/ds.c, as perf prints it up to 6.5, and from then on.
+        ("Remote Remote Cache (1 hop) or L3 hit", "far"),
+        ("Remote Remote RAM (1 hop) or RAM hit", "far"),
+        ("Local RAM or RAM hit", "far"),
+        ("I/O or N/A hit", "far"),
+        ("Uncached or N/A hit", "far"),
+        ("L1 or L1 hit", "l1"),
+        ("LFB/MAB hit", "cache"),
+        ("Remote L3 hit", "far"),
+        ("N/A hit", None),
+        ("Any cache or N/A hit", None),
+        ("Remote N/A hit", None),
+    ],
+)
+def test_what_kernels_tell(level: str, where: str | None) -> None:
+    assert distance(level) == where
 
 
 def test_words_that_disagree() -> None:

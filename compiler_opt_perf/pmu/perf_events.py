@@ -46,7 +46,8 @@ class Known:
 
 # Names and codes: tools/perf/pmu-events and the manual of perf list in Linux, libpfm's tables,
 # Intel's and AMD's manuals. Codes that differ between processors of one maker are left out, such as
-# 0x01c5: of mispredicted conditional branches up to Skylake, of taken ones since Ice Lake.
+# 0x01c5: of mispredicted conditional branches up to Skylake, of taken ones since Ice Lake; or 0x4088:
+# of branches that are taken on Nehalem, of others since Sandy Bridge.
 KNOWN = (
     Known(
         "br_inst_retired.near_taken",
@@ -54,7 +55,7 @@ KNOWN = (
         ("br_inst_retired.near_taken_pebs", "br_inst_retired.near_taken_ps"),
         intel=(0x20C4,),
     ),
-    Known("br_inst_exec.taken", "taken branches", intel=(0x4088,)),
+    Known("br_inst_exec.taken", "taken branches"),
     Known(
         "ex_ret_brn_tkn",
         "taken branches",

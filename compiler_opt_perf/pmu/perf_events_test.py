@@ -35,7 +35,7 @@ SPELLINGS = {
         "cpu/branch-brs/",
         "cpu/ex_ret_brn_tkn,period=4000,branch_type=any/",
     ),
-    "br_inst_exec.taken": ("br_inst_exec:taken", "br_inst_exec.taken", "r4088"),
+    "br_inst_exec.taken": ("br_inst_exec:taken", "br_inst_exec.taken"),
     "mem_load_retired.l3_miss": (
         "mem_load_retired.l3_miss",
         "mem_load_uops_retired:l3_miss",
@@ -57,7 +57,7 @@ OTHERS = (
     *("nobody_ever_heard_of_it", "taken", "instances", "br_inst_retired.near_taken_of_mine"),
     *("r1234", "cpu/event=0xc4,umask=0x21/", "cpu/event=0xc4,umask=0x20,cmask=1/"),
     # On Intel all branches, on AMD those that are taken; then of Skylake and of Ice Lake.
-    *("rc4", "cpu/event=0xc4/", "r01c5"),
+    *("rc4", "cpu/event=0xc4/", "r01c5", "r4088"),
     # Another unit's counters, other latencies, other front-end events, another kind of samples.
     *("uncore_imc/event=0xc4,umask=0x20/", "cpu/event=0xcd,umask=0x1,ldlat=30/", "r1cd", "r1c6"),
     *("cpu/mem-loads,ldlat=30/", "ibs_fetch//", "ref-cycles", "page-faults", "instruction-tlb"),
