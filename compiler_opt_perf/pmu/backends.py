@@ -188,6 +188,16 @@ def read_counts(recording: Path, binary: Path) -> Counts:
         script = perf_data.read_recording(recording, binary)
     if script.lost:
         logging.warning("%s: perf lost %d samples; use longer periods", recording, script.lost)
+    for event, untold in sorted(script.untold.items()):
+        samples, _ = script.periods[event]
+        logging.log(
+            logging.WARNING if untold > _MUCH * samples else logging.INFO,
+            "%s: %d of %d samples are loads that do not tell where they found their data; they are "
+            "left out of loads and misses",
+            event,
+            untold,
+            samples,
+        )
     for event, outside in sorted(script.outside.items()):
         everything = outside + sum(script.samples[event].values())
         logging.info(

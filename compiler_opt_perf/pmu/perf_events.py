@@ -45,9 +45,9 @@ class Known:
 
 
 # Names and codes: tools/perf/pmu-events and the manual of perf list in Linux, libpfm's tables,
-# Intel's and AMD's manuals. Codes that differ between processors of one maker are left out, such as
-# 0x01c5: of mispredicted conditional branches up to Skylake, of taken ones since Ice Lake; or 0x4088:
-# of branches that are taken on Nehalem, of others since Sandy Bridge.
+# Intel's and AMD's manuals. Codes that differ between processors of one maker are left out: 0x01c5
+# is of mispredicted conditional branches up to Skylake, of taken ones since Ice Lake; 0x4088 of
+# branches that are taken on Nehalem, of others since Sandy Bridge.
 KNOWN = (
     Known(
         "br_inst_retired.near_taken",

@@ -14,6 +14,7 @@ from compiler_opt_perf.binary.elf import build_id, hide_debug_info
 from compiler_opt_perf.binary.symbolize import symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.workload import Run
+from compiler_opt_perf.pmu.backends import read_counts
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import event_counts, read_dump
 from compiler_opt_perf.pmu.collect import collect, import_recording
@@ -594,7 +595,9 @@ def test_one_event_under_two_names_counts_once(
     assert total("cycles:u", "cycles:k") == pytest.approx(2 * one, rel=0.01)
 
 
-def test_loads_of_unknown_levels_are_no_hits(mapping: str, fixed: Path, code: Disassembly) -> None:
+def test_loads_of_unknown_levels_are_no_hits(
+    mapping: str, fixed: Path, code: Disassembly, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     load = of_kind(code, fixed, "chase", Kind.LOAD)
     text = mapping
     for level in ("L3 hit", "CXL hit", "Some new thing hit", "N/A"):
@@ -603,6 +606,9 @@ def test_loads_of_unknown_levels_are_no_hits(mapping: str, fixed: Path, code: Di
     assert found["loads"] == found["l1-load-misses"] == {load: 2000}
     assert found["llc-load-misses"] == {load: 1000}
     assert found["timed-loads"] == {load: 4000}
+    (tmp_path / "perf.txt").write_text(text)
+    read_counts(tmp_path / "perf.txt", fixed)
+    assert "ibs_op: 2 of 4 samples are loads that do not tell where they found" in caplog.text
 
 
 # Which mappings are the binary's, and what they hide
