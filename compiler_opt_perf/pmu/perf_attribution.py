@@ -276,7 +276,9 @@ def _count_branches(script: Script, code: Disassembly) -> _Branches:
         for names in event.perf.values()
         for name in names.split("|")
     }
-    left_out = script.filtered | (script.stacks.keys() - used - script.unknown)
+    left_out = (script.filtered & script.periods.keys()) | (
+        script.stacks.keys() - used - script.unknown
+    )
     if left_out and not events:
         logging.warning(
             "the branch stacks of %s say nothing of how often code was executed%s; record those of "

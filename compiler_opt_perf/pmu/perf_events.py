@@ -203,9 +203,8 @@ class Attributes:
     @property
     def all_branches(self) -> bool:
         """Whether all taken branches are in the stacks, so that code between two of them ran."""
-        return not self.branches or (
-            "ANY" in self.branches and not {"CALL_STACK", "COND"} & self.branches
-        )
+        some = {"CALL_STACK", "IN_TX", "NO_TX", "ABORT_TX"}
+        return not self.branches or ("ANY" in self.branches and self.branches.isdisjoint(some))
 
 
 @dataclass
@@ -221,6 +220,12 @@ class Facts:
     vendor: str = ""
     pmus: dict[int, str] = field(default_factory=dict)
     events: dict[str, Attributes] = field(default_factory=dict)
+
+    def of(self, printed: str) -> Attributes | None:
+        """The attributes of an event, if known; perf may list it with other modifiers."""
+        base = _Spelling.of(printed).base
+        alike = {one for name, one in self.events.items() if _Spelling.of(name).base == base}
+        return self.events.get(printed) or (alike.pop() if len(alike) == 1 else None)
 
     def read(self, line: str) -> None:
         """Takes what a line of `perf evlist -v` or of `perf script --header` says, if anything."""
@@ -293,7 +298,7 @@ def identify(printed: str, facts: Facts | None = None) -> Identity:
     The code that perf recorded decides; where it is not known, or not in the table, the name does.
     """
     facts = facts or Facts()
-    attributes = facts.events.get(printed)
+    attributes = facts.of(printed)
     spelling = _Spelling.of(printed)
     by_name = _BY_NAME.get(spelling.name)
     coded = list(_by_code(spelling, attributes, facts))

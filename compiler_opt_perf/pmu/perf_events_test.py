@@ -153,6 +153,16 @@ def test_the_recorded_code_decides(listed: str, maker: str, name: str | None) ->
             assert found.precise
 
 
+def test_events_that_are_listed_with_other_modifiers() -> None:
+    """As perf 6.1 does for what came through a pipe."""
+    facts = Facts(vendor="Intel")
+    facts.read("rc4:uH: type: 4, size: 128, config: 0xc4, \n")
+    assert identify("rc4:u", facts).name == "branches"
+    facts.read("rc4:k: type: 4, size: 128, config: 0x20c4, \n")
+    assert identify("rc4:u", facts).known is not None
+    assert identify("rc4:k", facts).name == "br_inst_retired.near_taken"
+
+
 @pytest.mark.parametrize(
     ("filter_", "all_branches"),
     [
@@ -162,6 +172,7 @@ def test_the_recorded_code_decides(listed: str, maker: str, name: str | None) ->
         ("branch_sample_type: USER|CALL_STACK|NO_FLAGS|NO_CYCLES, ", False),
         ("branch_sample_type: ANY_CALL|ANY_RETURN, ", False),
         ("branch_sample_type: USER|COND, ", False),
+        ("branch_sample_type: USER|ANY|IN_TX, ", False),
     ],
 )
 def test_which_branches_stacks_hold(filter_: str, all_branches: bool) -> None:

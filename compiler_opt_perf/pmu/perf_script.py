@@ -440,6 +440,9 @@ class _Reader:
         self.names[printed] = name
         if event.known is None:
             self.script.unknown.add(name)
+        attributes = self.facts.of(printed)
+        if attributes is not None and not attributes.all_branches:
+            self.script.filtered.add(name)
         self.script.precise[name] = event.precise and self.script.precise.get(name, True)
         return name
 
@@ -461,9 +464,7 @@ class _Reader:
             self._add_memory(sample, event, address, period)
         hops = _read_stack(sample["stack"], pid, self.mappings, place)
         if hops:
-            attributes = self.facts.events.get(sample["event"])
-            if attributes is not None and not attributes.all_branches:
-                script.filtered.add(event)
+            if event in script.filtered:
                 return event, []
             script.stacks[event].add(address, period, hops)
         return event, hops
