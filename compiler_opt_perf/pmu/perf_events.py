@@ -236,7 +236,7 @@ class Facts:
         elif line.startswith("# cpuid : "):
             self.vendor = VENDORS.get(line.split(" : ")[1].split(",")[0].strip(), "other")
         elif line.startswith("# pmu mappings: "):
-            for name, number in re.findall(r"(\S+) = (\d+)", line):
+            for name, number in re.findall(r"(\S+) = ([0-9]{1,10})\b", line):
                 self.pmus[int(number)] = name
 
 
@@ -246,10 +246,18 @@ _EVENT_LINE = re.compile(
 )
 
 
+# Of 64 bits.
+_NUMBER = r"0x[0-9a-fA-F]{1,16}|[0-9]{1,20}"
+
+
+def _number(text: str) -> int:
+    return int(text, 16) if text.startswith("0x") else int(text)
+
+
 def _attributes(text: str) -> Attributes:
     def number(name: str) -> int:
-        found = re.search(rf"(?:^|[\s,{{]){name}(?: \}})?\s?[:=] (0x[0-9a-f]+|\d+)", text)
-        return int(found[1], 0) if found else 0
+        found = re.search(rf"(?:^|[\s,{{]){name}(?: \}})?\s?[:=] ({_NUMBER})", text)
+        return _number(found[1]) if found else 0
 
     def words(name: str) -> frozenset[str]:
         found = re.search(rf"\b{name}\s?[:=] ([A-Z0-9_|]+)", text)
@@ -289,7 +297,7 @@ _MODIFIERS = re.compile(r"[ukhHGpPSDWebIR]*")
 _ATTRIBUTES = {"u", "k", "h", "mh", "mg", "excl", "pinned", "precise", "e", "i", "intx", "intxcp"}
 # The cores' counters, whose codes are in the table.
 _CORES = ("cpu", "cpu_core", "cpu_atom")
-_RAW_NAME = re.compile(r"(?:r|raw 0x)([0-9a-f]+)", re.IGNORECASE)
+_RAW_NAME = re.compile(r"(?:r|raw 0x)([0-9a-f]{1,16})", re.IGNORECASE)
 
 
 def identify(printed: str, facts: Facts | None = None) -> Identity:
@@ -375,11 +383,7 @@ class _Spelling:
         named = [word for word, value in terms if not value]
         # Of several words the others are terms such as "percore".
         known = [word for word in named if _plain(word) in _BY_NAME or _RAW_NAME.fullmatch(word)]
-        numbers = {
-            word: int(value, 0)
-            for word, value in terms
-            if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", value)
-        }
+        numbers = {word: _number(value) for word, value in terms if re.fullmatch(_NUMBER, value)}
         # Without a PMU the event itself is in its place, as in "LLC-load-misses/period=1009/u".
         name = (known or named or ["" if pmu in _CORES else pmu])[0]
         base = name or printed.rpartition("/")[0] + "/"

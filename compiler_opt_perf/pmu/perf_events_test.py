@@ -60,6 +60,14 @@ OTHERS = (
     *("rc4", "cpu/event=0xc4/", "r01c5", "r4088"),
     # Another unit's counters, other latencies, other front-end events, another kind of samples.
     *("uncore_imc/event=0xc4,umask=0x20/", "cpu/event=0xcd,umask=0x1,ldlat=30/", "r1cd", "r1c6"),
+    *(
+        "cpu/event=0123/",
+        f"cpu/event={'9' * 5000}/",
+        "cpu/event=0x/",
+        "cpu//",
+        "//",
+        f"r{'f' * 40}",
+    ),
     *("cpu/mem-loads,ldlat=30/", "ibs_fetch//", "ref-cycles", "page-faults", "instruction-tlb"),
 )
 

@@ -21,19 +21,19 @@ FIELDS = ("pid", "event", "ip", "period")
 OPTIONAL_FIELDS = ("data_src", "weight", "brstack")
 
 _MMAP = re.compile(
-    r"PERF_RECORD_MMAP2? (-?\d+)/-?\d+: "
-    r"\[0x([0-9a-f]+)\(0x([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+)"
+    r"PERF_RECORD_MMAP2? (-?[0-9]{1,10})/-?\d+: "
+    r"\[0x([0-9a-f]{1,16})\(0x([0-9a-f]{1,16})\) @ (?:0x)?([0-9a-f]{1,16})"
     r"(?: <([0-9a-f]*)>)?[^\]]*\]: (\S+) (.*)$"
 )
-_FORK = re.compile(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)")
-_EXEC = re.compile(r"PERF_RECORD_COMM exec: .*:(\d+)/\d+$")
+_FORK = re.compile(r"PERF_RECORD_FORK\(([0-9]{1,10}):\d+\):\(([0-9]{1,10}):\d+\)")
+_EXEC = re.compile(r"PERF_RECORD_COMM exec: .*:([0-9]{1,10})/\d+$")
 _HEAD = (
-    r"^\s*(?P<pid>-?\d+)(?:/-?\d+)?\s+(?P<period>\d+)\s+(?P<event>(?:raw )?\S+):\s+"
+    r"^\s*(?P<pid>-?[0-9]{1,10})(?:/-?\d+)?\s+(?P<period>[0-9]{1,20})\s+(?P<event>(?:raw )?\S+):\s+"
     r"(?:[0-9a-f]+\s+(?P<source>\|.*?)\s+)?"
 )
 _SAMPLE = re.compile(
-    _HEAD + r"(?:(?P<weight>\d+)\s+)?"
-    r"(?P<ip>[0-9a-f]+)"
+    _HEAD + r"(?:(?P<weight>[0-9]{1,20})\s+)?"
+    r"(?P<ip>[0-9a-f]{1,16})"
     r"(?P<stack>(?:\s+0x[0-9a-f]+/0x[0-9a-f]+/\S*)*)\s*$"
 )
 # A sample whose call chain follows in lines of its own, which begin with a tab. The first of these
@@ -557,7 +557,7 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
             f"{place}: is a dump of raw records (perf script -D), which has no branch stacks; make "
             "text without -D, by the command of docs/collect.md"
         )
-    lost = re.search(r"PERF_RECORD_LOST(?:_SAMPLES)? .*?lost (\d+)", line)
+    lost = re.search(r"PERF_RECORD_LOST(?:_SAMPLES)? .*?lost ([0-9]{1,20})", line)
     if lost is not None:
         script.lost += int(lost[1])
     elif line.strip() and not line.startswith("#") and "PERF_RECORD_" not in line:

@@ -747,6 +747,9 @@ def test_call_chains_in_text(
         ("  100 cycles:u: 401000\n", r"script:2: neither a sample"),
         ("  100 10 cycles:u: 401000 0x1/0x2\n", r"script:2: (neither a sample|not a branch stack)"),
         ("  100 10 cycles:u: nowhere\n", r"script:2: neither a sample"),
+        (f"  100 {'9' * 5000} cycles:u: 401000\n", r"script:2: neither a sample"),
+        (f"  {'9' * 5000} 10 cycles:u: 401000\n", r"script:2: neither a sample"),
+        (f"  100 10 cycles:u: 1 0x1/0x2/P/-/-/{'9' * 5000}\n", r"script:2: not a branch stack"),
         ("\0\0\0\0\n", r"script:2: neither a sample"),
         (
             "128 0x8660 [0x60]: PERF_RECORD_SAMPLE(IP, 0x4002): 4/4: 0x5\n",
