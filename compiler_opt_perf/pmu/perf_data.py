@@ -26,15 +26,9 @@ from compiler_opt_perf.execution.command import signal_name
 from compiler_opt_perf.execution.files import input_lines, open_input
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.perf_events import Facts
+from compiler_opt_perf.pmu.perf_mappings import DELETED, Recorded, mapped_files
 from compiler_opt_perf.pmu.perf_record import version
-from compiler_opt_perf.pmu.perf_script import (
-    FIELDS,
-    Hop,
-    Recorded,
-    Script,
-    mapped_files,
-    read_script,
-)
+from compiler_opt_perf.pmu.perf_script import FIELDS, Hop, Script, read_script
 
 # How a perf.data begins, of either byte order; the last two are of version 1.
 _PERF_DATA = (b"PERFILE2", b"2ELIFREP", b"PERFFILE", b"ELIFFREP")
@@ -148,7 +142,7 @@ def _recorded(recording: Path, binary: Path) -> Recorded:
     listed = _lines_of(["perf", "buildid-list", "-i", str(recording)], recording)
     # "1234... /usr/bin/true"; blanks in the place of an id that was not recorded.
     files = [(name.strip(), found) for found, _, name in (line.partition(" ") for line in listed)]
-    if not any(Path(name.removesuffix(" (deleted)")).name == binary.name for name, _ in files):
+    if not any(Path(name.removesuffix(DELETED)).name == binary.name for name, _ in files):
         # It lists those that it has samples of and could read.
         argv = _script_argv(str(recording), ())
         files += mapped_files(_lines_of(argv, recording))

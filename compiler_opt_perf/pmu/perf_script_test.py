@@ -23,7 +23,8 @@ from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.perf_attribution import count
 from compiler_opt_perf.pmu.perf_events import identify
-from compiler_opt_perf.pmu.perf_script import Recorded, mapped_files, read_script
+from compiler_opt_perf.pmu.perf_mappings import Recorded, mapped_files
+from compiler_opt_perf.pmu.perf_script import read_script
 
 Show = Callable[[Path], dict[str, Any]]
 

@@ -19,7 +19,8 @@ from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.execution.files import atomic_write, input_lines
 from compiler_opt_perf.pmu.perf_data import is_perf_data, read_recording, recorded_in_text
 from compiler_opt_perf.pmu.perf_events import unit_of
-from compiler_opt_perf.pmu.perf_script import Hop, Mappings, Script, read_event
+from compiler_opt_perf.pmu.perf_mappings import Mappings
+from compiler_opt_perf.pmu.perf_script import Hop, Script, read_event
 from compiler_opt_perf.traces.block_table import BlockTable, read_block_table
 from compiler_opt_perf.traces.errors import TraceError
 from compiler_opt_perf.traces.native import Numbers
