@@ -295,7 +295,8 @@ def _from_stacks(event: str, unit: Unit, script: Script, code: Disassembly) -> _
     ranges = _Ranges.of(stacks, code, unit)
     if unit == "cycles" and ranges.inside and not ranges.occurrences:
         # AMD up to Zen 5 and Intel before Skylake do not count the cycles between two branches.
-        others = sorted({name for name in script.periods if not unit_of(name)} - _TIMES)
+        counted = {name for name in script.periods if unit_of(name) in (None, "instructions")}
+        others = sorted(counted - _TIMES - script.unknown)
         if others:
             logging.warning(
                 "branch stacks of %s have no cycle counts on this processor, so nothing tells how "

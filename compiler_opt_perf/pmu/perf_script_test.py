@@ -513,6 +513,12 @@ def test_stacks_of_cycles_without_cycle_counts(
     found = counted(f"{text}  100 1009 mem_load_retired.l3_miss:upp: {load:x}\n", fixed, code)
     assert set(found) == {"cycles", "llc-load-misses"}
     assert "they are left out; record stacks of taken branches" in caplog.text
+    # Instructions tell how many there were.
+    found = counted(f"{text}  100 777 instructions:u: {load:x}\n", fixed, code)
+    assert sum(found["executions"].values()) == pytest.approx(777, abs=len(body))
+    # What is no event of profiles changes nothing.
+    found = counted(f"{text}  100 1 page-faults:u: {load:x}\n", fixed, code)
+    assert sum(found["executions"].values()) == pytest.approx(6000, abs=len(body))
 
 
 @pytest.mark.parametrize("kinds", ["CALL_STACK", "ANY_CALL", "USER|COND", "IND_CALL"])
