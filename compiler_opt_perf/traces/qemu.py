@@ -35,6 +35,14 @@ _QEMU = "qemu-x86_64"
 # copies with repeated string instructions, which QEMU runs byte by byte.
 _CPU = "max,-erms,-fsrm"
 _STDERR_BYTES_SHOWN = 2000
+# Blocks in a record of a trace, of one thread.
+_RECORD = 1 << 16
+# By the signal that ended a run.
+_REMEDIES = {
+    signal.SIGILL: "QEMU does not know one of its instructions, AVX-512 for one; compile it with "
+    "at most -march=x86-64-v3",
+    signal.SIGKILL: "if it was the time limit, give more, or less work",
+}
 
 
 @dataclass(frozen=True)
@@ -190,16 +198,13 @@ def record(
         messages = (folder / "messages").read_text(errors="replace").splitlines()
         _judge(run, status, messages, folder / "stderr")
         write_end(unfinished)
-        trace = Trace.load(unfinished)
-        if not trace.streams:
+        has_blocks = bool(Trace.load(unfinished).streams)
+        if status < 0:
+            _judge_signal(run, -status, has_blocks, folder / "stderr")
+        elif not has_blocks:
             raise TraceError(
-                f"{binary}: none of its blocks was seen to run"
-                + (
-                    f" before it was killed: less than {1 << 16} of each thread"
-                    if status < 0
-                    else "; is it what was run? (A program with an RPATH loads a library from "
-                    "there. Programs that it starts are not traced.)"
-                )
+                f"{binary}: none of its blocks was seen to run; is it what was run? (A program "
+                "with an RPATH loads a library from there. Programs that it starts are not traced.)"
             )
     return Trace.load(output, quiet=True)
 
@@ -232,8 +237,6 @@ def _report(name: str, trace: Path, seconds: float) -> None:
 
 def _judge(run: Run, status: int, messages: Sequence[str], diagnostics: Path) -> None:
     """Raises a TraceError when the run gave no trace to keep; logs what the user should know."""
-    printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
-    shown = f"\n  {printed}".replace("\n", "\n  ") if printed else ""
     errors = [line.removeprefix("error: ") for line in messages if line.startswith("error: ")]
     if errors:
         raise TraceError(f"{run.program}: the trace could not be written: {errors[0]}")
@@ -244,18 +247,33 @@ def _judge(run: Run, status: int, messages: Sequence[str], diagnostics: Path) ->
             run.name,
             started,
         )
-    if status < 0:
-        # SIGILL is what QEMU makes of instructions that it does not know.
-        hint = " (AVX-512 is unknown to QEMU 7.2)" if status == -signal.SIGILL else ""
-        logging.warning(
-            "%s: ended by %s%s; the trace is kept%s",
-            run.name,
-            signal_name(-status),
-            hint,
-            shown,
-        )
-    elif status != run.expected_status:
+    if status >= 0 and status != run.expected_status:
         raise TraceError(
             f"{run.program}: exit status {status} under QEMU, expected {run.expected_status}; "
-            f"does the same command work without it?{shown}"
+            f"does the same command work without it?{_shown(diagnostics)}"
         )
+
+
+def _judge_signal(run: Run, number: int, has_blocks: bool, diagnostics: Path) -> None:
+    """Logs that a signal ended the run; raises a TraceError when it left no block in the trace."""
+    remedy = _REMEDIES.get(number, "does the same command work without QEMU?")
+    if has_blocks:
+        logging.warning(
+            "%s: ended by %s; the trace is kept (%s)%s",
+            run.name,
+            signal_name(number),
+            remedy,
+            _shown(diagnostics),
+        )
+        return
+    raise TraceError(
+        f"{run.program}: ended by {signal_name(number)} before one of its threads had executed "
+        f"{_RECORD:,} blocks of the traced code, which are written at once: no block was seen to "
+        f"run. {remedy[0].upper()}{remedy[1:]}{_shown(diagnostics)}"
+    )
+
+
+def _shown(diagnostics: Path) -> str:
+    """The last of what the run printed as diagnostics, on lines of their own."""
+    printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
+    return f"\n  {printed}".replace("\n", "\n  ") if printed else ""

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.binary.elf import BinaryError, hide_debug_info
+from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.workload import Run
 from compiler_opt_perf.pmu.callgrind import CacheGeometry, simulate
 from compiler_opt_perf.pmu.callgrind_dump import read_dumps
@@ -115,9 +117,46 @@ def test_a_run_that_hangs_keeps_what_was_written(program: Path, tmp_path: Path) 
 
 
 def test_a_crash_before_the_first_record_is_explained(program: Path, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="seen to run before it was killed"):
+    with pytest.raises(TraceError) as caught:
         record(program, ["crash", "10"], tmp_path / "t.bbtrace")
+    assert "program: ended by SIGSEGV before one of its threads had executed 65,536" in str(
+        caught.value
+    )
+    assert "no block was seen to run. Does the same command work without QEMU?" in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_instruction_that_qemu_does_not_know_is_explained(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "wide.c").write_text(
+        """#include <immintrin.h>
+int main(int argc, char **argv) {
+  for (volatile int turn = 0; turn < (argc > 1 ? 100000 : 10); ++turn)
+    ;
+  volatile __m512i wide = _mm512_set1_epi32(argc);
+  return 0;
+}
+"""
+    )
+    command = [stock_tool("clang"), "-O1", "-mavx512f", "-fbasic-block-address-map", "wide.c"]
+    run_command([*command, "-fuse-ld=lld", "-Wl,--build-id", "-o", "wide"], cwd=tmp_path)
+    with pytest.raises(TraceError) as caught:
+        record(tmp_path / "wide", [], tmp_path / "t.bbtrace")
+    assert "wide: ended by SIGILL before one of its threads" in str(caught.value)
+    assert "QEMU does not know one of its instructions, AVX-512 for one" in str(caught.value)
+    assert "with at most -march=x86-64-v3" in str(caught.value)
+    trace = record(tmp_path / "wide", ["long"], tmp_path / "t.bbtrace")
+    assert trace.total > 100_000
+    assert "wide: ended by SIGILL; the trace is kept (QEMU does not know" in caplog.text
+
+
+def test_a_time_limit_before_the_first_record_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "wait.c").write_text("#include <unistd.h>\nint main(void) { pause(); }\n")
+    command = [stock_tool("clang"), "-O1", "-fbasic-block-address-map", "wait.c"]
+    run_command([*command, "-fuse-ld=lld", "-Wl,--build-id", "-o", "wait"], cwd=tmp_path)
+    with pytest.raises(TraceError, match=r"ended by SIGKILL before .* If it was the time limit"):
+        record(tmp_path / "wait", [], tmp_path / "t.bbtrace", timeout_s=2)
 
 
 def test_a_program_may_close_all_files(program: Path, tmp_path: Path) -> None:
