@@ -26,10 +26,13 @@ from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
 from compiler_opt_perf.execution.command import CommandError, run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.execution.workload import Run as Process
+from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, simulate
+from compiler_opt_perf.pmu.callgrind_dump import read_dumps
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.traces.block_table import read_block_table
 from compiler_opt_perf.traces.qemu import record
 from compiler_opt_perf.traces.windows import write_windows
 
@@ -94,6 +97,76 @@ def _own_instructions(binary: Path, folder: Path) -> int:
             total += int(line.split()[1]) if own and not skip else 0
             skip = False
     return total
+
+
+# A function whose blocks go to several sections, and one that calls it.
+PARTED = """
+#include <stdlib.h>
+volatile unsigned sink;
+unsigned table[1024];
+__attribute__((noinline)) unsigned step(unsigned x) {
+  unsigned s = 0;
+  for (unsigned i = 0; i < 1000; i++) {
+    if (table[(x + i) & 1023] % 5 == 1)
+      s ^= table[i & 1023] * 3;
+    else
+      s += i;
+    if (s == 12345)
+      abort();
+    table[i & 1023] = s;
+  }
+  return s;
+}
+int main(int argc, char **argv) {
+  unsigned n = atoi(argv[1]);
+  for (unsigned i = 0; i < n; i++)
+    sink += step(i);
+  return n > 100 ? step(n) & 1 : 0;
+}
+"""
+CLUSTERS = "v1\nf step\nc0 1 2\nc4\n"
+SAMPLES = "step:100000:100\n 2: 5000\n 3: 5000\n 4: 0\n 6: 5000\n 9: 5000\nmain:1000:1\n 2: 100\n"
+PARTS = {
+    "whole": [],
+    "list": ["-fbasic-block-sections=list=clusters.txt"],
+    "all": ["-fbasic-block-sections=all"],
+    "split": [
+        *("-fsplit-machine-functions", "-fprofile-sample-use=samples.txt"),
+        *("-gmlt", "-fdebug-info-for-profiling"),
+    ],
+}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_functions_in_several_sections_count_as_the_simulator_says(
+    parts: str, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    for name, text in {
+        "parted.c": PARTED, "clusters.txt": CLUSTERS, "samples.txt": SAMPLES
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    clang = [stock_tool("clang"), "-O2", *REPLAY_FLAGS]
+    run_command([*clang, *PARTS[parts], "-c", "parted.c", "-o", "parted.o"], cwd=tmp_path)
+    run_command(
+        [*clang, "-fuse-ld=lld", "-Wl,--build-id", "-Wl,--strip-debug", "parted.o", "-o", "parted"],
+        cwd=tmp_path,
+    )
+    symbols = run_command([stock_tool("llvm-nm"), tmp_path / "parted.o"]).stdout
+    assert ("step." in symbols) == (parts != "whole")
+    binary = tmp_path / "parted"
+    table = read_block_table(binary)
+    write_windows(record(binary, ["5"], tmp_path / "run.bbtrace"), 4, tmp_path / "run.bbwindows")
+    dumps = simulate(Process(binary, ["5"], timeout_s=120), tmp_path, CacheGeometry())
+    counts = read_dumps(dumps, binary).counts
+    expected = sum(
+        counts[address][0]
+        for begin, size in zip(table.address.tolist(), table.size.tolist(), strict=True)
+        for address in range(begin, begin + size)
+        if address in counts
+    )
+    context = Context(tool=toolchain.trace_cost, trace=tmp_path / "run.bbwindows", cpu=CPU)
+    for code in (binary, tmp_path / "parted.o"):
+        assert EVALUATORS["count"].cost([code], context).total == expected
 
 
 def test_counts_instructions_of_other_variants(run: Run, tmp_path: Path) -> None:
