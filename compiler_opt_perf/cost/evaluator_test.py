@@ -145,12 +145,11 @@ def test_functions_in_several_sections_count_as_the_simulator_says(
         "parted.c": PARTED, "clusters.txt": CLUSTERS, "samples.txt": SAMPLES
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
-    clang = [stock_tool("clang"), "-O2", *REPLAY_FLAGS]
-    run_command([*clang, *PARTS[parts], "-c", "parted.c", "-o", "parted.o"], cwd=tmp_path)
-    run_command(
-        [*clang, "-fuse-ld=lld", "-Wl,--build-id", "-Wl,--strip-debug", "parted.o", "-o", "parted"],
-        cwd=tmp_path,
-    )
+    clang = str(stock_tool("clang"))
+    flags = ["-O2", *REPLAY_FLAGS, *PARTS[parts]]
+    run_command([clang, *flags, "-c", "parted.c", "-o", "parted.o"], cwd=tmp_path)
+    flags = ["-fuse-ld=lld", "-Wl,--build-id", "-Wl,--strip-debug"]
+    run_command([clang, *flags, "parted.o", "-o", "parted"], cwd=tmp_path)
     symbols = run_command([stock_tool("llvm-nm"), tmp_path / "parted.o"]).stdout
     assert ("step." in symbols) == (parts != "whole")
     binary = tmp_path / "parted"

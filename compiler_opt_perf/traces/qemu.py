@@ -38,7 +38,7 @@ _STDERR_BYTES_SHOWN = 2000
 # Blocks in a record of a trace, of one thread.
 _RECORD = 1 << 16
 # By the signal that ended a run.
-_REMEDIES = {
+_REMEDIES: dict[int, str] = {
     signal.SIGILL: "QEMU does not know one of its instructions, AVX-512 for one; compile it with "
     "at most -march=x86-64-v3",
     signal.SIGKILL: "if it was the time limit, give more, or less work",

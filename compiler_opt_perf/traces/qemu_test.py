@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
 }
 """
     )
-    command = [stock_tool("clang"), "-O1", "-mavx512f", "-fbasic-block-address-map", "wide.c"]
+    command = [str(stock_tool("clang")), "-O1", "-mavx512f", "-fbasic-block-address-map", "wide.c"]
     run_command([*command, "-fuse-ld=lld", "-Wl,--build-id", "-o", "wide"], cwd=tmp_path)
     with pytest.raises(TraceError) as caught:
         record(tmp_path / "wide", [], tmp_path / "t.bbtrace")
@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
 
 def test_a_time_limit_before_the_first_record_is_explained(tmp_path: Path) -> None:
     (tmp_path / "wait.c").write_text("#include <unistd.h>\nint main(void) { pause(); }\n")
-    command = [stock_tool("clang"), "-O1", "-fbasic-block-address-map", "wait.c"]
+    command = [str(stock_tool("clang")), "-O1", "-fbasic-block-address-map", "wait.c"]
     run_command([*command, "-fuse-ld=lld", "-Wl,--build-id", "-o", "wait"], cwd=tmp_path)
     with pytest.raises(TraceError, match=r"ended by SIGKILL before .* If it was the time limit"):
         record(tmp_path / "wait", [], tmp_path / "t.bbtrace", timeout_s=2)
