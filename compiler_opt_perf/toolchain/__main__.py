@@ -5,9 +5,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from absl import logging
+
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.toolchain.build import check_overlay, run_unit_tests
+from compiler_opt_perf.toolchain.build import check_each_patch, check_overlay, run_unit_tests
 from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.patches import patched_tree
@@ -28,6 +30,7 @@ def _parse() -> argparse.Namespace:
     export = actions.add_parser("export", help="write the series for git am, with its lit tests")
     export.add_argument("--output", required=True, help="folder for the patches")
     actions.add_parser("unit", help="build and run the series' C++ unit tests")
+    actions.add_parser("each", help="check that each patch compiles and is formatted by itself")
     return parser.parse_args()
 
 
@@ -42,6 +45,12 @@ def main() -> None:
         if options.action == "unit":
             tree.apply()
             print(run_unit_tests(tree))
+            return
+        if options.action == "each":
+            logging.use_absl_handler()
+            logging.set_verbosity(logging.INFO)
+            tree.apply()
+            print(check_each_patch(tree))
             return
         if options.action == "export":
             tree.apply()

@@ -23,6 +23,7 @@ from compiler_opt_perf.toolchain.aot import (
     package_directory,
     tensorflow_version,
 )
+from compiler_opt_perf.toolchain.each import check_each, compile_commands
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import (
     BUILD,
@@ -136,6 +137,25 @@ def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
     if found is None or not int(found[1]):
         raise ToolchainError(f"{directory / 'unit_tests'}: ran no test:\n{output}")
     return f"{found[1]} unit tests pass"
+
+
+def check_each_patch(tree: PatchedTree, build_directory: Path = BUILD) -> str:
+    """Checks that each commit of the tree compiles and is formatted by itself.
+
+    Returns:
+      A line with the numbers of patches and compilations.
+
+    Raises:
+      PatchError: naming each patch and file that is not.
+    """
+    directory = build_directory / "overlay"
+    with exclusive(directory / ".lock"):
+        _write_plan(tree, directory / "plan.cmake")
+        _configure(tree, build_directory)
+        _compile("shared_headers", "the headers that most units share", directory)
+        database = run_command(["ninja", "-C", directory, "-t", "compdb"], timeout_s=60).stdout
+    allowed = overlay.load_allowances(PATCHES / "overlay.toml")
+    return check_each(tree, compile_commands(database, tree.directory), allowed)
 
 
 def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:

@@ -47,6 +47,9 @@ _DEVELOPMENT_MODE = "LLVM_HAVE_TFLITE"
 _MODELS = "LLVM_HAVE_TF_AOT"
 _SWITCHES = (_DEVELOPMENT_MODE, _MODELS)
 
+# Upstream's evaluates models by TensorFlow Lite, whose sources are not to be had.
+EVALUATOR = "llvm/lib/Analysis/TFLiteUtils.cpp"
+
 # A header that more TUs include would make the overlay slow: put the new declarations elsewhere.
 MAX_CLOSURE = 40
 
@@ -233,7 +236,7 @@ def make_plan(graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[All
 
 def has_development_mode(tree: Path) -> bool:
     """Whether `tree` has the LiteRT back-end, without which there is no development mode."""
-    evaluator = tree / "llvm/lib/Analysis/TFLiteUtils.cpp"
+    evaluator = tree / EVALUATOR
     return evaluator.is_file() and b"tensorflow/lite/" not in evaluator.read_bytes()
 
 

@@ -17,7 +17,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,9 +250,24 @@ class PatchedTree:
         rows = self._git("show", "--format=", "--numstat", commit).splitlines()
         return sum(int(count) for row in rows for count in row.split()[:2])
 
-    def changes(self, commit: str) -> str:
-        """The diff of a commit."""
-        return self._git("show", "--format=", commit)
+    def changes(self, commit: str, context: int = 3) -> str:
+        """The diff of a commit, with as many lines around each change."""
+        return self._git("show", "--format=", f"--unified={context}", commit)
+
+    def files_of(self, commit: str) -> list[str]:
+        """Files that a commit changes, adds or removes."""
+        return self._git("show", "--format=", "--name-only", "--no-renames", commit).splitlines()
+
+    def write_files(self, commit: str, files: Iterable[str], directory: Path) -> set[str]:
+        """Writes those of `files` that there are at a commit to `directory`; returns which."""
+        found = self._git("ls-tree", "-r", "--name-only", commit, "--", *files).splitlines()
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            self._git(
+                "checkout", "--quiet", commit, "--", *found,
+                work_tree=directory, index=str(Path(scratch) / "index"),
+            )  # fmt: skip
+        return set(found)
 
     def check_out(self, commit: str) -> None:
         """Puts the tree at one of `commits`; the next `apply` brings it back to the series."""
