@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The blocks of machine code that a binary's address map names."""
 
+import itertools
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,7 +115,28 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
     functions = [function for data in maps for function in _read_map(data, binary, names)]
     if not any(function.blocks for function in functions):
         raise BinaryError(f"{binary}: its basic-block address map is empty; {_HOW_TO_BUILD}")
+    _check_overlaps(functions, binary)
     return functions
+
+
+def _check_overlaps(functions: Iterable[MappedFunction], binary: Path) -> None:
+    """Raises a BinaryError when blocks overlap.
+
+    Functions that the linker has found to be identical begin at one place.
+    """
+    places = sorted(
+        (address, size, block_id, function.name)
+        for function in functions
+        for address, size, block_id in function.blocks
+        if size
+    )
+    for (start, size, block_id, name), (behind, _, other_id, other) in itertools.pairwise(places):
+        if start != behind < start + size:
+            raise BinaryError(
+                f"{binary}: its basic-block address map has block {block_id} of {name} run into "
+                f"block {other_id} of {other}: the map is damaged, or the linker has changed the "
+                "code behind it; link without --optimize-bb-jumps"
+            )
 
 
 def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[MappedFunction]:

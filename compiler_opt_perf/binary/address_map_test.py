@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of functions of the address map."""
+"""Functions of the address map: their names, and that their blocks are where it says."""
 
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.binary.address_map import read_address_map
+from compiler_opt_perf.binary.elf import BinaryError
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 
@@ -25,3 +28,16 @@ def test_of_several_names_the_first_is_the_functions_own(tmp_path: Path) -> None
     names = {function.name for function in read_address_map(tmp_path / "program")}
     # The two constructors of a class without bases are one function.
     assert names == {"_ZN5ValueC1Ei", "_ZL5inneri", "apple", "main"}
+
+
+def test_a_map_whose_code_the_linker_has_changed_is_refused(tmp_path: Path) -> None:
+    flags = ["-O1", "-fbasic-block-address-map", "-fbasic-block-sections=all", "-fuse-ld=lld"]
+    command = [str(stock_tool("clang++")), *flags, "loop.cpp"]
+    (tmp_path / "loop.cpp").write_text(
+        "int main(int n, char **) { int s = 0; while (--n) if (n % 3) s += n; return s; }"
+    )
+    run_command([*command, "-o", "whole"], cwd=tmp_path)
+    assert [function.name for function in read_address_map(tmp_path / "whole")] == ["main"]
+    run_command([*command, "-Wl,--optimize-bb-jumps", "-o", "changed"], cwd=tmp_path)
+    with pytest.raises(BinaryError, match=r"of main run into block \d+ of main.*optimize-bb-jumps"):
+        read_address_map(tmp_path / "changed")
