@@ -2,18 +2,14 @@
 """Entry point of `cop`: finds the verb, parses its flags, turns errors into one message."""
 
 import difflib
-import logging as standard_logging
 import signal
 import sys
 from collections.abc import Sequence
 
-from absl import flags, logging
-
 from compiler_opt_perf import __version__
 from compiler_opt_perf.cli.verb import EXIT_STATUSES, Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
-from compiler_opt_perf.execution.files import explained
-from compiler_opt_perf.execution.symbol_names import printable_lines
+from compiler_opt_perf.execution.progress import log_to_stderr
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
@@ -81,28 +77,9 @@ def _group(words: Sequence[str]) -> list[Verb]:
     return [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
 
 
-class _Formatter(standard_logging.Formatter):
-    """Masks what a terminal would obey: messages have names out of files of others."""
-
-    def format(self, record: standard_logging.LogRecord) -> str:
-        return printable_lines(super().format(record))
-
-
-def _say(text: str) -> None:
-    print(printable_lines(text), file=sys.stderr)
-
-
-def _log_to_stderr() -> None:
-    logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
-    handler = logging.get_absl_handler()
-    handler.setFormatter(_Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    flags.FLAGS.mark_as_parsed()
-
-
 def run(argv: Sequence[str]) -> int:
     """Runs one command line (without the program's name) and returns its exit status."""
-    _log_to_stderr()
+    log_to_stderr()
     if argv[:1] == ["help"] and len(argv) > 1:
         argv = [*argv[1:], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):

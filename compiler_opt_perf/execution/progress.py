@@ -2,6 +2,7 @@
 """Progress of long work: a live bar on a terminal, a line from time to time in a log."""
 
 import contextlib
+import logging as standard_logging
 import resource
 import sys
 import time
@@ -9,12 +10,21 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from absl import logging
+from absl import flags, logging
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
+
+
+def log_to_stderr() -> None:
+    """Lets a program say how far it is: what is logged, with the time."""
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(standard_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    flags.FLAGS.mark_as_parsed()
 
 
 @contextlib.contextmanager

@@ -5,10 +5,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from absl import logging
-
 from compiler_opt_perf.execution.command import CommandError
 from compiler_opt_perf.execution.files import FileWriteError
+from compiler_opt_perf.execution.progress import log_to_stderr
 from compiler_opt_perf.toolchain.build import check_each_patch, check_overlay, run_unit_tests
 from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -47,8 +46,7 @@ def main() -> None:
             print(run_unit_tests(tree))
             return
         if options.action == "each":
-            logging.use_absl_handler()
-            logging.set_verbosity(logging.INFO)
+            log_to_stderr()
             tree.apply()
             print(check_each_patch(tree))
             return
