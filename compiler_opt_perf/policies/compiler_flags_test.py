@@ -161,8 +161,7 @@ def test_the_compiler_itself_uses_the_profile(toolchain: Toolchain, tmp_path: Pa
         flags = compiler_flags(toolchain, {}, profile, autofdo=autofdo)
         configuration = tmp_path / "flags.cfg"
         configuration.write_text(flags.configuration())
-        # The mock model for inlining is one for size.
-        options = ["-Os", "-Werror", "-S", "-emit-llvm", "-o", "-"]
+        options = ["-O2", "-Werror", "-S", "-emit-llvm", "-o", "-"]
         clang = [*_clang(toolchain), f"--config={configuration}", *options]
         text = run_command([*clang, "main.cpp"], cwd=tmp_path).stdout
         return [int(count) for count in re.findall(r'"function_entry_count", i64 (\d+)', text)]

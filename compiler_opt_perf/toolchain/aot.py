@@ -25,6 +25,7 @@ from compiler_opt_perf.toolchain.model_inputs import (
     Tensor,
     check_inputs,
     check_problem,
+    digest_macro,
     may_differ_macro,
 )
 
@@ -85,6 +86,7 @@ def aot_compile(
         stamp.unlink(missing_ok=True)
         with open(f"{prefix}.h", "a", encoding="utf-8") as header:
             header.write(may_differ_macro(saved_model, model))
+            header.write(digest_macro(digest, model))
         for suffix in (".h", ".o"):
             with atomic_write(output / f"{model.name}{suffix}") as temporary:
                 shutil.copyfile(f"{prefix}{suffix}", temporary)
@@ -153,7 +155,7 @@ def tensorflow_version() -> str:
 
 def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
     # An up-to-date result has passed the checks, so what they depend on is part of the digest.
-    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with asked")
+    settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with asked, digest")
     digest = hashlib.sha256(repr(settings).encode())
     for file in files_of(saved_model):
         digest.update(f"{file.relative_to(saved_model)}\n".encode())

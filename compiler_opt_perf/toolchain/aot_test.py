@@ -29,7 +29,10 @@ def saved_model(toolchain: Toolchain) -> Path:
 def test_a_model_is_compiled_once(saved_model: Path, tmp_path: Path) -> None:
     _compile_inline(saved_model, tmp_path)
     header = tmp_path / "InlinerSizeModel.h"
-    assert "class InlinerSizeModel" in header.read_text()
+    text = header.read_text()
+    assert "class InlinerSizeModel" in text
+    digest = (tmp_path / "InlinerSizeModel.digest").read_text()
+    assert text.count(f"#define {INLINE_MODEL.digest} UINT64_C(0x{digest[:16]})") == 1
     assert (tmp_path / "InlinerSizeModel.o").read_bytes().startswith(b"\x7fELF")
     time = header.stat().st_mtime_ns
     _compile_inline(saved_model, tmp_path)

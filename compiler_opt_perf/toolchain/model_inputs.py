@@ -69,6 +69,7 @@ class ReleaseModel:
       kind: features that tell kinds of decisions, in the order of the arguments of `may_differ`.
       may_differ: macro that tells the compiler which kinds the model is asked about; without it,
         it is asked about all.
+      digest: macro that tells the compiler the digest of the model's content, for keys of caches.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ReleaseModel:
     extra_tensor: Tensor
     kind: tuple[str, ...] = ()
     may_differ: str = ""
+    digest: str = ""
 
     def is_extra(self, name: str) -> bool:
         """Whether -pmu-extra-features may add a feature of this name."""
@@ -119,6 +121,7 @@ INLINE_MODEL = ReleaseModel(
     extra_tensor=Tensor("int64_t", _ELEMENTS["{1}"]),
     kind=("inlining_default", "callee_is_comdat", "callee_is_mangled"),
     may_differ="LLVM_INLINER_SIZE_MODEL_MAY_DIFFER",
+    digest="LLVM_INLINER_SIZE_MODEL_DIGEST",
 )
 EVICT_MODEL = ReleaseModel(
     name="RegAllocEvictModel",
@@ -139,6 +142,7 @@ EVICT_MODEL = ReleaseModel(
     ),
     extra_prefixes=("pmu_",),
     extra_tensor=Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
+    digest="LLVM_REGALLOC_EVICT_MODEL_DIGEST",
 )
 MODELS = (INLINE_MODEL, EVICT_MODEL)
 
@@ -207,6 +211,16 @@ def may_differ_macro(saved_model: Path, model: ReleaseModel) -> str:
         f"#define {model.may_differ}({', '.join(model.kind)}) \\\n"
         f"  ({' || '.join(f'({term})' for term in terms) or 'false'})\n"
     )
+
+
+def digest_macro(digest: str, model: ReleaseModel) -> str:
+    """C++ that tells the digest of the model's content: what was compiled with another is another.
+
+    Args:
+      digest: in hexadecimal, 64 bits or more, of which the first 64 are told.
+      model: which of the compiler's models it is.
+    """
+    return f"\n// Of the model's content.\n#define {model.digest} UINT64_C(0x{digest[:16]})\n"
 
 
 def _description(saved_model: Path) -> "_Description | None":
