@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # The kernel counts the memory of whoever starts a program as the program's own, up to then. So what
-# starts it must be small, which this process, with all that it has imported, is not.
+# starts it must be small, which this process, with all that it has imported, is not. What Python
+# changes as it starts, the locale and these signals, is not for the program.
 _SMALL_PARENT = """
 import os, resource, signal, sys
 output, *argv = sys.argv[1:]
-child = os.posix_spawnp(argv[0], argv, os.environ, setsigdef=[signal.SIGPIPE])
+with open("/proc/self/environ", "rb") as stream:
+    given = dict(entry.split(b"=", 1) for entry in stream.read().split(b"\\0") if b"=" in entry)
+ignored = [signal.SIGPIPE, signal.SIGXFSZ]
+child = os.posix_spawnp(argv[0], argv, given, setsigdef=ignored)
 _, status, usage = os.wait4(child, 0)
 with open(output, "w") as stream:
     stream.write(str(usage.ru_maxrss))

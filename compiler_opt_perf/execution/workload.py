@@ -50,7 +50,8 @@ class Run:
     @property
     def command(self) -> list[str]:
         """The program and its arguments, to be run in any folder."""
-        return [str(self.program.resolve()), *self.arguments]
+        # Links stay as they are: some programs look at the name that they are called by.
+        return [str(self.program.absolute()), *self.arguments]
 
 
 @dataclass(frozen=True)

@@ -156,12 +156,14 @@ def simulate(
       PmuError: valgrind is missing, or the run failed, crashed, hung or left no dump.
     """
     version()
+    # Debian's `valgrind` is a script that changes LD_LIBRARY_PATH, and so what the program loads.
+    valgrind = shutil.which(f"{shutil.which('valgrind')}.bin") or "valgrind"
     # callgrind opens its dump at the end, in the working directory that the program is in then.
     directory = directory.resolve()
     messages = directory / "valgrind.log"
     diagnostics = directory / "stderr"
     argv = [
-        "valgrind",
+        valgrind,
         *options(geometry, within),
         f"--callgrind-out-file={directory}/callgrind.out.%p",
         f"--log-file={messages}",
