@@ -2,13 +2,13 @@
 """How much of the code in an object file would find data in a PMU profile."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.binary.elf import BinaryError
-from compiler_opt_perf.binary.symbolize import CallSite, Line, Location, symbolize
+from compiler_opt_perf.binary.symbolize import CallSite, Line, Source, Symbols, symbolize
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import open_input
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -19,6 +19,13 @@ from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.sample_profile import FunctionSamples
 
 Stack = tuple[str, tuple[CallSite, ...]]
+
+# Code of the profiled program has more than nine tenths of its functions in the profile, or, where
+# nothing was inlined yet and little is left when it was, half of them; code of others has none.
+_OWN_PROGRAM = 0.25
+_SYSTEM_HEADERS = "/usr/"
+# As the compiler makes code of bitcode that its front end, or a compilation for a link, has left.
+_TO_CODE = "coro-early,cgscc(coro-split),coro-cleanup"
 
 
 @dataclass(frozen=True)
@@ -49,19 +56,50 @@ class Functions:
       total: all of them, inlined ones included.
       executed: those that the profile has samples of.
       unexecuted: those that were profiled and did not run.
-      changed: those whose control flow is not that of the profiled binary, as far as both have
-        checksums; what the profile says of their lines is of other code.
+      own: those that only this program has: not `main`, and none from headers of the system. 0 if
+        the profile has no table of functions, and so does not tell which ones it knows.
+      own_known: of these, those that the profile knows by name, and not as of another file.
+      comparable: those that both have checksums of the control flow of.
+      changed: of these, those whose control flow is not that of the profiled binary; what the
+        profile says of their lines is of other code.
+      moved: those that begin in another file, or at another line, than in the profiled binary, as
+        far as the profile has their sources; without those from headers of the system.
     """
 
     total: int
     executed: int
     unexecuted: int
+    own: int
+    own_known: int
+    comparable: int
     changed: int
+    moved: int
 
     @property
     def unknown(self) -> int:
         """Those that the profiled binary did not have."""
         return self.total - self.executed - self.unexecuted
+
+    @property
+    def warning(self) -> str | None:
+        """Why what is found in the profile may not be of this code; None if nothing is seen."""
+        if self.own_known < _OWN_PROGRAM * self.own:
+            return (
+                f"The profile is of another program: it knows {self.own_known} of the {self.own} "
+                "functions here that are neither main nor from headers of the system. What is "
+                "found is of functions with the same names."
+            )
+        parts = []
+        if self.changed:
+            parts.append(f"with another control flow: {self.changed}")
+        if self.moved:
+            parts.append(f"at another line or in another file: {self.moved}")
+        if not parts:
+            return None
+        return (
+            f"The source is not the profiled one: functions {'; '.join(parts)}. Collect the "
+            "profile again."
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +133,7 @@ def coverage(profile: Profile, code: Path) -> Coverage:
       CommandError: one of LLVM's tools failed.
     """
     with tempfile.TemporaryDirectory(prefix="pmu-coverage-") as folder:
-        addresses, locations, checksums = _locations(code, Path(folder))
+        addresses, symbols, checksums = _symbols(code, Path(folder))
     known = {
         (stack, line)
         for name, samples in profile.samples.functions.items()
@@ -107,7 +145,7 @@ def coverage(profile: Profile, code: Path) -> Coverage:
     here_flat: set[tuple[str, Line]] = set()
     functions: set[str] = set()
     for address in addresses:
-        location = locations.get(address)
+        location = symbols.locations.get(address)
         if location is None:
             continue
         innermost = location.call_sites[-1].callee if location.call_sites else location.function
@@ -133,21 +171,47 @@ def coverage(profile: Profile, code: Path) -> Coverage:
             outcome = 0 if (stack, line) in here else 1 if (innermost, line) in here_flat else 2
             for row, count in zip(found, counts, strict=True):
                 row[outcome] += count
-    table = profile.table.checksums if profile.table is not None else {}
     return Coverage(
-        Functions(
-            len(functions),
-            len(functions & profile.executed),
-            sum(map(profile.did_not_run, functions)),
-            sum(
-                UNKNOWN not in (checksums[name], table.get(guid(name), UNKNOWN))
-                and checksums[name] != table[guid(name)]
-                for name in functions & checksums.keys()
-            ),
-        ),
+        _functions(profile, functions, symbols.sources, checksums),
         Lookups(exact, flattened, missing),
         unexecuted,
         tuple((event, Lookups(*row)) for event, row in zip(events, found, strict=True)),
+    )
+
+
+def _functions(
+    profile: Profile,
+    names: Set[str],
+    sources: Mapping[str, Source],
+    checksums: Mapping[str, int],
+) -> Functions:
+    """What `profile` knows of the functions `names` of code with these sources and checksums."""
+    table = profile.table.checksums if profile.table is not None else {}
+    pairs = [(checksums[name], table.get(guid(name), UNKNOWN)) for name in names & checksums.keys()]
+    comparable = [pair for pair in pairs if UNKNOWN not in pair]
+    private = {name for name in names if not sources[name].file.startswith(_SYSTEM_HEADERS)}
+    # The folder may be another one.
+    elsewhere = {
+        name
+        for name in private & profile.sources.keys()
+        if Path(sources[name].file).name != Path(profile.sources[name].file).name
+    }
+    at_another_line = {
+        name
+        for name in private & profile.sources.keys()
+        if sources[name].line != profile.sources[name].line
+    }
+    own = private - {"main"} if profile.table is not None else set()
+    known = {name for name in own if name in profile.executed or profile.did_not_run(name)}
+    return Functions(
+        total=len(names),
+        executed=len(names & profile.executed),
+        unexecuted=sum(map(profile.did_not_run, names)),
+        own=len(own),
+        own_known=len(known - elsewhere),
+        comparable=len(comparable),
+        changed=sum(here != there for here, there in comparable),
+        moved=len(elsewhere | at_another_line),
     )
 
 
@@ -161,8 +225,8 @@ def walk(
         yield from walk(function, (*sites, site), inlined)
 
 
-def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location], dict[str, int]]:
-    """The addresses of all instructions, the locations of those that have one, and checksums.
+def _symbols(code: Path, folder: Path) -> tuple[list[int], Symbols, dict[str, int]]:
+    """The addresses of all instructions, where they come from, and checksums.
 
     The checksums are of the control flow of functions, by name, where the code has them.
     """
@@ -175,7 +239,7 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
     # Bitcode, bare or in a wrapper.
     if start[:4] in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"):
         linked = folder / "object"
-        run_command([stock_tool("llc"), "-O2", "-filetype=obj", code, "-o", linked], timeout_s=600)
+        _compile(code, linked, folder)
         start = linked.read_bytes()[:20]
     if start[:4] != b"\x7fELF":
         raise PmuError(f"{code}: neither an ELF file nor LLVM bitcode")
@@ -195,26 +259,41 @@ def _locations(code: Path, folder: Path) -> tuple[list[int], dict[int, Location]
             ],
             timeout_s=600,
         )
-    addresses = disassemble(linked).addresses
     try:
-        locations = symbolize(linked, addresses).locations
-        return addresses, locations, control_flow_checksums(linked)
+        addresses = disassemble(linked).addresses
+        return addresses, symbolize(linked, addresses), control_flow_checksums(linked)
     except (BinaryError, PmuError) as error:
         raise PmuError(f"{code}: {str(error).partition(': ')[2]}") from error
+
+
+def _compile(bitcode: Path, output: Path, folder: Path) -> None:
+    """Makes an object file of bitcode, without optimising it. Raises CommandError."""
+    # Of a unit that is split for link-time optimisation, as for -fsanitize=cfi, the second module
+    # has the virtual tables, and copies of functions of the first.
+    first, split = folder / "first.bc", folder / "split.bc"
+    commands: list[list[str | Path]] = [
+        [stock_tool("llvm-modextract"), "-b", "-n", "0", bitcode, "-o", first],
+        [stock_tool("opt"), f"-passes={_TO_CODE}", first, "-o", split],
+        [stock_tool("llc"), "-O2", "-filetype=obj", split, "-o", output],
+    ]
+    for argv in commands:
+        run_command(argv, timeout_s=600)
 
 
 def describe(found: Coverage, name: str) -> str:
     """The coverage as text."""
     functions = found.functions
     changed = (
-        f"; {functions.changed} have another control flow than the profiled ones"
-        if functions.changed
+        f"; of {functions.comparable} with a checksum in both, {functions.changed} have another "
+        "control flow than the profiled ones"
+        if functions.comparable
         else ""
     )
     lines = [
         f"{name}: {functions.total} functions (inlined ones included): {functions.executed} with "
         f"samples, {functions.unexecuted} that did not run, {functions.unknown} that the profile "
         f"does not know{changed}",
+        *([functions.warning] if functions.warning else []),
         "",
         f"{'':32}{'all':>18}{'exact':>10}{'flattened':>11}{'missing':>9}",
         _row("instructions of those that ran", found.instructions),

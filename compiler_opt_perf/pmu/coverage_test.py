@@ -97,7 +97,158 @@ def test_functions_whose_control_flow_changed(build: Callable[..., Path], tmp_pa
     assert coverage(profile, profiled).functions.changed == 0
     found = coverage(profile, changed)
     assert found.functions.changed == 1
-    assert "; 1 have another control flow than the profiled ones" in describe(found, "w")
+    with_checksum = found.functions.comparable
+    assert with_checksum > 1
+    text = describe(found, "w")
+    assert f"; of {with_checksum} with a checksum in both, 1 have another control flow" in text
+    assert "\nThe source is not the profiled one: functions with another control flow: 1. " in text
+
+
+# Whose profile it is
+
+# Of two programs with one file name; what they share are `main` and functions of the library.
+_MAIN = """
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+__attribute__((noinline)) static int NAME_first(int X) { return X * X % 7; }
+__attribute__((noinline)) int NAME_second(int X) {
+  std::map<std::string, int> Map;
+  for (int I = 0; I < X; ++I)
+    Map[std::to_string(I)] += NAME_first(I);
+  return Map.size();
+}
+int NAME_third(int X) { return X + 3; }
+int main() {
+  std::vector<int> Numbers;
+  for (int I = 0; I < 1000; ++I)
+    Numbers.push_back(NAME_first(NAME_third(I)));
+  std::sort(Numbers.begin(), Numbers.end());
+  std::printf("%d %d\\n", Numbers.front(), NAME_second(100));
+}
+"""
+
+
+def _clang(*arguments: str | Path) -> None:
+    """Compiles C++ for profiling."""
+    flags = [*PROFILING_FLAGS.split(), "-std=c++20", "-Wl,--build-id"]
+    run_command([stock_tool("clang++"), *flags, *arguments], timeout_s=60)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Profile]]:
+    """Sources and profiles, by name."""
+    found = {}
+    for name in ("one", "two"):
+        folder = tmp_path_factory.mktemp(name)
+        source = folder / "main.cpp"
+        source.write_text(_MAIN.replace("NAME", name))
+        _clang("-O2", source, "-o", folder / "main")
+        manifest = collect(folder / "main", [], folder / "p.pmu.json", timeout_s=60)
+        found[name] = source, Profile.load(manifest.path)
+    return found
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(("-O0",), ("-O2",), ("-O3",), ("-Oz",), ("-O2", "-emit-llvm"), ("-O2", "-flto=thin")),
+        ("-O2", "-emit-llvm", "-Xclang", "-disable-llvm-passes"),
+    ],
+    ids=" ".join,
+)
+def test_the_profile_of_another_program_is_told(
+    flags: tuple[str, ...], programs: dict[str, tuple[Path, Profile]], tmp_path: Path
+) -> None:
+    for name, (source, _) in programs.items():
+        _clang(*flags, "-c", source, "-o", tmp_path / "o")
+        for profiled, (_, profile) in programs.items():
+            found = coverage(profile, tmp_path / "o")
+            if profiled == name:
+                assert found.functions.warning is None
+                continue
+            # Here is the wrong comfort: nearly all that is looked up is found.
+            assert found.functions.executed > 1
+            assert found.functions.own >= 2
+            own = f"it knows 0 of the {found.functions.own} functions here"
+            assert f"\nThe profile is of another program: {own} that" in describe(found, "o")
+
+
+def test_the_source_has_changed(programs: dict[str, tuple[Path, Profile]], tmp_path: Path) -> None:
+    source, profile = programs["one"]
+    changed = tmp_path / "main.cpp"
+    changed.write_text(source.read_text().replace("Map;", "Map;\n  if (X > 5000) return X;"))
+    _clang("-O2", "-c", changed, "-o", tmp_path / "o")
+    # `main`, which follows, is a line below.
+    assert coverage(profile, tmp_path / "o").functions.warning == (
+        "The source is not the profiled one: functions at another line or in another file: 1. "
+        "Collect the profile again."
+    )
+
+
+# Bitcode of all kinds
+
+_COROUTINE = """
+#include <coroutine>
+struct Task {
+  struct promise_type {
+    int Value = 0;
+    Task get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    std::suspend_always initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    std::suspend_always yield_value(int V) { Value = V; return {}; }
+    void return_void() {}
+    void unhandled_exception() {}
+  };
+  std::coroutine_handle<promise_type> Handle;
+};
+Task multiples(int N) {
+  for (int I = 0; I < N; ++I)
+    co_yield I * 3;
+}
+struct Base { virtual int get(int X) { return X; } };
+struct Derived : Base { int get(int X) override { return X * 3; } };
+__attribute__((noinline)) int call(Base *B, int X) { return B->get(X); }
+int main(int Argc, char **) {
+  Derived D;
+  Task T = multiples(1000);
+  int Sum = 0;
+  for (T.Handle.resume(); !T.Handle.done(); T.Handle.resume())
+    Sum += call(&D, T.Handle.promise().Value);
+  return Sum == Argc;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def coroutine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Profile]:
+    """The program's source and profile."""
+    folder = tmp_path_factory.mktemp("coroutine")
+    source = folder / "main.cpp"
+    source.write_text(_COROUTINE)
+    _clang("-O2", source, "-o", folder / "main")
+    return source, Profile.load(collect(folder / "main", [], folder / "p.pmu.json").path)
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2", "-O2 -Xclang -disable-llvm-passes"])
+@pytest.mark.parametrize(
+    "link",
+    [
+        *("-emit-llvm", "-flto", "-flto=thin", "-flto=thin -fsanitize=cfi -fvisibility=hidden"),
+        "-flto -fsanitize=cfi -fvisibility=hidden",
+        "-flto=thin -fwhole-program-vtables -fsplit-lto-unit -fvisibility=hidden",
+    ],
+)
+def test_bitcode_before_it_is_linked(
+    level: str, link: str, coroutine: tuple[Path, Profile], tmp_path: Path
+) -> None:
+    source, profile = coroutine
+    _clang(*level.split(), *link.split(), "-c", source, "-o", tmp_path / "o")
+    functions = coverage(profile, tmp_path / "o").functions
+    # All with code of their own in the profiled program.
+    assert functions.executed >= 3 and functions.warning is None
 
 
 def test_text(loaded: Profile, workload: Path) -> None:
@@ -121,5 +272,5 @@ def test_unfit_files(loaded: Profile, compiled: Callable[..., Path], tmp_path: P
     with pytest.raises(PmuError, match=r"workload\.o: none of its \d+ instructions"):
         coverage(loaded, compiled("-O2", "-g0"))
     (tmp_path / "half").write_bytes(compiled("-O2", "-emit-llvm").read_bytes()[:1000])
-    with pytest.raises(CommandError, match="llc"):
+    with pytest.raises(CommandError, match="llvm-modextract: exit status 1"):
         coverage(loaded, tmp_path / "half")

@@ -153,11 +153,16 @@ def coverages(found: Sequence[tuple[str, Coverage]]) -> Json:
 def _coverage(name: str, found: Coverage) -> Json:
     return {
         "file": name,
+        "warning": found.functions.warning,
         "functions": {
             "total": found.functions.total,
             "executed": found.functions.executed,
             "unexecuted": found.functions.unexecuted,
             "unknown": found.functions.unknown,
+            "own": found.functions.own,
+            "own_known": found.functions.own_known,
+            "comparable": found.functions.comparable,
+            "moved": found.functions.moved,
             "changed": found.functions.changed,
         },
         "instructions": _lookups(found.instructions),
