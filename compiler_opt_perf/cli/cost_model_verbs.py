@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, define_settings, optional_path, settings_of
+from compiler_opt_perf.cli.options import (
+    define_path,
+    define_settings,
+    model_folder,
+    required_model_folder,
+    settings_of,
+)
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ def _train(values: Any, arguments: list[str]) -> None:
         files,
         config,
         output,
-        warm_start=optional_path(values, "warm_start"),
+        warm_start=model_folder(values, "warm_start"),
         label=f"training {config.name}",
     )
     result = model.description["results"]["all"]
@@ -107,7 +113,7 @@ def _eval(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.learned.judge import evaluate
     from compiler_opt_perf.learned.model import load
 
-    model = load(Path(values.model))
+    model = load(required_model_folder(values, "model"))
     files = read_data([Path(path) for path in values.data])
     found = evaluate(model, files, None if values.blocks == "all" else values.blocks)
     if values.plot:
@@ -141,13 +147,13 @@ def model_of(values: Any, flag: str = "model") -> tuple["CostModel", str]:
     from compiler_opt_perf.cost.cpu_files import HOST, host_cpu, llvm_name
     from compiler_opt_perf.learned.model import load
 
-    folder = values[flag].value
-    if not folder:
+    folder = model_folder(values, flag)
+    if folder is None:
         raise UsageError(
             f"--evaluator={values.evaluator}: give the folder of such a model, too, as "
             f"--{flag.replace('_', '-')}=models/cost-znver3"
         )
-    model = load(Path(folder))
+    model = load(folder)
     if values.evaluator not in (None, model.config.name):
         raise UsageError(
             f"--evaluator={values.evaluator}: {folder} is a {model.config.name}; give "

@@ -87,7 +87,11 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
         ((*WORDS[:3], "--cpu=skylake", "90"), 1, "on znver3, not on skylake: give --cpu=znver3"),
         ((*WORDS, "xyz"), 2, "'xyz': no such file, and no block in hexadecimal digits"),
         (WORDS, 2, "expected blocks in hexadecimal digits, or files of measured blocks"),
-        (("cost", "predict", "--model=none", "90"), 1, "a cost model is a folder written by"),
+        (
+            ("cost", "predict", "--model=none", "90"),
+            1,
+            "--model=none: no such folder; those of this project are in",
+        ),
         (("cost", "predict", "--evaluator=granite", "90"), 2, "give the folder of such a model"),
         ((*WORDS, "--evaluator=lstm", "90"), 2, "is a granite; give --evaluator=granite"),
         ((*WORDS, "--trace=run.bbwindows"), 2, "expected object files or a binary"),

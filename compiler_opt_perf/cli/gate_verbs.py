@@ -14,7 +14,9 @@ from compiler_opt_perf.cli.options import (
     define_problem,
     define_profiles,
     define_toolchain,
+    model_folder,
     optional_path,
+    required_model_folder,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.execution.files import sha256, write_text
@@ -117,7 +119,7 @@ def _record(values: Any, arguments: list[str]) -> None:
 
     if not arguments:
         raise UsageError("expected folders of corpora, as `cop corpus extract` writes them")
-    model = Path(values.model).absolute()
+    model = required_model_folder(values, "model").absolute()
     release = optional_path(values, "release_toolchain")
     candidate = Candidate(
         problem_of(model, values.problem),
@@ -248,7 +250,7 @@ def candidate_of(values: Any, setup: "Setup") -> "Candidate":
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     same_runs(setup)
-    model = Path(values.model or setup.policy.path).absolute()
+    model = (model_folder(values, "model") or Path(setup.policy.path)).absolute()
     release = optional_path(values, "release_toolchain")
     if release is None and setup.release is not None:
         release = Path(setup.release.path)

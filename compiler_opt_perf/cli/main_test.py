@@ -408,3 +408,42 @@ def test_errors_are_messages_and_bugs_show_where_they_are(
     assert run(["x"]) == 1
     shown = capsys.readouterr().err
     assert message in shown and "[Errno" not in shown
+
+
+_SHIPPED = REPO_ROOT / "models"
+
+
+@pytest.mark.parametrize(
+    ("line", "flag", "model"),
+    [
+        ("flags --set=dev", "--inline-model", "inline-speed"),
+        ("flags --set=dev", "--evict-model", "regalloc-evict"),
+        ("toolchain build --set=mine", "--inline-model", "inline-size"),
+        ("toolchain build --set=mine", "--evict-model", "regalloc-evict"),
+        ("compare --problem=inline-size --corpus=c --output=o", "--model", "inline-size"),
+        ("program compare lua --output=o", "--model", "inline-size"),
+        ("gate record corpus --output=o --problem=inline-size", "--model", "inline-size"),
+        ("interact --problem=inline-size -- -c a.c", "--model", "inline-size"),
+        ("cost predict --trace=t", "--model", "cost-znver3"),
+        ("cost eval --data=d", "--model", "cost-znver3"),
+    ],
+)
+def test_where_a_model_is_that_is_not_here(
+    line: str,
+    flag: str,
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for given, hint in (
+        (f"models/{model}", f"no such folder; did you mean {_SHIPPED / model}?"),
+        ("mine/policy", f"no such folder; those of this project are in {_SHIPPED}"),
+        ("file", "is a file; name the folder that it is in"),
+    ):
+        words, separator, rest = line.partition(" --")
+        words = f"{words} {flag}={given}{separator}{rest}"
+        assert run(words.split()) == 1
+        assert f"error: {flag}={given}: {hint}\n" in capsys.readouterr().err

@@ -12,16 +12,41 @@ from absl import flags
 from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.execution.json_text import JsonError, parse_json
 from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 
 if TYPE_CHECKING:
     from compiler_opt_perf.execution.executor import Executor
+
+
+class FolderError(Exception):
+    """A folder that a flag names is not there; the message says which one may be meant."""
 
 
 def optional_path(values: Any, name: str) -> Path | None:
     """What a flag names, if anything."""
     text = getattr(values, name)
     return Path(text) if text else None
+
+
+def model_folder(values: Any, name: str) -> Path | None:
+    """The folder of a policy or a cost model that a flag names, if anything. Raises FolderError."""
+    path = optional_path(values, name)
+    if path is None or path.is_dir():
+        return path
+    flag = f"--{name.replace('_', '-')}={path}"
+    if path.exists():
+        raise FolderError(f"{flag}: is a file; name the folder that it is in")
+    shipped = REPO_ROOT / "models"
+    meant = shipped / path.name
+    hint = f"did you mean {meant}?" if meant.is_dir() else f"those of this project are in {shipped}"
+    raise FolderError(f"{flag}: no such folder; {hint}")
+
+
+def required_model_folder(values: Any, name: str) -> Path:
+    """As `model_folder`, of a flag that must be given."""
+    folder = model_folder(values, name)
+    assert folder is not None
+    return folder
 
 
 def html_path(values: Any) -> Path | None:

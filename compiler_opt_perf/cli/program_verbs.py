@@ -6,7 +6,12 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.cli.options import define_path, define_toolchain, optional_path
+from compiler_opt_perf.cli.options import (
+    define_path,
+    define_toolchain,
+    optional_path,
+    required_model_folder,
+)
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
 from compiler_opt_perf.toolchain.layout import BUILD
@@ -64,7 +69,8 @@ def _program_compare(values: Any, arguments: list[str]) -> Table:
         raise UsageError(f"expected programs: {', '.join(sorted(PROGRAMS))}")
     for name in names:
         find_program(name)
-    model, folder = Path(values.model).resolve(), Path(values.modules).resolve()
+    model = required_model_folder(values, "model").resolve()
+    folder = Path(values.modules).resolve()
     problem = load(model).network.problem
     toolchain = Toolchain.load(Path(values.toolchain))
     programs = {

@@ -12,6 +12,7 @@ from compiler_opt_perf.cli.options import (
     define_profiles,
     define_toolchain,
     html_path,
+    required_model_folder,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.execution.files import write_json
@@ -74,7 +75,7 @@ def _compare(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.report.tables import describe
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    model = Path(values.model)
+    model = required_model_folder(values, "model")
     policy, problem = None, PROBLEMS[values.problem]
     # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
     if (model / "model.json").exists():

@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Any
 
-from absl import flags
+from absl import flags, logging
 
-from compiler_opt_perf.cli.options import define_path, optional_path
+from compiler_opt_perf.cli.options import define_path, model_folder, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
 from compiler_opt_perf.toolchain.layout import set_folder
 
@@ -21,8 +21,18 @@ def _define_toolchain_build(values: flags.FlagValues) -> None:
         "models given",
         flag_values=values,
     )
-    define_path(values, "inline_model", "SavedModel of an inline-size policy", required=False)
-    define_path(values, "evict_model", "SavedModel of a regalloc-evict policy", required=False)
+    define_path(
+        values,
+        "inline_model",
+        "folder of a policy for inline-size, or a SavedModel",
+        required=False,
+    )
+    define_path(
+        values,
+        "evict_model",
+        "folder of a policy for regalloc-evict, or a SavedModel",
+        required=False,
+    )
     define_path(
         values,
         "output",
@@ -38,7 +48,7 @@ def _toolchain_build(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.toolchain.build import build
     from compiler_opt_perf.toolchain.package import install, is_installed
 
-    models = optional_path(values, "inline_model"), optional_path(values, "evict_model")
+    models = model_folder(values, "inline_model"), model_folder(values, "evict_model")
     output = optional_path(values, "output")
     if output is None:
         print(build(values.set, *models).directory)
@@ -86,7 +96,7 @@ def _define_flags(values: flags.FlagValues) -> None:
     )
     define_path(values, "profile", "PMU profile manifest, NAME.pmu.json", required=False)
     for name, problem in (("inline_model", "inline-size"), ("evict_model", "regalloc-evict")):
-        help = f"folder of a {problem} policy, for development mode instead of the set's own"
+        help = f"folder of a policy for {problem}, for development mode instead of the set's own"
         define_path(values, name, help, required=False)
     define_path(
         values,
@@ -97,7 +107,8 @@ def _define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "autofdo",
         False,
-        "with --profile: the compiler itself uses its executions, too (-fprofile-sample-use)",
+        "with --profile: the compiler itself uses its executions (-fprofile-sample-use), besides "
+        "the policies, or without any",
         flag_values=values,
     )
     flags.DEFINE_boolean("link", False, "print the flags of links", flag_values=values)
@@ -117,8 +128,8 @@ def _flags(values: Any, arguments: list[str]) -> None:
     if values.link and config is not None:
         raise UsageError("with --config, compilations and links get the same flag; omit --link")
     models = {
-        "inline-size": optional_path(values, "inline_model"),
-        "regalloc-evict": optional_path(values, "evict_model"),
+        "inline-size": model_folder(values, "inline_model"),
+        "regalloc-evict": model_folder(values, "evict_model"),
     }
     result = compiler_flags(
         Toolchain.load(_folder_of(values.set)),
@@ -126,6 +137,10 @@ def _flags(values: Any, arguments: list[str]) -> None:
         optional_path(values, "profile"),
         autofdo=values.autofdo,
     )
+    for policy in result.policies:
+        logging.info("%s", policy)
+    for warning in result.warnings:
+        logging.warning("%s", warning)
     if config is None:
         print(shell_line(result.link_words() if values.link else result.compile_words()))
         return

@@ -21,6 +21,7 @@ from compiler_opt_perf.cli.options import (
     define_settings,
     define_toolchain,
     executor_of,
+    model_folder,
     optional_path,
     settings_of,
 )
@@ -133,7 +134,7 @@ def _train(values: Any, arguments: list[str]) -> int:
             config,
             evaluator,
             context,
-            optional_path(values, "warm_start"),
+            model_folder(values, "warm_start"),
             executor,
             traces,
         )
@@ -274,7 +275,7 @@ def _interact(values: Any, arguments: list[str]) -> None:
     if not arguments:
         raise UsageError("expected arguments of clang after --, for example -- -Oz -c file.c")
     problem = PROBLEMS[values.problem]
-    model, file = optional_path(values, "model"), optional_path(values, "decide")
+    model, file = model_folder(values, "model"), optional_path(values, "decide")
     if model is not None and file is None:
         policy = load(model)
         if policy.network.problem.name != problem.name:

@@ -126,7 +126,7 @@ class Corpus:
             remedy = (
                 f"{directory} is a folder of corpora; name one of them: {', '.join(inside)}"
                 if inside
-                else f"make a corpus with `cop corpus extract --output={directory}`"
+                else "`cop corpus extract` makes corpora"
             )
             raise CorpusError(f"{path}: not found; {remedy}") from None
         except OSError as error:

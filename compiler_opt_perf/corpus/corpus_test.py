@@ -229,5 +229,5 @@ def test_a_folder_of_corpora_is_told_from_none(directory: Path, tmp_path: Path) 
         write_description(folder / side, [])
     with pytest.raises(CorpusError, match=f"name one of them: {folder}/held_out, {folder}/train"):
         Corpus.load(folder)
-    with pytest.raises(CorpusError, match="make a corpus with"):
+    with pytest.raises(CorpusError, match="`cop corpus extract` makes corpora"):
         Corpus.load(tmp_path / "none")

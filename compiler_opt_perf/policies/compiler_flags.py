@@ -17,7 +17,7 @@ from compiler_opt_perf.execution.files import read_input
 from compiler_opt_perf.execution.json_text import JsonError, decode
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.policies.problem import PROBLEMS, Problem, for_clang
-from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import MODELS
 
@@ -35,32 +35,49 @@ class CompilerFlags:
     Attributes:
       toolchain: the patched tools.
       options: of LLVM; compile jobs take them after -mllvm, the linker as they are.
-      profile_words: options of clang: for the debug info by which the profile is looked up, and for
-        the compiler's own use of it.
+      location_words: options of clang, for the debug info by which the profile is looked up.
+      profile_words: options of clang, for the compiler's own use of the profile.
+      policies: for each policy, a sentence that says what it is for.
+      warnings: what the user should know about them.
     """
 
     toolchain: Toolchain
     options: tuple[str, ...]
-    profile_words: tuple[str, ...]
+    location_words: tuple[str, ...] = ()
+    profile_words: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def _all_words(self) -> list[str]:
+        return [*self.location_words, *self.profile_words, *for_clang(self.options)]
 
     def compile_words(self) -> list[str]:
         """Flags for compile jobs; a link that gets them as well, as from CFLAGS, does not warn."""
-        words = [*self.profile_words, *for_clang(self.options)]
+        words = self._all_words
         return ["--start-no-unused-arguments", *words, "--end-no-unused-arguments"]
 
     def link_words(self) -> list[str]:
         """Flags for links through clang, with or without link-time optimisation."""
         # -Wl, would split options at their commas.
         words = for_clang(self.options)
-        return ["-fuse-ld=lld", *(word for one in words for word in ("-Xlinker", one))]
+        passed = [word for one in words for word in ("-Xlinker", one)]
+        return ["-fuse-ld=lld", *self.profile_words, *passed]
 
     def configuration(self) -> str:
         """The text of a configuration file for `clang --config=`."""
-        compile_words = [*self.profile_words, *for_clang(self.options)]
         linker, *link = self.link_words()
+        link = link[len(self.profile_words) :]
         # What follows a $ is for links only.
-        lines = [*_pairs(compile_words), _quote(linker), *_pairs(link, "$")]
-        return "# Written by cop flags.\n" + "".join(f"{line}\n" for line in lines)
+        lines = [
+            "# Written by cop flags for this compiler; others do not know all of the options:",
+            f"# {self.toolchain.clang}",
+            *(f"# {policy}" for policy in self.policies),
+            *_pairs(self._all_words),
+            _quote(linker),
+            *_pairs(link, "$"),
+        ]
+        return "".join(f"{line}\n" for line in lines)
 
     def cmake_definitions(self, configuration: Path) -> dict[str, str]:
         """CMake's variables for a build with the `configuration` file."""
@@ -98,33 +115,34 @@ def compiler_flags(
     *,
     autofdo: bool = False,
 ) -> CompilerFlags:
-    """The flags for the policies compiled into `toolchain` or given as `models`.
+    """The flags for the policies compiled into `toolchain` or given as `models`, and for AutoFDO.
 
     Args:
       toolchain: the patched tools.
       models: problem name to the folder of a policy for development mode; problems that are not
         there are decided by the policy that the toolchain has, if it has one.
       profile: manifest of a PMU profile.
-      autofdo: the compiler itself is given the profile's executions, too.
+      autofdo: the compiler itself is given the profile's executions, too. There may be no policy
+        then.
 
     Raises:
-      ToolchainError: no policy for any problem, a policy of another problem, no such profile, or
-        one without executions that the compiler itself could use.
+      ToolchainError: nothing to do, a policy that does not exist or is of another problem, no such
+        profile, or one without executions that the compiler itself could use.
       PmuError: the profile is damaged.
     """
     if profile is not None and not profile.is_file():
         raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME.pmu.json")
+    if autofdo and profile is None:
+        raise ToolchainError("AutoFDO needs a profile: give its manifest, NAME.pmu.json")
     modes: list[str] = []
     rates: dict[str, None] = {}
+    policies: list[str] = []
+    warnings: list[str] = []
     development = False
     for name, problem in PROBLEMS.items():
         model = models.get(name)
         if model is not None:
-            description = _description(model / "model.json")
-            if not (model / "model.tflite").is_file():
-                raise ToolchainError(f"{model}: not a policy (model.tflite is missing)")
-            if description.problem not in (None, name):
-                raise ToolchainError(f"{model}: a policy for {description.problem}, not {name}")
+            description = _model_description(model, name)
             modes += problem.development_options(model=model.absolute())
             development = True
         else:
@@ -134,24 +152,53 @@ def compiler_flags(
             description = _description(compiled)
             modes += problem.release_options()
         rates |= dict.fromkeys(description.extra_rates)
-    if not modes:
+        policy = (
+            f"{name}: {model.absolute() if model is not None else 'the policy in the compiler'}"
+        )
+        if description.problem is not None:
+            purpose = description.purpose or f"code compiled with {problem.optimization_level}"
+            policy += f", for {purpose}"
+        policies.append(policy)
+        if description.with_pmu and profile is None:
+            warnings.append(
+                f"{name}: the policy decides by a PMU profile, and there is none; give --profile="
+            )
+    if not modes and not autofdo:
+        build_it = build_advice(toolchain.directory, {"--inline-model": "POLICY"})
         raise ToolchainError(
             f"{toolchain.directory}: has no policy compiled in; give the folder of one for "
-            "development mode, or build a set that has policies (cop toolchain build)"
+            "development mode (--inline-model=, --evict-model=), or have one compiled in: "
+            f"{build_it}"
         )
     options = list(modes)
     if development:
         options.append(f"-litert-library={toolchain.litert_library}")
     if profile is not None:
-        options += [_NO_DEFERRAL, f"-pmu-profile={profile.absolute()}"]
+        options.append(_NO_DEFERRAL)
+    if profile is not None and modes:
+        options.append(f"-pmu-profile={profile.absolute()}")
         if rates:
             options.append(f"-pmu-extra-features={','.join(rates)}")
-    words: tuple[str, ...] = _LOCATIONS if profile is not None else ()
-    if autofdo:
-        if profile is None:
-            raise ToolchainError("AutoFDO needs a profile: give its manifest, NAME.pmu.json")
-        words += (f"-fprofile-sample-use={_executions(profile.absolute())}",)
-    return CompilerFlags(toolchain, tuple(options), words)
+    return CompilerFlags(
+        toolchain,
+        tuple(options),
+        location_words=_LOCATIONS if profile is not None else (),
+        profile_words=_autofdo(profile.absolute()) if autofdo and profile is not None else (),
+        policies=tuple(policies),
+        warnings=tuple(warnings),
+    )
+
+
+def _model_description(model: Path, problem: str) -> "_Description":
+    """What the policy in a folder says of itself. Raises ToolchainError: there is none."""
+    if not model.is_dir():
+        raise ToolchainError(f"{model}: no such folder; give that of a policy")
+    description = _description(model / "model.json")
+    if not (model / "model.tflite").is_file():
+        raise ToolchainError(f"{model}: not a policy (model.tflite is missing)")
+    if description.problem not in (None, problem):
+        raise ToolchainError(f"{model}: a policy for {description.problem}, not {problem}")
+    return description
 
 
 def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
@@ -165,15 +212,17 @@ class _Description(msgspec.Struct, frozen=True):
     """What is needed of model.json; models from elsewhere have none."""
 
     problem: str | None = None
+    purpose: str | None = None
+    with_pmu: bool = False
     extra_rates: tuple[str, ...] = ()
 
 
-def _executions(profile: Path) -> Path:
-    """The sample profile of executions, which the compiler itself reads, too."""
+def _autofdo(profile: Path) -> tuple[str, ...]:
+    """Gives the compiler itself the sample profile of executions."""
     manifest = Manifest.load(profile)
     for event in manifest.events:
         if event.name == "executions":
-            return manifest.file(event)
+            return (f"-fprofile-sample-use={manifest.file(event)}",)
     raise ToolchainError(
         f"{profile}: has no executions, which AutoFDO needs; collect them, too (cop collect)"
     )

@@ -168,6 +168,7 @@ def test_the_compiler_itself_uses_the_profile(toolchain: Toolchain, tmp_path: Pa
 
     assert entries(autofdo=False) == []
     assert len(entries(autofdo=True)) == 1
+    _check_autofdo_alone(profile, toolchain, tmp_path)
     document = json.loads(profile.read_text())
     document["events"] = [one for one in document["events"] if one["name"] != "executions"]
     profile.write_text(json.dumps(document))
@@ -175,6 +176,51 @@ def test_the_compiler_itself_uses_the_profile(toolchain: Toolchain, tmp_path: Pa
         compiler_flags(toolchain, {}, profile, autofdo=True)
     with pytest.raises(ToolchainError, match="AutoFDO needs a profile"):
         compiler_flags(toolchain, {}, None, autofdo=True)
+
+
+def _check_autofdo_alone(profile: Path, toolchain: Toolchain, folder: Path) -> None:
+    """A set without policies, and any clang, can do it: compile and link, with ThinLTO too."""
+    empty = dataclasses.replace(toolchain, directory=folder)
+    flags = compiler_flags(empty, {}, profile, autofdo=True)
+    assert flags.policies == () and "pmu" not in flags.configuration().replace(str(folder), "")
+    configuration = folder / "autofdo.cfg"
+    configuration.write_text(flags.configuration())
+    for words in ([f"--config={configuration}"], [*flags.compile_words(), *flags.link_words()]):
+        shown = run_command(
+            [stock_tool("clang"), "--driver-mode=g++", *words, "-Werror", "-O2", "-flto=thin",
+             "-###", "main.cpp", "one.cpp", "-xc", "two.c"],
+            cwd=folder,
+        ).stderr  # fmt: skip
+        *compilations, link = (line for line in shown.splitlines() if line.startswith(' "'))
+        executions = folder / "program.executions.afdo"
+        assert all(f"-fprofile-sample-use={executions}" in one for one in compilations)
+        assert f"-plugin-opt=sample-profile={executions}" in link
+    with pytest.raises(ToolchainError, match="has no policy compiled in"):
+        compiler_flags(empty, {}, profile)
+
+
+@pytest.mark.parametrize(
+    ("model", "purpose", "warned"),
+    [
+        ("inline-speed", "fewer executed instructions at -O2, by the PMU profile of a run", True),
+        ("inline-size", "code compiled with -Oz", False),
+        ("regalloc-evict", "fewer executed instructions at -O2, by the PMU profile", True),
+    ],
+)
+def test_what_a_policy_is_for_and_needs_is_said(
+    model: str, purpose: str, warned: bool, toolchain: Toolchain
+) -> None:
+    folder = REPO_ROOT / "models" / model
+    problem = json.loads((folder / "model.json").read_text())["problem"]
+    flags = compiler_flags(toolchain, {problem: folder}, None)
+    said = f"{problem}: {folder}, for {purpose}"
+    assert [policy.startswith(said) for policy in flags.policies].count(True) == 1
+    assert [problem in warning for warning in flags.warnings] == [True] * warned
+    assert compiler_flags(toolchain, {problem: folder}, _PROFILE).warnings == ()
+    first, second, *others = flags.configuration().splitlines()
+    assert first.startswith("# Written by cop flags for this compiler")
+    assert second == f"# {toolchain.clang}"
+    assert any(line.startswith(f"# {said}") for line in others)
 
 
 def test_rates_that_a_policy_takes_are_named(toolchain: Toolchain, tmp_path: Path) -> None:
@@ -187,7 +233,7 @@ def test_rates_that_a_policy_takes_are_named(toolchain: Toolchain, tmp_path: Pat
     assert "-regalloc-enable-advisor=release" in with_profile.options
     without = compiler_flags(toolchain, {"inline-size": model}, None)
     assert not any("extra" in option for option in without.options)
-    assert without.profile_words == ()
+    assert without.location_words == ()
 
 
 def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> None:
@@ -195,6 +241,8 @@ def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> Non
         compiler_flags(toolchain, {}, tmp_path / "none.pmu.json")
     with pytest.raises(ToolchainError, match=r"model.tflite is missing"):
         compiler_flags(toolchain, {"inline-size": tmp_path}, None)
+    with pytest.raises(ToolchainError, match=r"nothing: no such folder"):
+        compiler_flags(toolchain, {"inline-size": tmp_path / "nothing"}, None)
     model = tmp_path / "policy"
     shutil.copytree(_MODELS["inline-size"], model)
     (model / "model.json").write_text(json.dumps({"problem": "inline-size"}))
@@ -206,7 +254,7 @@ def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> Non
     ):
         compiler_flags(toolchain, {"inline-size": model}, None)
     empty = dataclasses.replace(toolchain, directory=tmp_path)
-    with pytest.raises(ToolchainError, match="has no policy compiled in"):
+    with pytest.raises(ToolchainError, match="has no policy compiled in.*--set=.* --inline-model="):
         compiler_flags(empty, {}, None)
 
 

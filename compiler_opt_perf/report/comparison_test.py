@@ -277,7 +277,7 @@ def test_a_toolchain_with_another_policy_is_refused_at_once(
     for text, problem in (
         ("[]", ": $: expected `object`, found []"),
         ("{", ":1:2: not JSON: "),
-        ('{"files": {}}', ": $.files: model.tflite is missing; build the set again"),
+        ('{"files": {}}', ": $.files: model.tflite is missing; build it with `cop toolchain"),
         ('{"files": {"model.tflite": 3}}', ': $.files["model.tflite"]: expected `str`, found 3'),
     ):
         description.write_text(text)

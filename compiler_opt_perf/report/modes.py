@@ -21,7 +21,7 @@ from compiler_opt_perf.policies.export import MODEL_FILE, Policy
 from compiler_opt_perf.policies.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policies.problem import Problem, for_clang
 from compiler_opt_perf.report.remarks import Decision, read_decisions, remark_options
-from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
 from compiler_opt_perf.toolchain.model_inputs import MODELS
 
 TIMEOUT_S = 300.0
@@ -52,17 +52,15 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
     (place,) = (place for place in MODELS if place.problem == problem.name)
     compiled = toolchain.directory / "models" / place.name
     # Building a set drops the models that the command does not name.
-    others = (
-        f" {other.option}=..."
-        for other in MODELS
-        if other != place and (compiled.with_name(f"{other.name}.o")).is_file()
-    )
-    build_it = f"cop toolchain build --set={toolchain.directory.name} {place.option}={model}"
-    build_it += "".join(others)
+    models: dict[str, str | Path] = {place.option: model}
+    for other in MODELS:
+        if other != place and compiled.with_name(f"{other.name}.o").is_file():
+            models[other.option] = "POLICY"
+    build_it = build_advice(toolchain.directory, models)
     if not compiled.with_suffix(".o").is_file():
         raise ModesError(
-            f"{toolchain.directory}: has no policy for {problem.name} compiled in; build one with "
-            f"the policy to compare: {build_it}"
+            f"{toolchain.directory}: has no policy for {problem.name} compiled in, so "
+            f"that nothing can be compared; {build_it}"
         )
     try:
         given = sha256(model / MODEL_FILE)
@@ -80,14 +78,14 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
         try:
             files = decode(read_input(description), _Description, description).files
         except (OSError, JsonError) as error:
-            raise ModesError(f"{error}; build the set again: {build_it}") from error
+            raise ModesError(f"{error}; {build_it}") from error
         checksum = files[MODEL_FILE]
         if checksum == given:
             return
         held = f"one whose {MODEL_FILE} has SHA-256 {checksum}"
     raise ModesError(
         f"{toolchain.directory}: holds another policy for {problem.name} than {model}, whose "
-        f"{MODEL_FILE} has SHA-256 {given}: {held}; build it again: {build_it}"
+        f"{MODEL_FILE} has SHA-256 {given}: {held}; {build_it}"
     )
 
 

@@ -25,9 +25,9 @@ from compiler_opt_perf.execution.llvm import LLVM_VERSION
 from compiler_opt_perf.execution.memo import memo, numbered
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
-from compiler_opt_perf.toolchain.build import MOCK_SET, compile_overlay, run_unit_tests
+from compiler_opt_perf.toolchain.build import compile_overlay, run_unit_tests
 from compiler_opt_perf.toolchain.export import group_by_patch
-from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT, ToolchainError
 from compiler_opt_perf.toolchain.patches import PatchedTree, Series, part_of
 from compiler_opt_perf.toolchain.source import llvm_source

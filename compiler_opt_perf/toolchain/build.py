@@ -24,7 +24,7 @@ from compiler_opt_perf.toolchain.aot import (
     tensorflow_version,
 )
 from compiler_opt_perf.toolchain.each import check_each, compile_commands
-from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.installation import DEVELOPMENT_SET, MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import (
     BUILD,
     OVERLAY_PROJECT,
@@ -41,10 +41,6 @@ from compiler_opt_perf.toolchain.model_inputs import (
     fed_features,
 )
 from compiler_opt_perf.toolchain.patches import PatchedTree, patched_tree
-
-# Sets with fixed models.
-DEVELOPMENT_SET = "dev"
-MOCK_SET = "mock"
 
 
 def build(
@@ -72,7 +68,7 @@ def build(
       ToolchainError: no source, a patch that does not apply, an unsound overlay, a model that
         cannot be compiled or does not fit, or a compilation or link that fails.
     """
-    models = _check_models(set_name, inline_model, evict_model)
+    models = check_models(set_name, inline_model, evict_model)
     stock_tool("llvm-config")
     tree = patched_tree(build_directory)
     with exclusive(build_directory / "overlay" / ".lock"):
@@ -174,9 +170,10 @@ def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
     return _checked_plan(tree, changed)
 
 
-def _check_models(
+def check_models(
     set_name: str, inline_model: Path | None, evict_model: Path | None
 ) -> dict[ReleaseModel, Path]:
+    """The models of a set. Raises ToolchainError: it has no such name, or cannot have them."""
     set_folder(set_name)
     given = {INLINE_MODEL: inline_model, EVICT_MODEL: evict_model}
     models = {model: path for model, path in given.items() if path is not None}

@@ -2,12 +2,21 @@
 """A built compiler, and the files that must be beside it."""
 
 import os
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compiler_opt_perf.execution.files import is_folder_name
 from compiler_opt_perf.toolchain.aot import package_directory
-from compiler_opt_perf.toolchain.layout import ToolchainError
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
+
+# Sets with fixed models: none, and upstream's mock models.
+DEVELOPMENT_SET = "dev"
+MOCK_SET = "mock"
+# What advice calls a set that cannot have the name of its folder.
+_NEW_SET = "candidate"
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,33 @@ class Toolchain:
         tools = {tool: bin_directory / tool for tool in ("clang", "opt", "llc")}
         for path in tools.values():
             if not os.access(path, os.X_OK):
-                raise ToolchainError(
-                    f"{path}: no such program; build it with "
-                    f"build/venv/bin/cop toolchain build --set={directory.name}"
-                )
+                raise ToolchainError(f"{path}: no such program; {build_advice(directory, {})}")
         if not (directory / "lib" / "clang").exists():
             raise ToolchainError(
                 f"{directory / 'lib' / 'clang'}: clang's own headers are missing; run "
                 "tools/bootstrap, which installs the distribution's clang"
             )
         return cls(directory.absolute(), litert_library=litert_library(), **tools)
+
+
+def build_advice(directory: Path, models: Mapping[str, str | Path]) -> str:
+    """How to build the set of tools in `directory` with models, for messages.
+
+    Args:
+      directory: the set's folder, which need not exist.
+      models: folders of policies by the options that name them; if there are none, the sentence
+        says where they would be named.
+    """
+    fixed = directory.name in (DEVELOPMENT_SET, MOCK_SET)
+    if (fixed and models) or not is_folder_name(directory.name):
+        directory = BUILD / "toolchain" / _NEW_SET
+    if not fixed and not models:
+        models = {"--inline-model": "POLICY"}
+    words = ["cop", "toolchain", "build", f"--set={directory.name}"]
+    words += [f"{option}={model}" for option, model in models.items()]
+    if directory.absolute() != BUILD / "toolchain" / directory.name:
+        words.append(f"--output={directory}")
+    return f"build it with `{shlex.join(words)}`, in {directory}"
 
 
 def litert_library() -> Path:

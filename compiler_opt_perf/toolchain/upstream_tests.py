@@ -24,8 +24,7 @@ from compiler_opt_perf.execution.files import atomic_directory, write_text
 from compiler_opt_perf.execution.llvm import LLVM_MAJOR, LLVM_PREFIX
 from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.aot import venv_program
-from compiler_opt_perf.toolchain.build import MOCK_SET
-from compiler_opt_perf.toolchain.installation import Toolchain, litert_library
+from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain, litert_library
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive
 from compiler_opt_perf.toolchain.source import llvm_source, llvm_tests
 
