@@ -44,14 +44,17 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 def overview(verbs: Sequence[Verb]) -> str:
     """The verbs with their summaries."""
-    width = max(len(verb.name) for verb in verbs)
     lines = [
         f"compiler-opt-perf {__version__}: machine-learned optimisation in LLVM, with PMU data"
     ]
     lines += ["", "Verbs (cop VERB --help tells more):"]
-    lines += [f"  {verb.name:{width}}  {verb.summary}" for verb in verbs]
-    lines += ["", f"Exit status: {EXIT_STATUSES}"]
+    lines += [_listed(verbs), "", f"Exit status: {EXIT_STATUSES}"]
     return "\n".join(lines)
+
+
+def _listed(verbs: Sequence[Verb]) -> str:
+    width = max(len(verb.name) for verb in verbs)
+    return "\n".join(f"  {verb.name:{width}}  {verb.summary}" for verb in verbs)
 
 
 def find_verb(words: Sequence[str]) -> tuple[Verb, list[str]]:
@@ -60,16 +63,20 @@ def find_verb(words: Sequence[str]) -> tuple[Verb, list[str]]:
         name = verb.name.split()
         if list(words[: len(name)]) == name:
             return verb, list(words[len(name) :])
-    typed = " ".join(words[:2])
     group = _group(words)
-    # The name of a group alone is like those of its verbs, and none of them is meant.
-    guesses = [typed] * (len(words) > 1) if group else [typed, words[0]]
+    if group and len(words) == 1:
+        raise UsageError(f"{words[0]}: expected one of its verbs\n{_listed(group)}")
+    typed = " ".join(words[:2])
+    # In a group, its name alone would be like all of them.
+    guesses = [typed] if group else [typed, words[0]]
     names = [verb.name for verb in group or VERBS]
     alike = [name for guess in guesses for name in difflib.get_close_matches(guess, names, n=2)]
+    alike += [name for name in names if words[0] in name.split()[1:]]
     if typed in _EARLIER:
         alike = [_EARLIER[typed]]
     hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(alike)))}?" if alike else ""
-    raise UsageError(f"no verb {typed!r}{hint}\n\n{overview(group or VERBS)}")
+    others = f"\ncop {words[0]} --help lists the verbs of {words[0]}" if group else ""
+    raise UsageError(f"no verb {typed!r}{hint}{others}")
 
 
 def _group(words: Sequence[str]) -> list[Verb]:

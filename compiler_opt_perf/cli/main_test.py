@@ -447,3 +447,28 @@ def test_where_a_model_is_that_is_not_here(
         words = f"{words} {flag}={given}{separator}{rest}"
         assert run(words.split()) == 1
         assert f"error: {flag}={given}: {hint}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("colect --binary=a", ["collect"]),
+        ("profile covrage a.o", ["profile coverage"]),
+        ("profle show a", ["profile show"]),
+        ("merge a b", ["profile merge", "trace merge"]),
+        ("study inline-sped", ["study inline-speed"]),
+        ("gate", ["gate record", "gate check"]),
+        ("frobnicate", []),
+        ("study frobnicate", []),
+    ],
+)
+def test_a_mistyped_verb_has_a_short_answer(
+    line: str, meant: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is meant can be read at once, and how to see all verbs."""
+    assert run(line.split()) == 2
+    shown = capsys.readouterr().err
+    assert all(name in shown for name in meant)
+    assert len(shown.splitlines()) <= (12 if line == "gate" else 3)
+    assert shown.endswith("See: cop --help\n")
+    assert ("cop study --help" in shown) == line.startswith("study")
