@@ -61,7 +61,18 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
     except OSError as error:
         raise BinaryError(f"{path}: cannot be read: {error.strerror or error}") from error
     except _DAMAGE as error:
-        raise BinaryError(f"{path}: not an ELF file, or damaged ({error})") from error
+        raise BinaryError(_why_not(path, error)) from error
+
+
+def _why_not(path: Path, error: Exception) -> str:
+    """Why a file was not read as ELF."""
+    with contextlib.suppress(OSError), open_input(path) as stream:
+        if stream.read(2) == b"#!":
+            # Of a program that is not installed yet, libtool leaves a script.
+            real = path.parent / ".libs" / path.name
+            hint = f"; the program itself is {real}" if real.is_file() else ""
+            return f"{path}: not an ELF file, but a script{hint}"
+    return f"{path}: not an ELF file, or damaged ({error})"
 
 
 def is_x86_64(file: ELFFile) -> bool:

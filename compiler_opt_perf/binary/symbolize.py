@@ -14,14 +14,21 @@ from typing import Any, NamedTuple
 
 from compiler_opt_perf.binary.elf import (
     PROFILING_FLAGS,
+    SHN_LORESERVE,
+    STT_FUNC,
     BinaryError,
     has_flow_sensitive_discriminators,
+    open_elf,
+    read_symbols,
 )
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.symbol_names import canonical_name, is_part
 
 # The base discriminator in a flow-sensitive one (llvm/Support/Discriminator.h).
 _BASE_BITS = 0xFF
+
+# Of a binary's functions, before it is run.
+_ENTRIES_LOOKED_AT = 5000
 
 # A text profile cannot hold a name that starts like another kind of line, or reads like two.
 _UNREPRESENTABLE = re.compile(r"[\d\s#!\[]|.*(\n|:\d+\s)", re.DOTALL)
@@ -266,6 +273,22 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
             f"(stripped, or line tables only); compile it with {PROFILING_FLAGS}"
         )
     return symbols
+
+
+def require_locations(binary: Path) -> None:
+    """Checks that the debug info of `binary` locates functions, before a run that takes long.
+
+    Raises:
+      BinaryError: none of them, as with -gline-tables-only alone; or llvm-symbolizer failed.
+    """
+    with open_elf(binary) as file:
+        entries = [
+            symbol.address
+            for symbol in read_symbols(file, ".symtab")
+            if symbol.kind == STT_FUNC and 0 < symbol.section < SHN_LORESERVE
+        ]
+    # Some are enough: even one function in a thousand with debug info is among them.
+    symbolize(binary, entries[:: len(entries) // _ENTRIES_LOOKED_AT + 1])
 
 
 def located_functions(binary: Path, addresses: Iterable[int], known: Symbols) -> set[str]:

@@ -87,7 +87,7 @@ LINES = {
     "--output=drawn.bbtrace --blocks=20000 --seed=1",
     "cost calibrate": "cost calibrate --output=cpu.json",
     "cost measure-blocks": "cost measure-blocks --output=program.blocks --most=20 program",
-    "cost eval": "cost eval --model=model --data=program.blocks",
+    "cost eval": "cost eval --model={model} --data=program.blocks",
     "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
     "program --entry=work",
     "corpus show": "corpus show corpus",

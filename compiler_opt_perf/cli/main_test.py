@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from absl import logging
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cli import main
 from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
@@ -472,3 +473,32 @@ def test_a_mistyped_verb_has_a_short_answer(
     assert len(shown.splitlines()) <= (12 if line == "gate" else 3)
     assert shown.endswith("See: cop --help\n")
     assert ("cop study --help" in shown) == line.startswith("study")
+
+
+def test_defaults_are_written_as_they_are_given() -> None:
+    shown = {verb.name: verb.help() for verb in VERBS}
+    assert "--json: print the same as one JSON document (default: false)" in shown["collect"]
+    assert "says why not (default: callgrind)" in shown["collect"]
+    assert not [name for name, text in shown.items() if re.search(r"default: ['\[)]", text)]
+    # As in "a inline-size policy".
+    assert not [name for name, text in shown.items() if re.search(r"\b[Aa] [aei]", text)]
+
+
+def test_a_collection_ends_with_commands_that_work(
+    toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a program.c").write_text("int main(void) { return 0; }")
+    flags = [*PROFILING_FLAGS.split(), "-Wl,--build-id"]
+    binary = tmp_path / "a program"
+    run_command([stock_tool("clang"), "-O1", *flags, f"{binary}.c", "-o", binary])
+    profile = tmp_path / "a program.pmu.json"
+    assert run(["collect", f"--binary={binary}", f"--output={profile}"]) == 0
+    shown = capsys.readouterr().out
+    commands = re.findall(r"^(?:next:|     ) [\w ]+: cop (.*)$", shown, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        # The set `dev` is built by users, not by tests.
+        words = shlex.split(command.replace("--set=dev", f"--set={toolchain.directory}"))
+        assert run(words) == 0
+    configuration = (tmp_path / "a program.cfg").read_text()
+    assert "-fprofile-sample-use=" in configuration

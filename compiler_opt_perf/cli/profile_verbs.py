@@ -3,6 +3,7 @@
 
 import dataclasses
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,25 @@ def _summary(manifest: "Manifest") -> Table:
     from compiler_opt_perf.pmu import documents
     from compiler_opt_perf.pmu.report import summarize
 
-    return Table(lambda: summarize(manifest), lambda: documents.summary(manifest))
+    return Table(
+        lambda: f"{summarize(manifest)}\n{_next_steps(manifest.path)}",
+        lambda: documents.summary(manifest),
+    )
+
+
+def _next_steps(profile: Path) -> str:
+    """What to do with a new profile: commands that work as they are."""
+    from compiler_opt_perf.pmu.manifest import SUFFIX
+
+    configuration = profile.with_name(f"{profile.name.removesuffix(SUFFIX)}.cfg")
+    show = ["cop", "profile", "show", str(profile)]
+    use = ["cop", "flags", "--set=dev", "--autofdo"]
+    use += [f"--profile={profile}", f"--config={configuration}"]
+    return (
+        f"next: what costs most: {shlex.join(show)}\n"
+        f"      compile with it: {shlex.join(use)}\n"
+        "      or with policies, which docs/models.md weighs against each other\n"
+    )
 
 
 def _collect_trace(values: Any, arguments: list[str]) -> Table:

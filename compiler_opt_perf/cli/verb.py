@@ -117,7 +117,9 @@ class Verb:
                 lines.append(title)
             for name in names:
                 flag = values[name]
-                default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+                # Strings, and words like false, are in quotation marks there.
+                text = (flag.default_as_str or "").strip("'[]")
+                default = f" (default: {text})" if text else ""
                 lines.append(f"  --{_with_dashes(name)}: {flag.help}{default}")
         lines += ["", f"Exit status: {EXIT_STATUSES}"]
         lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]

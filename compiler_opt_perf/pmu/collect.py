@@ -17,7 +17,12 @@ from compiler_opt_perf.binary.elf import (
     require_debug_info,
     require_split_debug_info,
 )
-from compiler_opt_perf.binary.symbolize import Symbols, located_functions, symbolize
+from compiler_opt_perf.binary.symbolize import (
+    Symbols,
+    located_functions,
+    require_locations,
+    symbolize,
+)
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.progress import stage
 from compiler_opt_perf.execution.workload import Run
@@ -127,6 +132,8 @@ def _require_fit(binary: Path, output_manifest: Path) -> Program:
     program = Program(binary.name, build_id(binary))
     require_debug_info(binary)
     require_split_debug_info(binary)
+    with stage("looking at the debug info"):
+        require_locations(binary)
     return program
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS, BinaryError, build_id
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.files import FileWriteError
 from compiler_opt_perf.execution.llvm import stock_tool
@@ -23,6 +23,7 @@ from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.pmu.coverage import coverage
 from compiler_opt_perf.pmu.errors import PmuError
 from compiler_opt_perf.pmu.events import EVENTS, RATES, Event, RateRow
+from compiler_opt_perf.pmu.function_table import control_flow_checksums
 from compiler_opt_perf.pmu.manifest import Manifest
 from compiler_opt_perf.pmu.profile import Profile
 from compiler_opt_perf.pmu.report import show as show_profile
@@ -411,8 +412,9 @@ def test_unfit_input(
         collect(build("-Wl,--build-id=none"), [], path)
     with pytest.raises(BinaryError, match="has no debug info"):
         collect(build(debug=""), [], path)
+    # This run would never end.
     with pytest.raises(BinaryError, match=r"none of its \d+ instructions"):
-        collect(build(debug="-gline-tables-only"), ["threads"], path)
+        collect(build(debug="-gline-tables-only"), ["hang"], path, timeout_s=60)
     with pytest.raises(BinaryError, match="not an ELF file"):
         collect(profile.path, [], path)
     unexecutable = tmp_path / "workload"
@@ -423,6 +425,35 @@ def test_unfit_input(
     with pytest.raises(FileWriteError, match="workload: no file can be made in it: File exists"):
         collect(workload, [], unexecutable / "w.pmu.json")
     assert list(tmp_path.iterdir()) == [unexecutable]
+
+
+@pytest.mark.parametrize("read", ["collect", "checksums", "build-id"])
+def test_libtools_script_is_not_the_program(read: str, workload: Path, tmp_path: Path) -> None:
+    script = tmp_path / "tool"
+    script.write_text('#!/bin/sh\nexec "$(dirname "$0")/.libs/tool" "$@"\n')
+    script.chmod(0o755)
+    runs: dict[str, Callable[[], object]] = {
+        "collect": lambda: collect(script, [], tmp_path / "w.pmu.json"),
+        "checksums": lambda: control_flow_checksums(script),
+        "build-id": lambda: build_id(script),
+    }
+    run = runs[read]
+    with pytest.raises(BinaryError, match="tool: not an ELF file, but a script$"):
+        run()
+    (tmp_path / ".libs").mkdir()
+    shutil.copy(workload, tmp_path / ".libs" / "tool")
+    with pytest.raises(BinaryError, match=rf"; the program itself is {tmp_path}/\.libs/tool$"):
+        run()
+
+
+@pytest.mark.parametrize(
+    "debug", ["-gline-tables-only -fdebug-info-for-profiling", "-g1 -fdebug-info-for-profiling"]
+)
+def test_line_tables_for_profiling_are_enough(
+    debug: str, build: Callable[..., Path], tmp_path: Path
+) -> None:
+    manifest = collect(build(debug=debug), ["repeat", "2"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert manifest.event("executions").located > 0
 
 
 def test_code_without_locations_is_warned_of(
