@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from compiler_opt_perf import __version__
 from compiler_opt_perf.cli.verb import EXIT_STATUSES, Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.execution.files import explained
 from compiler_opt_perf.execution.progress import log_to_stderr
+from compiler_opt_perf.execution.symbol_names import printable_lines
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
@@ -82,6 +84,10 @@ def find_verb(words: Sequence[str]) -> tuple[Verb, list[str]]:
 def _group(words: Sequence[str]) -> list[Verb]:
     """The verbs whose first word is that of `words`."""
     return [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
+
+
+def _say(text: str) -> None:
+    print(printable_lines(text), file=sys.stderr)
 
 
 def run(argv: Sequence[str]) -> int:

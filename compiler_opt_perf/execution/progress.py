@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Self
 
 from absl import flags, logging
 
+from compiler_opt_perf.execution.symbol_names import printable_lines
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
+
+
+class _Formatter(standard_logging.Formatter):
+    """Masks what a terminal would obey: messages have names out of files of others."""
+
+    def format(self, record: standard_logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
 
 
 def log_to_stderr() -> None:
@@ -23,7 +32,7 @@ def log_to_stderr() -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
-    handler.setFormatter(standard_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     flags.FLAGS.mark_as_parsed()
 
 
