@@ -43,6 +43,12 @@ _RUNS = (
 _XCLANG_RUNS = ("-load", "-plugin", "-add-plugin", *_RUNS)
 # The same for values of -mllvm.
 _LLVM_RUNS = ("load", "pass-plugin")
+# The driver starts a tool that asks for the machine's GPU, for "native" and without an architecture,
+# and looks for it in its current folder, too. This comes last, so it starts nothing.
+_NO_GPU_TOOL = "--offload-arch-tool=/dev/null"
+# Other modes of the driver, such as the one of cl, have other spellings of all options.
+_MODE = "--driver-mode="
+_MODES = (f"{_MODE}gcc", f"{_MODE}g++")
 # What stops at a warning of another compiler, keeps files of the steps in between, or names the
 # linker, which a compilation does not reach.
 _TAKEN_OUT = (
@@ -59,7 +65,9 @@ _WITHOUT_LTO = {
     "-fwhole-program-vtables": "-fno-whole-program-vtables",
     "-fvirtual-function-elimination": "-fno-virtual-function-elimination",
 }
-_DEEPEST = 10
+# Of files of arguments, "@file", for one command; they may name each other.
+_MOST_FILES = 64
+_MOST_BYTES = 1024 * 1024
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _JOB = re.compile(rf"^ ({_QUOTED}(?: {_QUOTED})*)$", re.MULTILINE | re.DOTALL)
 
@@ -103,15 +111,16 @@ def driver_words(
     if position is None:
         raise CorpusError(f"names no compiler: {shlex.join(command)}")
     words = _expanded(command[position + 1 :], directory)
+    extra = list(extra)
     if not trusted:
         _refuse_programs(words)
+        extra.append(_NO_GPU_TOOL)
     match = _COMPILER.fullmatch(Path(command[position]).name)
     implied = []
     if match and match["name"].endswith(("++", "icpx")):
         implied.append("--driver-mode=g++")
     if match and _TARGET.fullmatch(match["prefix"] or ""):
         implied.append(f"--target={match['prefix']}")
-    extra = list(extra)
     if uses_lto(words):
         extra += [off for on, off in _WITHOUT_LTO.items() if any(w.startswith(on) for w in words)]
     end = words.index("--") if "--" in words else len(words)
@@ -147,34 +156,42 @@ def cc1_arguments(
         jobs = [job for job in jobs if os.path.normpath(directory / job[-1]) == str(source)]
     if len(jobs) != 1:
         raise CorpusError(f"not the compilation of one file to an object: {shlex.join(command)}")
-    return _with_header_for_precompiled(jobs[0])
+    *arguments, source_word = _with_header_for_precompiled(jobs[0])
+    # After "--" a source may have any name; -cc1 would take this one for an option or a list.
+    return [*arguments, f"./{source_word}" if source_word[:1] in ("-", "@") else source_word]
 
 
 def _stem(word: str) -> str:
     return re.sub(r"(-?\d[\d.]*)?(\.exe)?$", "", Path(word).name)
 
 
-def _expanded(words: Sequence[str], directory: Path, depth: int = 0) -> list[str]:
+def _expanded(words: Sequence[str], directory: Path) -> list[str]:
     """The words with those of files, "@file", in the place of the files' names."""
     expanded: list[str] = []
-    for word in words:
+    rest = list(reversed(words))
+    files = 0
+    while rest:
+        word = rest.pop()
         if not word.startswith("@"):
             expanded.append(word)
             continue
         path = directory / word[1:]
+        files += 1
         try:
-            if depth == _DEEPEST:
-                raise ValueError("files of arguments name each other")
-            inner = shlex.split(read_input(path).decode())
+            if files > _MOST_FILES:
+                raise ValueError(f"more than {_MOST_FILES} files, or files that name each other")
+            inner = shlex.split(read_input(path, _MOST_BYTES).decode())
         except (OSError, ValueError) as error:
             raise CorpusError(f"{path}: arguments cannot be read: {error}") from error
-        expanded += _expanded(inner, directory, depth + 1)
+        rest += reversed(inner)
     return expanded
 
 
 def _refuse_programs(words: Sequence[str]) -> None:
     previous = ""
     for word in words:
+        if word.startswith(_MODE) and word not in _MODES:
+            raise CorpusError(f"compiled with {word}; only commands like GCC's are understood")
         refused = word.startswith(_RUNS)
         if previous == "-Xclang":
             refused = word.startswith(_XCLANG_RUNS)

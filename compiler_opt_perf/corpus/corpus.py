@@ -161,11 +161,15 @@ class Corpus:
 
 
 def is_module_name(name: str) -> bool:
-    """Whether `name` is a path that stays inside a folder, in its only spelling."""
+    """Whether `name` is a path that stays inside a folder, in its only spelling.
+
+    None looks like an option or a list of arguments ("@file"), for a folder may be the current one.
+    """
     parts = name.split("/")
     return (
         not {"", ".", ".."} & set(parts)
         and name.isprintable()
+        and not name.startswith(("-", "@"))
         and len(max(parts, key=len).encode()) < _LONGEST_NAME
     )
 

@@ -379,6 +379,81 @@ def test_options_that_load_code_or_write_files_are_refused_by_name(
     assert ("-fplugin=./plugin.so" if name == "@file" else name.split("=")[0]) in caplog.text
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--target=amdgcn-amd-amdhsa -mcpu=native -nogpulib",
+        "--target=nvptx64-nvidia-cuda -march=native -nogpulib",
+        "-fopenmp=libomp -fopenmp-targets=amdgcn-amd-amdhsa -nogpulib",
+        "-fopenmp=libomp -fopenmp-targets=nvptx64-nvidia-cuda --offload-arch=native -nogpulib",
+        "-x hip --offload-arch=native -nogpulib -nogpuinc",
+        "-x cuda --offload-arch=native -nogpulib -nogpuinc",
+        "--driver-mode=cl -xhip /clang:--offload-arch-tool=./offload-arch "
+        "/clang:--offload-arch=native",
+        "--driver-mode=dxc",
+    ],
+)
+def test_the_driver_starts_no_tool(options: str, project: Path) -> None:
+    """It looks for tools that ask for the machine's GPU in its current folder, too."""
+    for name in ("amdgpu-arch", "nvptx-arch", "offload-arch"):
+        tool = project / name
+        tool.write_text(f"#!/bin/sh\ntouch {project}/started\necho gfx900\n")
+        tool.chmod(0o755)
+    path = _database(project, ("x.c", f"clang {options} -c x.c"), ("y.cpp", "c++ -c y.cpp"))
+    assert list(_extract(path)) == ["p/y"]
+    assert not (project / "started").exists()
+
+
+@pytest.mark.parametrize("name", ["-stats-file=./x.c", "-load", "@x.c", "-", "--"])
+def test_a_source_may_look_like_an_option(name: str, project: Path) -> None:
+    """The compiler takes it for a source, not for an option or a list of arguments."""
+    source = project / name
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("int named;\n")
+    (project / "x.c").write_text("-stats-file=x.stats\n")
+    words = ["clang", "-c", "-xc", "--", name]
+    path = _database(project, (name, words), ("y.cpp", "c++ -c y.cpp"))
+    before = {file: file.stat().st_mtime_ns for file in project.rglob("*") if file.is_file()}
+    modules = _extract(path)
+    assert {f: f.stat().st_mtime_ns for f in before} == before
+    assert not (project / "x.stats").exists()
+    assert "p/y" in modules
+
+
+def test_files_of_arguments_are_limited(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(20):
+        (project / f"f{number}").write_text(f"@f{number + 1} " * 1000)
+    (project / "f20").touch()
+    (project / "self").write_text("-DA @self\n")
+    (project / "long").write_text("-DA " * 1_000_000)
+    for name in ("f0", "self", "long"):
+        path = _database(project, ("x.c", f"cc -c x.c @{name}"), ("y.cpp", "c++ -c y.cpp"))
+        assert list(_extract(path)) == ["p/y"]
+    assert caplog.text.count("more than 64 files, or files that name each other") == 2
+    assert "long: arguments cannot be read: [Errno 27] has more than 1,048,576" in caplog.text
+
+
+def test_what_cannot_be_started_or_written_is_left_out(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (project / "y.bc").mkdir()
+    (project / "y.bc" / "z.c").write_text("int z;\n")
+    path = _database(
+        project,
+        ("x.c", ["cc", "-c", "x.c", f"-DA={'a' * 200_000}"]),
+        ("y.cpp", "c++ -c y.cpp"),
+        ("y.bc/z.c", "cc -c y.bc/z.c"),
+        ("main.cpp", "c++ -c main.cpp"),
+    )
+    source = str(project / "x.cpp")
+    gone = {"directory": "gone", "file": source, "command": f"cc -c {source}"}
+    path.write_text(json.dumps([*json.loads(path.read_text()), gone]))
+    assert sorted(_extract(path)) == ["p/main", "p/y"]
+    assert re.search("p/x.c is left out: .*: Argument list too long", caplog.text)
+    assert re.search("p/x.cpp is left out: .*/gone: No such file or directory", caplog.text)
+    assert "p/y.bc/z is left out: its folder cannot be made" in caplog.text
+
+
 def test_a_trusted_build_may_load_a_plugin(project: Path) -> None:
     plugin = project / "plugin.so"
     (project / "plugin.c").write_text(
@@ -398,7 +473,7 @@ def test_the_compiler_is_found_after_launchers() -> None:
     assert compiler_position(["ccache", "--flag", "x86_64-linux-gnu-g++-12", "-c"]) == 2
     assert compiler_position(["mycc", "-I", "gcc"]) == 0
     assert compiler_position(["ccache", "-s"]) is None
-    words = driver_words(["g++", "-c", "--", "x.c"], Path(), ["-O2"])
+    words = driver_words(["g++", "-c", "--", "x.c"], Path(), ["-O2"], trusted=True)
     assert words == ["--driver-mode=g++", "-c", "-O2", "--", "x.c"]
     with pytest.raises(CorpusError, match="arguments cannot be read"):
         driver_words(["cc", "@/nowhere"], Path())

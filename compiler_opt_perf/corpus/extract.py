@@ -68,7 +68,11 @@ class _Job:
 
 def _extract_one(job: _Job) -> None:
     bitcode = job.output / f"{job.unit.name}.bc"
-    bitcode.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        bitcode.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        # Too long a name, or another module's file has the name of this one's folder.
+        raise CorpusError(f"its folder cannot be made: {error}") from error
     if isinstance(job.unit, _Compilation):
         arguments = _compile(job, job.unit, bitcode)
     elif job.unit.index is not None:

@@ -157,6 +157,10 @@ def driver_arguments(words: Iterable[str]) -> list[str]:
             kept.append(word)
         elif word != "-c":
             raise _refusal((word,))
+    if any(word.startswith(("--target=", "-target")) for word in kept):
+        refused = [(word,) for word in kept if "=native" in word]
+        if refused:
+            raise _refusal(*refused)
     return kept + [part for word in code_arguments(frontend) for part in ("-Xclang", word)]
 
 
@@ -179,6 +183,8 @@ def _reason(parts: Sequence[str]) -> str:
         return "names a file that a corpus cannot hold"
     if single.startswith(tuple(_MODULES)):
         return "writes modules to a folder that builds share"
+    if "=native" in option:
+        return "with a target starts a program that asks for the machine's GPU"
     return "is not known to concern the code alone"
 
 

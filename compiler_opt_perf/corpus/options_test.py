@@ -310,6 +310,15 @@ def test_plugins_are_for_trusted_builds_and_for_sources_only() -> None:
         source_arguments(["-I", "@x"])
 
 
+def test_no_tool_for_gpus_is_started() -> None:
+    """The driver asks a tool, which may be in the current folder, where "native" is a GPU."""
+    assert driver_arguments(["-O2", "-march=native"]) == ["-O2", "-march=native"]
+    for target in (["--target=amdgcn-amd-amdhsa"], ["-target", "nvptx64-nvidia-cuda"]):
+        for option in ("-march=native", "-mcpu=native", "-mtune=native"):
+            with pytest.raises(OptionError, match=f"{option} with a target starts a program"):
+                driver_arguments(["-O2", option, *target])
+
+
 # Commands as large projects compile, for the driver: browsers, operating systems, kernels.
 _BUILDS = {
     "browser": "-O2 -fno-delete-null-pointer-checks -fno-ident -fno-strict-aliasing "

@@ -179,7 +179,7 @@ def start_command(
     Args: as `run_command`.
 
     Raises:
-      CommandError: there is no such program.
+      CommandError: there is no such program or folder, or the words are too many.
     """
     words = [str(word) for word in argv]
     reproduce = _reproduce(words, cwd)
@@ -194,17 +194,22 @@ def start_command(
             "prlimit",
             f"--as={limit if most == resource.RLIM_INFINITY else min(limit, most)}",
         ]
-    process = subprocess.Popen(
-        [*wrapper, *words],
-        stdin=stdin if stdin is not None else subprocess.DEVNULL,
-        stdout=sys.stderr if show_output else subprocess.PIPE,
-        stderr=None if show_output else subprocess.PIPE,
-        cwd=cwd,
-        env={**os.environ, **env} if env else None,
-        start_new_session=True,
-        text=True,
-        errors="replace",
-    )
+    try:
+        process = subprocess.Popen(
+            [*wrapper, *words],
+            stdin=stdin if stdin is not None else subprocess.DEVNULL,
+            stdout=sys.stderr if show_output else subprocess.PIPE,
+            stderr=None if show_output else subprocess.PIPE,
+            cwd=cwd,
+            env={**os.environ, **env} if env else None,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        # No such folder, or too many words.
+        reason = f"{words[0]}: cannot be started in {cwd or '.'}: {error.strerror}"
+        raise CommandError("missing", reason, reproduce) from error
     command = RunningCommand(process, reproduce, words, memory_mib)
     try:
         yield command

@@ -41,6 +41,19 @@ def test_missing_program() -> None:
     assert caught.value.kind == "missing"
 
 
+def test_what_cannot_be_started(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for words, cwd, reason in (
+        (["true"], tmp_path / "gone", "gone: No such file or directory"),
+        (["true"], file, "file: Not a directory"),
+        (["true", "x" * 1_000_000], tmp_path, "Argument list too long"),
+    ):
+        with pytest.raises(CommandError, match=f"true: cannot be started in .*{reason}") as caught:
+            run_command(words, cwd=cwd)
+        assert caught.value.kind == "missing"
+
+
 def test_failure_shows_diagnostics_and_how_to_reproduce(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         run_command(["sh", "-c", "echo 'bad input' >&2; exit 7"], cwd=tmp_path)
