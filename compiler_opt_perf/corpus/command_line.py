@@ -36,21 +36,23 @@ _LAUNCHERS = {
 }
 # Options of the driver that load code, name a program to start, or a file of further options.
 _RUNS = (
-    *("-fplugin", "-fpass-plugin", "--hipspv-pass-plugin", "-B", "--prefix", "--config", "-specs"),
-    *("--specs", "-wrapper", "-ccc-", "--amdgpu-arch-tool", "--nvptx-arch-tool"),
-    *("--offload-arch-tool", "-fthinlto-distributor", "-Xthinlto-distributor"),
+    *("-fplugin", "-fpass-plugin", "--hipspv-pass-plugin", "-B", "--prefix", "--config"),
+    *("-wrapper", "-ccc-", "--amdgpu-arch-tool", "--nvptx-arch-tool", "--offload-arch-tool"),
+    *("-fthinlto-distributor", "-Xthinlto-distributor"),
 )
 _XCLANG_RUNS = ("-load", "-plugin", "-add-plugin", *_RUNS)
 # The same for values of -mllvm.
 _LLVM_RUNS = ("load", "pass-plugin")
-# The driver starts a tool that asks for the machine's GPU, for "native" and without an architecture,
-# and looks for it in its current folder, too. This comes last, so it starts nothing.
-_NO_GPU_TOOL = "--offload-arch-tool=/dev/null"
+# The driver starts a tool that asks for the machine's GPU, for "native" and without an
+# architecture, and looks for it in its current folder, too. This comes last, so it starts nothing.
+# Most commands have no use for it, of which the driver would warn.
+_NO_GPU_TOOL = ("--offload-arch-tool=/dev/null", "-Qunused-arguments")
 # Other modes of the driver, such as the one of cl, have other spellings of all options.
 _MODE = "--driver-mode="
 _MODES = (f"{_MODE}gcc", f"{_MODE}g++")
-# What stops at a warning of another compiler, keeps files of the steps in between, or names the
-# linker, which a compilation does not reach.
+# What stops at a warning of another compiler, keeps files of the steps in between, names the
+# assembler or the linker, which a compilation does not reach, or GCC's files of options, of which
+# clang knows none.
 _TAKEN_OUT = (
     "-Werror",
     "-pedantic-errors",
@@ -58,12 +60,17 @@ _TAKEN_OUT = (
     "--save-temps",
     "-fuse-ld=",
     "--ld-path=",
+    "-fno-integrated-as",
+    "-no-integrated-as",
+    "-specs=",
+    "--specs=",
 )
 # IR is wanted, and objects of it, not bitcode for a linker.
 _WITHOUT_LTO = {
     "-flto": "-fno-lto",
     "-fwhole-program-vtables": "-fno-whole-program-vtables",
     "-fvirtual-function-elimination": "-fno-virtual-function-elimination",
+    "-fsanitize=": "-fno-sanitize=cfi",
 }
 # Of files of arguments, "@file", for one command; they may name each other.
 _MOST_FILES = 64
@@ -114,7 +121,7 @@ def driver_words(
     extra = list(extra)
     if not trusted:
         _refuse_programs(words)
-        extra.append(_NO_GPU_TOOL)
+        extra += _NO_GPU_TOOL
     match = _COMPILER.fullmatch(Path(command[position]).name)
     implied = []
     if match and match["name"].endswith(("++", "icpx")):

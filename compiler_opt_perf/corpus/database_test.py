@@ -347,8 +347,6 @@ def test_the_sides_are_drawn_of_what_could_be_extracted(
         "--prefix=tools",
         "--config=x.cfg",
         "--config x.cfg",
-        "-specs=x",
-        "--specs=x",
         "-wrapper x",
         "-ccc-gcc-name x",
         "--amdgpu-arch-tool=./tool",

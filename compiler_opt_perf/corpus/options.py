@@ -239,8 +239,8 @@ def _llvm(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if match is None:
         return _REFUSED, parts
     name, value = match[1], match[2] and match[2][1:]
-    if name in allowed["switches"]:
-        return _CODE if value is None or _SWITCH.fullmatch(value) else _REFUSED, parts
+    if name in allowed["switches"] and (value is None or _SWITCH.fullmatch(value)):
+        return _CODE, parts
     if name in _LLVM_DROPPED and value is not None:
         return _DROPPED, parts
     pattern = _NUMBER if name in allowed["numbers"] else _LLVM_WORD

@@ -362,3 +362,53 @@ def test_commands_of_large_projects_pass(name: str, suffix: str, tmp_path: Path)
     assert not [word for word in kept if "/" in word]
     assert "-emit-obj" in kept and len(kept) > 20
     assert set(kept) <= set(source_arguments(words))
+
+
+# What clang's driver adds for a target or an option by itself.
+_ADDED_BY_DRIVER = """
+--target=aarch64-linux-android24 -moutline
+--target=aarch64-linux-gnu -fsanitize=hwaddress
+--target=aarch64-linux-gnu -mno-outline
+--target=arm64-apple-macos13
+--target=x86_64-apple-macos13
+--target=arm64-apple-ios16
+--target=x86_64-pc-windows-msvc -gcodeview
+--target=x86_64-w64-mingw32
+--target=arm-linux-gnueabihf -mthumb -mfpu=neon
+--target=arm-none-eabi --specs=nano.specs -mcpu=cortex-m4
+--target=riscv64-linux-gnu -march=rv64gc -msmall-data-limit=8
+--target=mips64el-linux-gnuabi64 -mno-abicalls -mlocal-sdata -mextern-sdata -membedded-data
+--target=mips-linux-gnu -mgpopt -G8 -mno-check-zero-division -mcompact-branches=never -mips32r6
+--target=hexagon -mhvx -G8
+--target=loongarch64-linux-gnu -mannotate-tablejump
+--target=wasm32-wasi -fwasm-exceptions
+--target=powerpc64le-linux-gnu -mcpu=power9
+--target=s390x-linux-gnu -mbackchain
+--target=sparc64-linux-gnu
+--target=avr -mmcu=atmega328p
+--target=bpf -mcpu=v3
+--target=x86_64-linux-gnu -masm=intel
+-fno-sanitize-address-use-odr-indicator -fsanitize=address -mllvm -align-all-functions=5
+--target=wasm32-unknown-emscripten -mllvm -enable-emscripten-sjlj
+-fsanitize=kernel-address -mllvm -asan-globals=1 -mllvm -asan-stack=1
+-specs=/usr/lib/rpm/redhat/redhat-hardened-cc1
+-fno-integrated-as
+-flto -fvisibility=hidden -fsanitize=cfi
+-flto=thin -fvisibility=hidden -fsanitize=address,cfi-vcall -fsanitize-cfi-cross-dso
+-gmodules
+"""
+
+
+@pytest.mark.parametrize("line", _ADDED_BY_DRIVER.strip().splitlines())
+def test_commands_for_any_target_pass(line: str, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int a;\n")
+    command = ["clang", *line.split(), "-O2", "-c", "a.c"]
+    words = cc1_arguments(stock_tool("clang"), command, tmp_path)[1:-1]
+    assert code_arguments(words) and source_arguments(words)
+
+
+def test_a_value_may_be_left_out_where_the_compiler_does_without() -> None:
+    assert _passes(["-mllvm", "-enable-machine-outliner"])
+    assert _passes(["-mllvm", "-enable-machine-outliner=never", "-O2"])
+    for value in ("=/x", "=@x"):
+        assert not _passes(["-mllvm", f"-enable-machine-outliner{value}"])
