@@ -146,4 +146,7 @@ def _name(program: str, folder: Path, path: Path) -> str:
 def _section(path: Path, name: str) -> bytes | None:
     with open_elf(path) as elf:
         section = elf.get_section_by_name(name)
-        return None if section is None else bytes(section.data())
+        # Compilers compress none of these, and a small file could say that it is of any size.
+        if section is None or section.compressed or section["sh_type"] == "SHT_NOBITS":
+            return None
+        return bytes(section.data())

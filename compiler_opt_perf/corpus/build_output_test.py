@@ -221,6 +221,20 @@ def test_commands_in_objects_are_those_of_strangers(
     assert not (tmp_path / "x").exists()
 
 
+def test_sections_of_any_size_are_not_unpacked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A small object could fill the memory; compilers compress neither section."""
+    build = tmp_path / "build"
+    _compile(build, "-O2", *_EMBED)
+    for name, section in (("main", ".llvmbc"), ("one", ".llvmcmd")):
+        path = build / "sub" / f"{name}.o"
+        run_command([stock_tool("llvm-objcopy"), f"--compress-sections={section}=zlib", path])
+    _extract({"p": build}, tmp_path / "corpus", FRONTEND)
+    assert list(_modules(tmp_path / "corpus")) == ["p/sub/two"]
+    assert "2 of 3 objects hold no bitcode" in caplog.text
+
+
 def test_what_is_no_build_is_named(tmp_path: Path) -> None:
     build, thin = tmp_path / "build", tmp_path / "thin"
     build.mkdir()
