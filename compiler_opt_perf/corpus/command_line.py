@@ -34,25 +34,29 @@ _LAUNCHERS = {
     *("ccache", "sccache", "distcc", "icecc", "buildcache", "gomacc", "rewrapper", "env", "nice"),
     *("ionice", "time", "cmake", "libtool", "python", "python3"),
 }
-# Options of the driver that load code, name a program to start, or a file of further options.
+# Options of the driver that load code, name a program to start, or a file of further options. The
+# last is one of -cc1, of which the driver writes the file all the same.
 _RUNS = (
     *("-fplugin", "-fpass-plugin", "--hipspv-pass-plugin", "-B", "--prefix", "--config"),
     *("-wrapper", "-ccc-", "--amdgpu-arch-tool", "--nvptx-arch-tool", "--offload-arch-tool"),
-    *("-fthinlto-distributor", "-Xthinlto-distributor"),
+    *("-fthinlto-distributor", "-Xthinlto-distributor", "-serialize-diagnostic-file"),
 )
-_XCLANG_RUNS = ("-load", "-plugin", "-add-plugin", *_RUNS)
+_XCLANG_RUNS = ("-load", "-plugin", "-add-plugin")
 # The same for values of -mllvm.
 _LLVM_RUNS = ("load", "pass-plugin")
-# The driver starts a tool that asks for the machine's GPU, for "native" and without an
-# architecture, and looks for it in its current folder, too. This comes last, so it starts nothing.
-# Most commands have no use for it, of which the driver would warn.
-_NO_GPU_TOOL = ("--offload-arch-tool=/dev/null", "-Qunused-arguments")
+# With these the driver only lists jobs. It starts a tool that asks for the machine's GPU, for
+# "native" and without an architecture, and looks for it in its current folder, too. For a
+# reproducer it starts itself, which writes files. For a library it deletes an old one. Most
+# commands have no use for these, of which it would warn.
+_ONLY_LISTS = (
+    *("-c", "--offload-arch-tool=/dev/null", "-fno-crash-diagnostics", "-Qunused-arguments"),
+)
 # Other modes of the driver, such as the one of cl, have other spellings of all options.
 _MODE = "--driver-mode="
 _MODES = (f"{_MODE}gcc", f"{_MODE}g++")
 # What stops at a warning of another compiler, keeps files of the steps in between, names the
 # assembler or the linker, which a compilation does not reach, or GCC's files of options, of which
-# clang knows none.
+# clang knows none; and what turns reproducers on.
 _TAKEN_OUT = (
     "-Werror",
     "-pedantic-errors",
@@ -64,7 +68,11 @@ _TAKEN_OUT = (
     "-no-integrated-as",
     "-specs=",
     "--specs=",
+    "-gen-reproducer",
+    "-fcrash-diagnostics",
 )
+# Options with a file that the driver deletes though it only lists jobs, and the output.
+_TAKEN_OUT_WITH_VALUE = {"-MJ", "-serialize-diagnostics", "--serialize-diagnostics", "-o"}
 # IR is wanted, and objects of it, not bitcode for a linker.
 _WITHOUT_LTO = {
     "-flto": "-fno-lto",
@@ -121,9 +129,9 @@ def driver_words(
     extra = list(extra)
     if not trusted:
         _refuse_programs(words)
-        extra += _NO_GPU_TOOL
     match = _COMPILER.fullmatch(Path(command[position]).name)
-    implied = []
+    # First, for the last word of the command may take what follows for its value.
+    implied = [*_ONLY_LISTS]
     if match and match["name"].endswith(("++", "icpx")):
         implied.append("--driver-mode=g++")
     if match and _TARGET.fullmatch(match["prefix"] or ""):
@@ -132,7 +140,9 @@ def driver_words(
         extra += [off for on, off in _WITHOUT_LTO.items() if any(w.startswith(on) for w in words)]
     end = words.index("--") if "--" in words else len(words)
     options = _without_taken_out(words[:end])
-    return [*implied, *options, *extra, *words[end:]]
+    # A "--" that is an option's value ends no options: what follows must not look like one.
+    sources = [f"./{word}" if word.startswith("-") else word for word in words[end + 1 :]]
+    return [*implied, *options, *extra, *words[end : end + 1], *sources]
 
 
 def cc1_arguments(
@@ -199,27 +209,35 @@ def _refuse_programs(words: Sequence[str]) -> None:
     for word in words:
         if word.startswith(_MODE) and word not in _MODES:
             raise CorpusError(f"compiled with {word}; only commands like GCC's are understood")
-        refused = word.startswith(_RUNS)
-        if previous == "-Xclang":
-            refused = word.startswith(_XCLANG_RUNS)
-        elif previous == "-mllvm":
-            refused = word.lstrip("-").startswith(_LLVM_RUNS)
+        # Whatever comes before: it may be the value of another option.
+        refused = (
+            word.startswith(_RUNS)
+            or (previous == "-Xclang" and word.startswith(_XCLANG_RUNS))
+            or (previous == "-mllvm" and word.lstrip("-").startswith(_LLVM_RUNS))
+        )
         if refused:
             raise CorpusError(
-                f"compiled with {word}, which loads code or names a program; --trusted says that "
-                "you trust the build"
+                f"compiled with {word}, which loads code, names a program or writes a file; "
+                "--trusted says that you trust the build"
             )
         previous = word
 
 
 def _without_taken_out(words: Sequence[str]) -> list[str]:
+    """The words but for what is taken out; none of that is left, whatever comes before it."""
     kept: list[str] = []
-    for word in words:
-        if word.startswith(_TAKEN_OUT):
-            if kept[-1:] == ["-Xclang"]:
-                kept.pop()
-        else:
+    rest = iter(words)
+    for word in rest:
+        with_value = word in _TAKEN_OUT_WITH_VALUE or word.startswith("-MJ")
+        if not with_value and not word.startswith(_TAKEN_OUT):
             kept.append(word)
+            continue
+        frontend = kept[-1:] == ["-Xclang"]
+        if frontend:
+            kept.pop()
+        # After -Xclang, the value has an -Xclang of its own.
+        if word in _TAKEN_OUT_WITH_VALUE and next(rest, "") == "-Xclang" and frontend:
+            next(rest, "")
     return kept
 
 

@@ -207,6 +207,9 @@ def _database(folder: Path, *entries: tuple[str, str | Sequence[str]]) -> Path:
         "clang -O2 -ffile-prefix-map=/a=/b -fdebug-prefix-map=/a=/b -g -c x.c",
         "x86_64-linux-gnu-gcc-12 -O2 -c x.c -o x.o",
         "clang -O2 x.c -o prog",
+        "clang -O2 x.c y.cpp -o prog",
+        "clang -O2 -MJ x.json --serialize-diagnostics x.dia -c x.c",
+        "clang -O2 -Xclang -o -Xclang prog -c x.c",
         "clang -O2 @options",
     ],
 )
@@ -382,6 +385,7 @@ def test_options_that_load_code_or_write_files_are_refused_by_name(
     [
         "--target=amdgcn-amd-amdhsa -mcpu=native -nogpulib",
         "--target=nvptx64-nvidia-cuda -march=native -nogpulib",
+        "--target=amdgcn-amd-amdhsa -mcpu=native -nogpulib -c x.c -sectcreate",
         "-fopenmp=libomp -fopenmp-targets=amdgcn-amd-amdhsa -nogpulib",
         "-fopenmp=libomp -fopenmp-targets=nvptx64-nvidia-cuda --offload-arch=native -nogpulib",
         "-x hip --offload-arch=native -nogpulib -nogpuinc",
@@ -400,6 +404,43 @@ def test_the_driver_starts_no_tool(options: str, project: Path) -> None:
     path = _database(project, ("x.c", f"clang {options} -c x.c"), ("y.cpp", "c++ -c y.cpp"))
     assert list(_extract(path)) == ["p/y"]
     assert not (project / "started").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-serialize-diagnostic-file precious",
+        "--serialize-diagnostics precious",
+        "-Xclang -serialize-diagnostic-file -Xclang precious",
+        "-gen-reproducer -MD -MF precious",
+        "-gen-reproducer=always -fcrash-diagnostics-dir=crash -MD -MF precious",
+        "-Xclang -stats-file=precious -gen-reproducer=error -fbogus",
+        "-MJ precious",
+        "-MJprecious",
+        "-MT -Xclang -MJ precious",
+        "-MT -- -MJ precious",
+        "-MT -- --serialize-diagnostics precious",
+        "-MT -mllvm --config=list",
+        "--emit-static-lib -o precious",
+        "--emit-static-lib --output=precious",
+        "-Xclang -o -Xclang precious",
+        "-gen-cdb-fragment-path folder",
+        "-save-stats=obj -fproc-stat-report=precious",
+        "-ftime-trace=precious",
+        "-o precious",
+    ],
+)
+def test_the_driver_and_the_compiler_write_nothing(options: str, project: Path) -> None:
+    precious = project / "precious"
+    precious.write_text("precious")
+    (project / "list").write_text("-MJ precious\n")
+    phase = "" if "static" in options else "-c"
+    path = _database(project, ("x.c", f"clang {options} {phase} x.c"), ("y.cpp", "c++ -c y.cpp"))
+    before = set(project.rglob("*"))
+    assert "p/y" in _extract(path)
+    corpus = project / "corpus"
+    assert {one for one in project.rglob("*") if not one.is_relative_to(corpus)} == before
+    assert precious.read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["-stats-file=./x.c", "-load", "@x.c", "-", "--"])
@@ -471,7 +512,7 @@ def test_the_compiler_is_found_after_launchers() -> None:
     assert compiler_position(["ccache", "--flag", "x86_64-linux-gnu-g++-12", "-c"]) == 2
     assert compiler_position(["mycc", "-I", "gcc"]) == 0
     assert compiler_position(["ccache", "-s"]) is None
-    words = driver_words(["g++", "-c", "--", "x.c"], Path(), ["-O2"], trusted=True)
-    assert words == ["--driver-mode=g++", "-c", "-O2", "--", "x.c"]
+    words = driver_words(["g++", "-c", "--", "x.c"], Path(), ["-O2"])
+    assert words[-5:] == ["--driver-mode=g++", "-c", "-O2", "--", "x.c"]
     with pytest.raises(CorpusError, match="arguments cannot be read"):
         driver_words(["cc", "@/nowhere"], Path())
