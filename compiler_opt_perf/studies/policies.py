@@ -29,7 +29,13 @@ _BOTH = "both policies"
 #: The first is the compiler's own.
 WAYS = (
     *("default", "threshold 500", "price 65536", "threshold 500 and price"),
-    *(_RULE, "rule 14 3000 100 225", "registers", "rule 14 3000 100 225 and registers"),
+    *(
+        _RULE,
+        f"{_RULE}, locals pinned",
+        "rule 14 3000 100 225",
+        "registers",
+        "rule 14 3000 100 225 and registers",
+    ),
     *(_BOTH, f"{_BOTH}, shuffled"),
     *("O3", f"O3 and {_BOTH}", f"O3 and {_BOTH}, shuffled"),
     *(_AUTOFDO, f"{_AUTOFDO} and registers", f"{_AUTOFDO} and rule"),
