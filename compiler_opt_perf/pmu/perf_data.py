@@ -50,14 +50,18 @@ _SHOWN = 500
 
 def script_command(recording: str = "perf.data", optional: Sequence[str] = ()) -> str:
     """The command that turns a recording into the text that `read_recording` reads."""
-    return shlex.join(_script_argv(recording, optional, "--header"))
+    return shlex.join(_reading(_script_argv(optional, "--header"), recording))
 
 
-def _script_argv(recording: str, optional: Sequence[str], *more: str) -> list[str]:
+def _reading(argv: Sequence[str], recording: str) -> list[str]:
+    return [*argv[:2], "-i", recording, *argv[2:]]
+
+
+def _script_argv(optional: Sequence[str], *more: str) -> list[str]:
     events = ("--show-mmap-events", "--show-task-events", "--show-lost-events")
     # Without call chains (-G), which make several lines of a sample.
     fields = ",".join((*FIELDS, *optional))
-    return ["perf", "script", "-i", recording, "-G", *more, *events, "-F", fields]
+    return ["perf", "script", "-G", *more, *events, "-F", fields]
 
 
 def is_perf_data(recording: Path) -> bool:
@@ -101,8 +105,8 @@ def read_recording(
             "script"
         ) from error
     facts = Facts()
-    listed = _lines_of(["perf", "evlist", "-v", "-i", origin], recording)
-    header = _lines_of(["perf", "script", "--header-only", "-i", origin], recording)
+    listed = _lines_of(["perf", "evlist", "-v"], recording)
+    header = _lines_of(["perf", "script", "--header-only"], recording)
     for line in itertools.chain(header, listed):
         facts.read(line)
     fields = [event.fields for event in facts.events.values()]
@@ -114,13 +118,13 @@ def read_recording(
     if not fields or any("BRANCH_STACK" in found for found in fields):
         optional.append("brstack")
     recorded = _recorded(recording, binary)
-    printed = _lines_of(_script_argv(origin, optional), recording)
+    printed = _lines_of(_script_argv(optional), recording)
     return read_script(printed, binary, origin, on_stack, recorded, facts)
 
 
 def _prints(recording: Path, name: str) -> bool:
     """Whether perf can print that field of a recording that does not list its events."""
-    lines = _lines_of(_script_argv(str(recording), (name,)), recording)
+    lines = _lines_of(_script_argv((name,)), recording)
     with contextlib.closing(lines), contextlib.suppress(PmuError):
         next(lines, None)
         return True
@@ -139,13 +143,12 @@ def recorded_in_text(recording: Path, binary: Path) -> Recorded:
 
 def _recorded(recording: Path, binary: Path) -> Recorded:
     """Which of the files of a perf.data is the binary. Raises PmuError."""
-    listed = _lines_of(["perf", "buildid-list", "-i", str(recording)], recording)
+    listed = _lines_of(["perf", "buildid-list"], recording)
     # "1234... /usr/bin/true"; blanks in the place of an id that was not recorded.
     files = [(name.strip(), found) for found, _, name in (line.partition(" ") for line in listed)]
     if not any(Path(name.removesuffix(DELETED)).name == binary.name for name, _ in files):
         # It lists those that it has samples of and could read.
-        argv = _script_argv(str(recording), ())
-        files += mapped_files(_lines_of(argv, recording))
+        files += mapped_files(_lines_of(_script_argv(()), recording))
     recorded = Recorded(binary, files, str(recording))
     if recorded.paths and not recorded.proven:
         logging.warning(
@@ -219,7 +222,8 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None
         tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder,
         tempfile.TemporaryFile("w+", errors="replace") as messages,
         subprocess.Popen(
-            _limited([*argv, "--force"], 2 * size),
+            # In a folder of its own.
+            _limited([*_reading(argv, str(recording.absolute())), "--force"], 2 * size),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=messages,

@@ -94,6 +94,16 @@ def test_whatever_was_recorded(kind: str, record: Record, workload: Path) -> Non
         assert inside > (0 if kind == "all processors" else 0.5 * everything)
 
 
+@pytest.mark.parametrize("options", [(), ("--threads",)])
+def test_a_recording_in_the_current_folder(
+    options: tuple[str, ...], record: Record, workload: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """perf itself runs in another folder."""
+    recording = record(*options)
+    monkeypatch.chdir(recording.parent)
+    assert read_recording(Path("perf.data"), workload) == read_recording(recording, workload)
+
+
 def test_what_perf_cannot_read_is_refused_with_a_remedy(record: Record, workload: Path) -> None:
     """What each sample holds is at the end then, which perf learns too late."""
     recording = record("--tail-synthesize", pipe=True)

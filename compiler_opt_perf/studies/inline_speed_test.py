@@ -197,6 +197,7 @@ def test_rates_in_the_place_of_executions_and_beside_them() -> None:
         "pmu_callee_instructions_per_entry": np.array([30, 30, 30, 30, -1, 30, 30]),
         "pmu_callee_l1_misses_ppm": np.array([5000, 10, 10, 5000, -1, 0, 0]),
         "pmu_callee_mispredicts_ppm": np.array([0, 9000, 10, 9000, -1, 0, 9000]),
+        **dict.fromkeys(("sroa_savings", "sroa_losses"), np.zeros(7)),
     }
 
     def decisions(name: str) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policies.network import WEIGHT_LIMIT
 from compiler_opt_perf.policies.problem import PROBLEMS
 from compiler_opt_perf.policies.testing import random_network
@@ -54,7 +55,7 @@ def test_the_mean_stays_within_the_range_of_weights(tmp_path: Path) -> None:
         "best_generation": 0,
     }
     run = Run(
-        cast(Any, SimpleNamespace(problem=PROBLEMS["inline-size"], profiles=None)),
+        cast(Any, SimpleNamespace(problem=PROBLEMS["inline-size"], profiles=Profiles())),
         TrainingFolder(tmp_path),
         config,
         cast(Any, None),
