@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compiler_opt_perf.learned.model import CostModel
 
 #: Evaluators that are learned models, by network and whether they take PMU inputs.
-LEARNED = ("granite", "granite-pmu", "lstm", "lstm-pmu")
+LEARNED = ("granite", "granite-pmu")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 

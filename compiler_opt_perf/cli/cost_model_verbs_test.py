@@ -93,7 +93,7 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
             "--model=none: no such folder; those of this project are in",
         ),
         (("cost", "predict", "--evaluator=granite", "90"), 2, "give the folder of such a model"),
-        ((*WORDS, "--evaluator=lstm", "90"), 2, "is a granite; give --evaluator=granite"),
+        ((*WORDS, "--evaluator=granite-pmu", "90"), 2, "is a granite; give --evaluator=granite"),
         ((*WORDS, "--trace=run.bbwindows"), 2, "expected object files or a binary"),
         (
             ("cost", "train", "--model=granit", "--data=a", "--output=b"),
@@ -101,7 +101,7 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
             "granit: no such file, and no preset",
         ),
         (
-            ("cost", "train", "--model=lstm", "--data=a", "--output=b", "--setting=rounds=1"),
+            ("cost", "train", "--model=granite", "--data=a", "--output=b", "--setting=rounds=1"),
             2,
             "no setting 'rounds'; there are",
         ),

@@ -118,7 +118,6 @@ def test_batches_are_the_blocks() -> None:
     assert told == [edge for graph in expected for edge in edges_of(graph, NEXT)]
     assert not batch.pmu.any()
     assert sorted(set(batch.chain.tolist())) == [0, 1, 2, 3, 4, 5]
-    assert (batch.sequences[batch.rows] > 0).any(1).all()
 
 
 def test_what_is_known_of_a_run_is_marked() -> None:

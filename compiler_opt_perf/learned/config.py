@@ -24,13 +24,6 @@ class LearnedError(Exception):
     """A configuration, data or a model that cannot be used; the message says what to do."""
 
 
-class Lstm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="lstm"):
-    """Ithemal's network: tokens to instructions to the block."""
-
-    width: Annotated[_Width, Meta(description="of embeddings and states")] = 64
-    resources: Annotated[int, Meta(ge=1, le=64, description="that instructions claim")] = 8
-
-
 class Granite(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="granite"
 ):
@@ -44,7 +37,7 @@ class Granite(
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration; `describe` lists it."""
 
-    network: Lstm | Granite
+    network: Granite
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random choice")] = 1
     epochs: Annotated[int, Meta(ge=1, le=10**5, description="passes over the blocks")] = 20
     batch_size: Annotated[int, Meta(ge=1, le=10**5, description="blocks in a step")] = 100
@@ -86,7 +79,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """What the model is called in tables: `granite`, `granite-pmu`, `lstm`..."""
+        """What the model is called in tables: `granite`, `granite-pmu`..."""
         pmu = ("-shuffled" * self.shuffled_pmu + "-pmu") * self.pmu
         return f"{self.network.__struct_config__.tag}{pmu}"
 
@@ -141,7 +134,7 @@ def describe() -> str:
         first = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         lines.append(f"  {name}: {first}")
     lines.append("settings:")
-    for kind, prefix in ((Config, ""), (Granite, "network."), (Lstm, "network.")):
+    for kind, prefix in ((Config, ""), (Granite, "network.")):
         for field in msgspec.structs.fields(kind):
             metas = [one for one in getattr(field.type, "__metadata__", ()) if one.description]
             if metas:

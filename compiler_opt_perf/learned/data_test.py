@@ -116,7 +116,7 @@ def test_only_what_was_never_shown_is_judged(tmp_path: Path) -> None:
 
 
 def test_presets_and_settings(tmp_path: Path) -> None:
-    assert {"granite", "granite-pmu", "lstm"} == set(presets())
+    assert {"granite", "granite-pmu"} == set(presets())
     for name in presets():
         assert read_config(name).name == name
     assert read_config("granite").changed({"network.width": 16}).network.width == 16
@@ -129,7 +129,7 @@ def test_presets_and_settings(tmp_path: Path) -> None:
         with pytest.raises(LearnedError, match=message):
             read_config("granite").changed(changes)
     with pytest.raises(
-        LearnedError, match="no such file, and no preset; there are granite-pmu, granite, lstm"
+        LearnedError, match="no such file, and no preset; there are granite-pmu, granite"
     ):
         read_config("granit")
     (tmp_path / "a.toml").write_text("[network")

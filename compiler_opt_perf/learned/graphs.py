@@ -23,8 +23,9 @@ Floats = npt.NDArray[np.float32]
 #: What is known of an instruction of a run: shares of its loads that miss a level of the cache, of
 #: its executions that are mispredicted, and log2(1 + executions).
 PMU_INPUTS = ("l1_miss", "l2_miss", "l3_miss", "mispredict", "executions")
-#: Tokens of one instruction that the sequence network reads; what is behind them is cut off.
-MOST_TOKENS = 16
+# Tokens that no graph has. First weights are drawn at random for each token: without these tokens,
+# a training would not give the published models again.
+_UNUSED = ("<D>", "<S>")
 
 
 class Vocabulary:
@@ -56,10 +57,12 @@ class Vocabulary:
             seen: set[str] = set()
             for instruction, _ in describer.block(code):
                 one = instruction.described
-                seen.update((*one.tokens, one.form))
+                seen.update((one.opcode, one.form, *one.immediates, *_UNUSED))
                 seen.update(token for _, token in (*one.reads, *one.writes, *one.addresses))
                 for access in one.accesses:
                     seen.update(register_token(r) for r in (access.base, access.index) if r)
+                    if access.reads or access.writes:
+                        seen.add(access.token)
             for token in seen:
                 counts[token] = counts.get(token, 0) + 1
         kept = (t for t, n in counts.items() if n >= least or t.startswith(OPCODE))
@@ -77,8 +80,6 @@ class Batch:
       forms: int32 [instructions], tokens.
       pmu: float32 [instructions, 2 * len(PMU_INPUTS)]: values, 0 where unknown, and whether known.
       sources, targets, kinds: int32 [edges]; nodes and kinds.
-      rows: int32 [instructions], of `sequences`.
-      sequences: int32 [distinct instructions, MOST_TOKENS], tokens, 0 at the end.
       lengths: int32 [blocks], instructions.
       chain, chain_blocks, roles, weights: [links] each: the instructions on the longest chain of
         dependences that one execution hands to the next, their blocks, how the chain enters them,
@@ -93,8 +94,6 @@ class Batch:
     sources: Ints
     targets: Ints
     kinds: Ints
-    rows: Ints
-    sequences: Ints
     lengths: Ints
     chain: Ints
     chain_blocks: Ints
@@ -120,8 +119,6 @@ class GraphBuilder:
         self._offsets: list[int] = []
         self._latencies: list[float] = []
         self._forms: list[int] = []
-        self._rows: list[int] = []
-        self._sequences: dict[tuple[int, ...], int] = {}
         # Blocks that were looked at for problems, and of which graphs will be asked for.
         self._looked: dict[bytes, _Looked] = {}
 
@@ -186,8 +183,6 @@ class GraphBuilder:
             pmu=values,
             edges=edges,
             chains=links,
-            rows=np.array(self._rows, np.int32)[described],
-            sequences=np.array(list(self._sequences), np.int32).reshape(-1, MOST_TOKENS),
             starts=np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(counts, 0)]),
         )
 
@@ -224,9 +219,6 @@ class GraphBuilder:
             self._records += one.record(number)
             self._latencies.append(one.latency)
             self._forms.append(number(one.form))
-            known = [number(token) for token in one.tokens[:MOST_TOKENS]]
-            sequence = (*known, *[0] * (MOST_TOKENS - len(known)))
-            self._rows.append(self._sequences.setdefault(sequence, len(self._sequences)))
         self._instructions += (
             *(described, instruction.displacement, instruction.from_next),
             *(instruction.grows, instruction.by),
@@ -258,8 +250,6 @@ class Graphs:
     pmu: Floats
     edges: Ints
     chains: Floats
-    rows: Ints
-    sequences: Ints
     starts: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -280,7 +270,6 @@ class Graphs:
         chain = self.chains[links]
         before = np.cumsum(counts[:, 1]) - counts[:, 1]
         edge_base = np.repeat(base, counts[:, 2])
-        found, rows = np.unique(self.rows[instructions], return_inverse=True)
         pmu = self.pmu[instructions]
         known = np.isfinite(pmu)
         chosen = self.edges[edges]
@@ -295,8 +284,6 @@ class Graphs:
             sources=(chosen[:, 0] + edge_base).astype(np.int32),
             targets=(chosen[:, 1] + edge_base).astype(np.int32),
             kinds=np.ascontiguousarray(chosen[:, 2]),
-            rows=rows.astype(np.int32),
-            sequences=self.sequences[found],
             lengths=counts[:, 1].astype(np.int32),
             chain=(chain[:, 0] + np.repeat(before, counts[:, 3])).astype(np.int32),
             chain_blocks=np.repeat(np.arange(len(blocks)), counts[:, 3]).astype(np.int32),

@@ -88,7 +88,6 @@ class Described:
       accesses: to memory.
       immediates: tokens.
       latency: cycles, roughly; only which dependence may be the longest is told by it.
-      tokens: the sequence that Ithemal's network reads: opcode, sources, destinations.
     """
 
     opcode: str
@@ -99,7 +98,6 @@ class Described:
     accesses: tuple[Access, ...]
     immediates: tuple[str, ...]
     latency: float
-    tokens: tuple[str, ...]
 
     def record(self, number: Callable[[str], int]) -> list[int]:
         """The instruction as block_graph.c reads it.
@@ -235,7 +233,6 @@ class Describer:
             accesses=accesses,
             immediates=immediates,
             latency=_latency(opcode, form),
-            tokens=_sequence(one, opcode, form, reads, writes, addresses, accesses, immediates),
         )
 
 
@@ -350,26 +347,3 @@ def _increment(one: iced_x86.Instruction) -> tuple[int, int]:
     if moved and one.memory_index == Register.NONE:
         return register, _signed(one.memory_displacement)
     return Register.NONE, 0
-
-
-def _sequence(
-    one: iced_x86.Instruction,
-    opcode: str,
-    form: str,
-    reads: dict[int, str],
-    writes: dict[int, str],
-    addresses: dict[int, str],
-    accesses: tuple[Access, ...],
-    immediates: tuple[str, ...],
-) -> tuple[str, ...]:
-    """Ithemal's canonical form: opcode, <S>, sources, <D>, destinations."""
-    sources = [*reads.values(), *addresses.values(), *immediates]
-    targets = list(writes.values())
-    for access in accesses:
-        parts = [register_token(part) for part in (access.base, access.index) if part]
-        value = [access.token, *parts]
-        if access.reads:
-            sources += value
-        if access.writes:
-            targets += value
-    return (opcode, form, "<S>", *sources, "<D>", *targets)

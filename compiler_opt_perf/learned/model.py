@@ -29,7 +29,7 @@ from compiler_opt_perf.execution.executor import Executor
 from compiler_opt_perf.execution.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.execution.json_text import JsonError, convert, decode
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.learned.config import Config, Granite, LearnedError
+from compiler_opt_perf.learned.config import Config, LearnedError
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
 from compiler_opt_perf.learned.networks import Weights, cycles, layout, specs
 from compiler_opt_perf.learned.runtime import predictions, start_tensorflow
@@ -108,8 +108,8 @@ class CostModel:
         Args:
           codes: machine code of blocks.
           pmu: what is known of their instructions, as in GraphBuilder.graphs.
-          executor: workers that share the blocks of a graph network, if these are many; what is
-            predicted does not depend on it.
+          executor: workers that share the blocks, if these are many; what is predicted does not
+            depend on it.
 
         Returns:
           float64 [blocks], NaN where there is no prediction; and why there is none, by block.
@@ -123,7 +123,7 @@ class CostModel:
             _Part(self, codes[n : n + _AT_ONCE], pmu and pmu[n : n + _AT_ONCE]) for n in starts
         ]
         before = time.monotonic()
-        if executor is None or len(parts) == 1 or not isinstance(self.config.network, Granite):
+        if executor is None or len(parts) == 1:
             outcomes = [_predict(part) for part in parts]
         else:
             label = f"predicting parts of {_AT_ONCE:,} blocks"

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The networks of learned cost models, in plain TensorFlow.
+"""The network of learned cost models, in plain TensorFlow.
 
-`lstm` is hierarchical, as Ithemal (Mendis et al., ICML 2019): one LSTM reads the tokens of an
-instruction, a second one the instructions of the block. `granite` is a graph network as in GRANITE
-(Sykora et al., IISWC 2022): nodes receive messages along edges, in rounds.
+It is a graph network as in GRANITE (Sykora et al., IISWC 2022): nodes receive messages along
+edges, in rounds.
 
-Both end alike. Each instruction claims so much of each of some resources, of which none is given
+Each instruction claims so much of each of some resources, of which none is given
 a meaning, and adds a latency to the chain of dependences that it is on; the cycles of the block are
 the largest of these sums. Each CPU has its own claims and latencies (multi-task).
 """
@@ -17,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.learned.block_graph import EDGE_KINDS, ROLES
-from compiler_opt_perf.learned.config import Config, Granite, Lstm
-from compiler_opt_perf.learned.graphs import MOST_TOKENS, PMU_INPUTS, Batch
+from compiler_opt_perf.learned.config import Config, Granite
+from compiler_opt_perf.learned.graphs import PMU_INPUTS, Batch
 
 #: A tensor of TensorFlow.
 Tensor = Any
@@ -28,33 +27,27 @@ Weights = dict[str, npt.NDArray[np.float32]]
 NORMALISER = 1e-5
 # Claims before anything is learnt, in cycles.
 _FIRST_CLAIM, _FIRST_LATENCY = 0.3, 1.0
+# Inputs that are the batch's arrays, int32.
+_GRAPH = ("tokens", "forms", "instructions", "sources", "targets", "kinds")
 
 
 def layout(config: Config, tokens: int, cpus: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the weights by name."""
     network, width = config.network, config.network.width
-    found: dict[str, tuple[int, ...]] = {
-        "tokens": (tokens, width),
-    }
+    found: dict[str, tuple[int, ...]] = {"tokens": (tokens, width)}
     if config.pmu:
         found["pmu"] = (2 * len(PMU_INPUTS), width)
-    if isinstance(network, Granite):
-        found["forms"] = (tokens, width)
-        for number in range(network.rounds):
-            name = f"round{number}"
-            found[f"{name}/message"] = (width, 2 * width)
-            found[f"{name}/kinds"] = (2 * EDGE_KINDS, width)
-            found[f"{name}/gates"] = (2 * EDGE_KINDS, width)
-            found[f"{name}/inner"] = (3 * width, 2 * width)
-            found[f"{name}/inner_bias"] = (2 * width,)
-            found[f"{name}/outer"] = (2 * width, width)
-            found[f"{name}/scale"] = (width,)
-            found[f"{name}/shift"] = (width,)
-    else:
-        for name in ("instruction", "block"):
-            found[f"{name}/input"] = (width, 4 * width)
-            found[f"{name}/state"] = (width, 4 * width)
-            found[f"{name}/bias"] = (4 * width,)
+    found["forms"] = (tokens, width)
+    for number in range(network.rounds):
+        name = f"round{number}"
+        found[f"{name}/message"] = (width, 2 * width)
+        found[f"{name}/kinds"] = (2 * EDGE_KINDS, width)
+        found[f"{name}/gates"] = (2 * EDGE_KINDS, width)
+        found[f"{name}/inner"] = (3 * width, 2 * width)
+        found[f"{name}/inner_bias"] = (2 * width,)
+        found[f"{name}/outer"] = (2 * width, width)
+        found[f"{name}/scale"] = (width,)
+        found[f"{name}/shift"] = (width,)
     found["head/hidden"] = (width, width)
     found["head/hidden_bias"] = (width,)
     found["head/claims"] = (width, cpus * network.resources)
@@ -138,54 +131,25 @@ def transferred(
 
 def inputs_of(batch: Batch, config: Config) -> dict[str, npt.NDArray[Any]]:
     """What the network takes of a batch, by name."""
-    common: dict[str, npt.NDArray[Any]] = {
+    found: dict[str, npt.NDArray[Any]] = {
         "links": batch.chain * ROLES + batch.roles,
         "link_blocks": batch.chain_blocks,
         "link_weights": batch.weights,
+        "blocks": np.repeat(np.arange(len(batch.lengths)), batch.lengths).astype(np.int32),
+        **{name: getattr(batch, name) for name in _GRAPH},
     }
     if config.pmu:
-        common["pmu"] = batch.pmu
-    blocks = np.repeat(np.arange(len(batch.lengths)), batch.lengths).astype(np.int32)
-    common["blocks"] = blocks
-    if isinstance(config.network, Granite):
-        return common | {
-            "tokens": batch.tokens,
-            "forms": batch.forms,
-            "instructions": batch.instructions,
-            "sources": batch.sources,
-            "targets": batch.targets,
-            "kinds": batch.kinds,
-        }
-    # Where an instruction is in the table of blocks, [blocks, most instructions].
-    longest = int(batch.lengths.max())
-    starts = np.cumsum(batch.lengths) - batch.lengths
-    place = np.arange(longest)[None, :]
-    inside = place < batch.lengths[:, None]
-    table = np.where(inside, starts[:, None] + place, 0).astype(np.int32)
-    places = np.flatnonzero(inside).astype(np.int32)
-    return common | {
-        "lengths": batch.lengths,
-        "sequences": batch.sequences,
-        "rows": batch.rows,
-        "table": table,
-        "places": places,
-    }
+        found["pmu"] = batch.pmu
+    return found
 
 
 def specs(config: Config, tf: Any) -> dict[str, Any]:
     """The types of `inputs_of`, of any size."""
     flat = tf.TensorSpec([None], tf.int32)
-    found = dict.fromkeys(("blocks", "links", "link_blocks"), flat)
+    found = dict.fromkeys(("blocks", "links", "link_blocks", *_GRAPH), flat)
     found["link_weights"] = tf.TensorSpec([None], tf.float32)
     if config.pmu:
         found["pmu"] = tf.TensorSpec([None, 2 * len(PMU_INPUTS)], tf.float32)
-    if isinstance(config.network, Granite):
-        names = ("tokens", "forms", "instructions", "sources", "targets", "kinds")
-        found |= dict.fromkeys(names, flat)
-    else:
-        found["sequences"] = tf.TensorSpec([None, MOST_TOKENS], tf.int32)
-        found["rows"] = found["lengths"] = found["places"] = flat
-        found["table"] = tf.TensorSpec([None, None], tf.int32)
     return {name: tf.TensorSpec(one.shape, one.dtype, name) for name, one in found.items()}
 
 
@@ -193,18 +157,7 @@ def cycles(
     config: Config, weights: Mapping[str, Tensor], inputs: Mapping[str, Tensor], cpus: int, tf: Any
 ) -> Tensor:
     """Predicted cycles of an execution, float32 [blocks, cpus]."""
-    if isinstance(config.network, Granite):
-        return _granite(config.network, weights, inputs, cpus, tf)
-    return _lstm(config.network, weights, inputs, cpus, tf)
-
-
-def _granite(
-    network: Granite,
-    weights: Mapping[str, Tensor],
-    inputs: Mapping[str, Tensor],
-    cpus: int,
-    tf: Any,
-) -> Tensor:
+    network = config.network
     nodes = tf.gather(weights["tokens"], inputs["tokens"])
     known = tf.gather(weights["forms"], inputs["forms"])
     if "pmu" in inputs:
@@ -235,7 +188,7 @@ def _granite(
 
 
 def _head(
-    network: Granite | Lstm,
+    network: Granite,
     weights: Mapping[str, Tensor],
     inputs: Mapping[str, Tensor],
     values: Tensor,
@@ -253,67 +206,3 @@ def _head(
     count = tf.shape(largest)[0]
     chain = tf.math.unsorted_segment_sum(on_chain, inputs["link_blocks"], count)
     return tf.maximum(largest, chain)
-
-
-def _lstm(
-    network: Lstm, weights: Mapping[str, Tensor], inputs: Mapping[str, Tensor], cpus: int, tf: Any
-) -> Tensor:
-    sequences, table = inputs["sequences"], inputs["table"]
-    tokens = tf.gather(weights["tokens"], sequences)
-    lengths = tf.reduce_sum(tf.cast(sequences > 0, tf.int32), 1)
-    last = _read(weights, "instruction", tokens, lengths, tf)
-    values = tf.gather(last, inputs["rows"])
-    if "pmu" in inputs:
-        values += inputs["pmu"] @ weights["pmu"]
-    states = _read(weights, "block", tf.gather(values, table), inputs["lengths"], tf)
-    flat = tf.reshape(states, [-1, network.width])
-    return _head(network, weights, inputs, tf.gather(flat, inputs["places"]), cpus, tf)
-
-
-def _read(
-    weights: Mapping[str, Tensor], name: str, values: Tensor, lengths: Tensor, tf: Any
-) -> Tensor:
-    """An LSTM over sequences (Hochreiter and Schmidhuber 1997).
-
-    Args:
-      values: float32 [rows, steps, width].
-      lengths: int32 [rows].
-
-    Returns:
-      The output at the end of each row, [rows, width], if the number of steps is fixed; else that
-      of every step, [rows, steps, width].
-    """
-    width = values.shape[-1]
-    matrix, bias = weights[f"{name}/state"], weights[f"{name}/bias"]
-    given = tf.transpose(tf.tensordot(values, weights[f"{name}/input"], 1) + bias, [1, 0, 2])
-    output = cell = tf.zeros([tf.shape(values)[0], width])
-
-    def step(number: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        gates = given[number] + output @ matrix
-        enter, keep, show, new = tf.split(gates, 4, 1)
-        inside = tf.expand_dims(number < lengths, 1)
-        changed = tf.sigmoid(keep + 1.0) * cell + tf.sigmoid(enter) * tf.tanh(new)
-        shown = tf.sigmoid(show) * tf.tanh(changed)
-        return tf.where(inside, shown, output), tf.where(inside, changed, cell)
-
-    if values.shape[1] is not None:
-        for number in range(values.shape[1]):
-            output, cell = step(number, output, cell)
-        return output
-    # TensorFlow's arrays, which are faster, have no counterpart in TFLite.
-    invariants = [None, *(one.shape for one in (output, cell)), tf.TensorShape([None, None, width])]
-    invariants[0] = tf.TensorShape([])
-
-    def collect(
-        number: Tensor, output: Tensor, cell: Tensor, outputs: Tensor
-    ) -> tuple[Tensor, ...]:
-        output, cell = step(number, output, cell)
-        return number + 1, output, cell, tf.concat([outputs, output[None]], 0)
-
-    *_, outputs = tf.while_loop(
-        lambda number, *_: number < tf.shape(given)[0],
-        collect,
-        (0, output, cell, tf.zeros([0, tf.shape(values)[0], width])),
-        shape_invariants=tuple(invariants),
-    )
-    return tf.transpose(outputs, [1, 0, 2])

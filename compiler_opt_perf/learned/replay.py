@@ -136,7 +136,7 @@ class LearnedReplay:
 
     @property
     def name(self) -> str:
-        """`granite`, `granite-pmu`, `lstm`..."""
+        """`granite`, `granite-pmu`..."""
         return self.model.config.name
 
     @property

@@ -261,8 +261,8 @@ def test_a_correction_says_what_it_adds(
     assert found.parts["walk"] == cost.parts["walk"]
     text = describe(evaluator, [Candidate("", (), found)], 3)
     assert f"mispredictions: {inputs['mispredictions']:,.0f} cycles, weight 2.000" in text
-    other = LearnedReplay(model, "znver3", msgspec.structs.replace(correction, evaluator="lstm"))
-    with pytest.raises(CostError, match="of lstm on znver3, not of granite on znver3"):
+    other = LearnedReplay(model, "znver3", msgspec.structs.replace(correction, evaluator="other"))
+    with pytest.raises(CostError, match="of other on znver3, not of granite on znver3"):
         other.cost([binary], whole)
 
 

@@ -18,7 +18,7 @@ import pytest
 from compiler_opt_perf.cost.block_file import Cpu, MeasuredBlocks, Row, read_blocks, write_blocks
 from compiler_opt_perf.execution.curve import EVENTS
 from compiler_opt_perf.learned import trainer
-from compiler_opt_perf.learned.config import Config, Granite, LearnedError, Lstm
+from compiler_opt_perf.learned.config import Config, Granite, LearnedError
 from compiler_opt_perf.learned.data import DataFile, read_data
 from compiler_opt_perf.learned.graphs import PMU_INPUTS, GraphBuilder, Vocabulary
 from compiler_opt_perf.learned.judge import evaluate
@@ -212,19 +212,19 @@ def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
 def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None:
     codes = [bytes.fromhex(row.code) for row in blocks()][::20]
     vocabulary = Vocabulary.of(codes, 1)
-    config = Config(Lstm(width=8, resources=2))
+    config = Config(Granite(width=8, rounds=2, resources=2))
     cpus = ("skylake", "znver3")
     weights = initial_weights(layout(config, len(vocabulary), len(cpus)), 1)
-    lstm = CostModel(config, vocabulary, cpus, weights, {})
-    publish(lstm, tmp_path / "lstm")
-    for folder in (trained / MODEL, tmp_path / "lstm"):
+    several = CostModel(config, vocabulary, cpus, weights, {})
+    publish(several, tmp_path / "several")
+    for folder in (trained / MODEL, tmp_path / "several"):
         model = load(folder)
         python, saved, lite = outputs(model, folder, codes)
         assert np.ptp(python) > 0.01
         assert saved == pytest.approx(python, rel=1e-5)
         assert lite == pytest.approx(python, rel=1e-4)
-    other, _ = lstm.predict(codes, "skylake")
-    assert not np.allclose(other, lstm.predict(codes, "znver3")[0])
+    other, _ = several.predict(codes, "skylake")
+    assert not np.allclose(other, several.predict(codes, "znver3")[0])
 
 
 def test_blocks_on_their_own(trained: Path) -> None:
