@@ -44,7 +44,6 @@ def _calibrate(values: Any, arguments: list[str]) -> Table:
 def _define_measure_blocks(values: flags.FlagValues) -> None:
     define_path(values, "output", "file of measured blocks to write (docs/formats.md)")
     define_path(values, "bhive", "write a list in BHive's form besides", required=False)
-    define_path(values, "gematria", "write a data set in gematria's form besides", required=False)
     flags.DEFINE_integer(
         "most",
         None,
@@ -80,7 +79,6 @@ def _define_measure_blocks(values: flags.FlagValues) -> None:
 def _measure_blocks(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.block_code import distinct, find_blocks
     from compiler_opt_perf.cost.block_file import write_bhive
-    from compiler_opt_perf.cost.gematria_file import write_gematria
     from compiler_opt_perf.cost.measure_blocks import BATCH, describe, measure_blocks, sampled
     from compiler_opt_perf.cost.rated_blocks import at_rates
 
@@ -95,8 +93,6 @@ def _measure_blocks(values: Any, arguments: list[str]) -> Table:
     measured = measure_blocks(blocks, output, workers=values.workers or None, label=label)
     if bhive:
         write_bhive(bhive, measured.rows)
-    if values.gematria:
-        write_gematria(Path(values.gematria), measured)
     return Table(
         lambda: describe(measured),
         lambda: {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of measured blocks (docs/formats.md): ours, BHive's lists, gematria's data sets."""
+"""Files of measured blocks (docs/formats.md): ours, and BHive's lists."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from compiler_opt_perf.execution.files import atomic_write, input_lines, open_input
+from compiler_opt_perf.execution.files import atomic_write, input_lines
 from compiler_opt_perf.execution.json_text import Count, FieldError, decode
 
 FORMAT = "compiler-opt-perf/measured-blocks"
@@ -140,11 +140,11 @@ def encoded(value: msgspec.Struct) -> bytes:
 
 
 def read_blocks(path: Path) -> MeasuredBlocks:
-    """Reads a file of ours, of BHive or of gematria: by how it begins.
+    """Reads a file of ours or of BHive: by how it begins.
 
     Raises:
-      BlockFileError: it cannot be read, a line of BHive's is no code and cycles, a record of
-        gematria's is damaged, or a file of ours lacks rows.
+      BlockFileError: it cannot be read, a line of BHive's is no code and cycles, or a file of ours
+        lacks rows.
       JsonError: a line of ours is damaged.
     """
     try:
@@ -154,13 +154,6 @@ def read_blocks(path: Path) -> MeasuredBlocks:
 
 
 def _read(path: Path) -> MeasuredBlocks:
-    # It makes rows of this module.
-    from compiler_opt_perf.cost.gematria_file import is_gematria, read_gematria
-
-    with open_input(path) as stream:
-        begin = stream.read(8)
-    if is_gematria(begin):
-        return read_gematria(path)
     lines = input_lines(path)
     first = next(lines, "")
     if not first.startswith("{"):

@@ -88,6 +88,23 @@ def test_bad_lists_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        # A record of TensorFlow's, as gematria's data sets have them.
+        b"\x05\0\0\0\0\0\0\0\xd2\x02\x96\x49\x0a\x03abc\x01\x02\x03\x04",
+        b"\x7fELF\x02\x01\x01\0\n\0\n",
+        b"\x28\xb5\x2f\xfd\x04\x00\xff\xfe",
+        b"\0\0\0\0",
+    ],
+)
+def test_other_files_are_no_lists(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.blocks"
+    path.write_bytes(content)
+    with pytest.raises(BlockFileError, match=r"a\.blocks:1: .*expected "):
+        read_blocks(path)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ('"version":1', '"version":2', r"a\.blocks:1: \$\.version: expected 1, found 2"),

@@ -24,7 +24,6 @@ from compiler_opt_perf.cost.block_file import (
     write_blocks,
 )
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
-from compiler_opt_perf.cost.gematria_file import checksum, write_gematria
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.run_parts import Block, Head, Part, RunParts, write_parts
 from compiler_opt_perf.execution.command import CommandError, run_command
@@ -401,28 +400,10 @@ def blocks(folder: Path, toolchain: Toolchain) -> None:
         Row(code="4801c8", cycles=1.0, agreeing=2, rounds=2, program="p", function="f", address=16),
         Row(code="488b05f0ffffff", cycles=0.5, agreeing=3, rounds=4, pages=1, occurrences=7),
         Row(code="0f05", dropped="system call", program="p"),
+        Row(code="488b077500", cycles=9.0, pmu={"l1_miss": (0.5, None), "mispredict": (None, 1)}),
     ]
     write_blocks(folder / "some.blocks", MeasuredBlocks(cpu, 0.17, rows))
     write_bhive(folder / "some.csv", rows)
-    rated = Row(
-        code="488b077500", cycles=9.0, pmu={"l1_miss": (0.5, None), "mispredict": (None, 1)}
-    )
-    write_gematria(folder / "some.tfrecord", MeasuredBlocks(cpu, 0.17, [*rows, rated]))
-
-
-def seal_records(folder: Path) -> None:
-    """Gives gematria's records their checksums, as far as their lengths still tell them apart."""
-    path = folder / "some.tfrecord"
-    content, place = bytearray(path.read_bytes()) if path.is_file() else bytearray(), 0
-    while place + 12 <= len(content):
-        end = place + 12 + int.from_bytes(content[place : place + 8], "little")
-        content[place + 8 : place + 12] = checksum(bytes(content[place : place + 8]))
-        if end + 4 > len(content):
-            break
-        content[end : end + 4] = checksum(bytes(content[place + 12 : end]))
-        place = end + 4
-    if content and len(content) < 1 << 30:
-        path.write_bytes(content)
 
 
 def parts(folder: Path, toolchain: Toolchain) -> None:

@@ -489,14 +489,6 @@ TARGETS: tuple[Target, ...] = (
         80,
     ),
     Target(
-        "measured blocks, gematria's",
-        inputs.blocks,
-        {"some.tfrecord": "bytes"},
-        call(lambda: read_blocks(Path("some.tfrecord"))),
-        150,
-        seal=inputs.seal_records,
-    ),
-    Target(
         "parts of a run",
         inputs.parts,
         {"some.parts": "json lines"},
