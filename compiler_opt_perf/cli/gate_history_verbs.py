@@ -15,7 +15,7 @@ from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 def _define_accept(values: flags.FlagValues) -> None:
     define_path(values, "baseline", "the baseline to write")
     define_path(values, "reason", "why the candidate may be as it is, for the history")
-    define_path(values, "store", "the history, SQLite; bots may share one")
+    define_path(values, "store", "the history, JSON lines; bots may share one")
 
 
 def _accept(values: Any, arguments: list[str]) -> None:
@@ -60,7 +60,7 @@ VERBS: tuple[Verb, ...] = (
         "gate accept",
         "Make what a check measured the baseline, and say why in the history.",
         "gate accept build/measured.json --baseline=build/baseline.json"
-        " --store=build/gate.sqlite --reason='smaller by 2%, one module is larger'",
+        " --store=build/gate.jsonl --reason='smaller by 2%, one module is larger'",
         _define_accept,
         _accept,
         arguments="MEASURED.json",
@@ -68,10 +68,10 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "gate history",
         "Show the checks of a history, and what was accepted, with the reasons.",
-        "gate history build/gate.sqlite --last=50 --html=build/gate.html",
+        "gate history build/gate.jsonl --last=50 --html=build/gate.html",
         _define_history,
         _history,
-        arguments="HISTORY.sqlite",
+        arguments="HISTORY.jsonl",
         json_version=1,
     ),
 )

@@ -200,7 +200,7 @@ def _define_check(values: flags.FlagValues) -> None:
     define_path(
         values,
         "store",
-        "add the result to this history, SQLite; bots may share one",
+        "add the result to this history, JSON lines; bots may share one",
         required=False,
     )
     _define_work(values)

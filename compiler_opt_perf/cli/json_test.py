@@ -105,7 +105,7 @@ LINES = {
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
     "--release-toolchain={toolchain}",
-    "gate history": "gate history gate.sqlite",
+    "gate history": "gate history gate.jsonl",
     "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
     "--toolchain={toolchain} --development-toolchain={toolchain}",
 }
@@ -158,7 +158,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_description(corpus, ["lua/a"])
     write_imitation(folder / "training")
     write_baseline(sample(), folder / "baseline.json")
-    accept(folder / "baseline.json", folder / "accepted.json", folder / "gate.sqlite", "the first")
+    accept(folder / "baseline.json", folder / "accepted.json", folder / "gate.jsonl", "the first")
     return folder
 
 

@@ -383,7 +383,7 @@ def gate(folder: Path, toolchain: Toolchain) -> None:
     del toolchain
     write_baseline(sample(), folder / "baseline.json")
     baseline, accepted = folder / "baseline.json", folder / "accepted.json"
-    accept(baseline, accepted, folder / "gate.sqlite", "the first")
+    accept(baseline, accepted, folder / "gate.jsonl", "the first")
     shutil.copy(DEFAULT, folder / "limits.toml")
 
 

@@ -623,8 +623,8 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "history of the gate",
         inputs.gate,
-        {"gate.sqlite": "bytes"},
-        call(lambda: history.describe(history.events(Path("gate.sqlite")))),
+        {"gate.jsonl": "json lines"},
+        call(lambda: history.describe(history.events(Path("gate.jsonl")))),
         60,
     ),
     Target(

@@ -1,51 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The history of checks and of what was accepted: a file of SQLite, which bots may share.
+"""The history of checks and of what was accepted: JSON lines, a file that bots may share.
 
-Each event is written in one transaction that locks the file, so that a bot waits for another one.
+An event is added under a lock, so that a bot waits for another one.
 """
 
 import contextlib
 import datetime
-import json
-import sqlite3
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from compiler_opt_perf.execution.files import open_input, require_space, sha256
-from compiler_opt_perf.execution.json_text import Finite, JsonError, convert, parse_json
+from compiler_opt_perf.execution.files import (
+    FileWriteError,
+    atomic_write,
+    input_lines,
+    read_input,
+    sha256,
+)
+from compiler_opt_perf.execution.json_text import Finite, JsonError, decode
 from compiler_opt_perf.execution.symbol_names import printable
 from compiler_opt_perf.gate.baseline import Baseline, Setup, read_baseline, write_baseline
 from compiler_opt_perf.gate.check import Result, check
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.tables import value
+from compiler_opt_perf.toolchain.layout import exclusive
 
-# Of the file's head: "copg", and the version of the table.
-_APPLICATION, _VERSION = 0x636F7067, 1
-_PATIENCE_S = 60.0
-# What SQLite says of a file or disk that it cannot write.
-_NOT_WRITTEN = {
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY,
-}
-_TABLE = """
-CREATE TABLE events (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  date TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  problem TEXT NOT NULL,
-  verdict TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  details TEXT NOT NULL
-)
-"""
-_DETAILS = ("changed", "totals", "setup")
+FORMAT = "compiler-opt-perf/gate-history"
+VERSION = 2
+# Version 1 was a database of SQLite, which begins so.
+_SQLITE = "SQLite format 3\0"
 _SHOWN = ("text", "score", "effort", "memory")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """The first line."""
+
+    format: str = FORMAT
+    version: int = VERSION
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -101,9 +95,14 @@ def event_of(kind: Literal["check", "accept"], result: Result, measured: Baselin
 
 
 def add(store: Path, event: Event) -> None:
-    """Writes an event. Raises GateError: the file is none of ours, or stays locked."""
-    with _writing(store) as connection:
-        _insert(connection, event)
+    """Writes an event.
+
+    Raises:
+      GateError: the file is no history, or is damaged.
+      FileWriteError: it cannot be written.
+    """
+    with _locked(store) as place, _added(place, event):
+        pass
 
 
 def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Event:
@@ -112,13 +111,13 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
     Raises:
       GateError: a file cannot be read, the reason is empty, or the baseline is another one by now
         than what the candidate was checked against.
-      FileWriteError: the baseline cannot be written.
+      FileWriteError: the baseline or the history cannot be written.
     """
     if not reason.strip():
         raise GateError("--reason: is empty; say why the candidate may be as it is")
     measured = read_baseline(measured_path)
     # The lock is held until the baseline is written: another bot sees both or none.
-    with _writing(store) as connection:
+    with _locked(store) as place:
         before = measured
         if baseline.exists():
             before = read_baseline(baseline)
@@ -130,109 +129,61 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
         event = msgspec.structs.replace(
             event_of("accept", check(before, measured, {}), measured), reason=reason
         )
-        _insert(connection, event)
-        write_baseline(msgspec.structs.replace(measured, against=""), baseline)
+        with _added(place, event):
+            write_baseline(msgspec.structs.replace(measured, against=""), baseline)
     return event
 
 
 def events(store: Path) -> list[Event]:
     """All events, in their order. Raises GateError."""
-    _require_file(store)
-    with _connection(store) as connection:
-        _require_ours(connection, store)
-        rows = connection.execute(
-            "SELECT number, date, kind, problem, verdict, reason, details FROM events "
-            "ORDER BY number"
-        ).fetchall()
-    found = []
-    for number, date, kind, problem, verdict, reason, details in rows:
-        place = f"{store}, event {number}"
-        try:
-            more = parse_json(details) if isinstance(details, str) else None
-            fields = {**more} if isinstance(more, dict) else {}
-            fields |= {"number": number, "date": date, "kind": kind}
-            fields |= {"problem": problem, "verdict": verdict, "reason": reason}
-            found.append(convert(fields, Event, place))
-        except (JsonError, TypeError) as error:
-            raise GateError(f"{place}: {error}; restore the file from a copy") from error
-    return found
-
-
-def _insert(connection: sqlite3.Connection, event: Event) -> None:
-    details = {name: msgspec.to_builtins(getattr(event, name)) for name in _DETAILS}
-    row = (event.date, event.kind, event.problem, event.verdict, event.reason, json.dumps(details))
-    connection.execute(
-        "INSERT INTO events (date, kind, problem, verdict, reason, details) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        row,
-    )
-
-
-@contextlib.contextmanager
-def _writing(store: Path) -> Iterator[sqlite3.Connection]:
-    """A transaction in the store, which is made where there is none; rolled back on an error."""
-    if store.exists():
-        _require_file(store)
-    else:
-        store.parent.mkdir(parents=True, exist_ok=True)
-    with _connection(store) as connection:
-        # Of two bots that make it, one waits here.
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if not tables:
-                connection.execute(_TABLE)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
-            _require_ours(connection, store)
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-
-
-@contextlib.contextmanager
-def _connection(store: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that does not begin transactions by itself."""
     try:
-        connection = sqlite3.connect(store, timeout=_PATIENCE_S, isolation_level=None)
-        with contextlib.closing(connection):
-            yield connection
-    except sqlite3.Error as error:
-        remedy = "name a history that `cop gate check --store` wrote"
-        # Of the whole code, the kind of error.
-        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if kind == sqlite3.SQLITE_BUSY:
-            remedy = "another command holds it; run this one again"
-        elif kind in _NOT_WRITTEN:
-            # SQLite says neither of a full disk nor of a read-only one what it is.
-            require_space(store.parent)
-            remedy = "change its permissions, or name a history in another folder"
-        raise GateError(f"{store}: {error}; {remedy}") from error
-
-
-def _require_file(store: Path) -> None:
-    """SQLite would wait for a pipe. Raises GateError."""
-    try:
-        open_input(store).close()
+        lines = input_lines(store)
+        first = next(lines, "")
+        if first.startswith(_SQLITE):
+            raise GateError(
+                f"{store}: is a history of an earlier version, in SQLite; name a new file "
+                f"(`sqlite3 {store} 'SELECT * FROM events'` prints the old events)"
+            )
+        decode(first, _Head, f"{store}:1", (FORMAT, VERSION))
+        return [decode(line, Event, f"{store}:{number}") for number, line in enumerate(lines, 2)]
     except OSError as error:
         raise GateError(
             f"{store}: {error.strerror}; `cop gate check --store` writes a history"
         ) from error
-
-
-def _require_ours(connection: sqlite3.Connection, store: Path) -> None:
-    head = [
-        connection.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("application_id", "user_version")
-    ]
-    if head != [_APPLICATION, _VERSION]:
+    except JsonError as error:
         raise GateError(
-            f"{store}: is no history of this version; name a file that `cop gate check --store` "
-            "wrote, or a new one"
-        )
+            f"{error}; name a history that `cop gate check --store` wrote, or restore it from a "
+            "copy"
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(store: Path) -> Iterator[Path]:
+    """Holds the history's lock; yields where the file is. Raises FileWriteError."""
+    # A link would become a file of its own, and its lock be another one.
+    store = Path(os.path.realpath(store))
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(store.parent / f".{store.name}.lock"))
+        except OSError as error:
+            raise FileWriteError(
+                f"{store.parent}: no file can be made in it: {error.strerror}; change its "
+                "permissions, or name a history in another folder"
+            ) from error
+        yield store
+
+
+@contextlib.contextmanager
+def _added(store: Path, event: Event) -> Iterator[None]:
+    """Adds an event when the body succeeds; else the history stays as it was."""
+    known, content = [], msgspec.json.encode(_Head()) + b"\n"
+    if store.exists():
+        known, content = events(store), read_input(store).removesuffix(b"\n") + b"\n"
+    numbered = msgspec.structs.replace(event, number=known[-1].number + 1 if known else 1)
+    # The file is written anew: a reader, who takes no lock, never sees half of a line.
+    with atomic_write(store) as temporary:
+        temporary.write_bytes(content + msgspec.json.encode(numbered) + b"\n")
+        yield
 
 
 def describe(found: list[Event]) -> str:

@@ -14,14 +14,14 @@ def gate_factory(repository: str, store: str, branch: str = "main") -> util.Buil
 
     Args:
       repository: URL of the sources.
-      store: folder with `baseline.json`; the history `gate.sqlite` is kept there, too.
+      store: folder with `baseline.json`; the history `gate.jsonl` is kept there, too.
       branch: of the repository.
     """
     cop = "build/venv/bin/cop"
     check = [cop, "gate", "check", f"{store}/baseline.json", "--toolchain=build/toolchain/dev"]
-    check += ["--model=models/inline-size", f"--store={store}/gate.sqlite"]
+    check += ["--model=models/inline-size", f"--store={store}/gate.jsonl"]
     check += ["--junit=gate.xml", "--markdown=gate.md", "--measured=measured.json"]
-    history = [cop, "gate", "history", f"{store}/gate.sqlite", "--html=gate.html"]
+    history = [cop, "gate", "history", f"{store}/gate.jsonl", "--html=gate.html"]
     return util.BuildFactory(
         [
             steps.Git(repourl=repository, branch=branch, mode="incremental"),
