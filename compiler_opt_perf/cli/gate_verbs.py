@@ -19,7 +19,7 @@ from compiler_opt_perf.cli.options import (
     required_model_folder,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.execution.files import sha256, write_text
+from compiler_opt_perf.execution.files import sha256, write_json, write_text
 
 if TYPE_CHECKING:
     from compiler_opt_perf.corpus.profiles import Profiles
@@ -191,6 +191,7 @@ def _define_check(values: flags.FlagValues) -> None:
     define_candidate(values)
     define_path(values, "junit", "write the result to this file, too, JUnit XML", required=False)
     define_path(values, "markdown", "write the result to this file, too, Markdown", required=False)
+    define_path(values, "lnt", "write a report for LNT's server to this file, too", required=False)
     define_path(
         values,
         "measured",
@@ -231,6 +232,8 @@ def _check(values: Any, arguments: list[str]) -> Table:
         output = optional_path(values, name)
         if output is not None:
             write_text(output, write(result))
+    if values.lnt:
+        write_json(Path(values.lnt), tables.lnt(measured))
     if values.measured:
         write_baseline(msgspec.structs.replace(measured, against=digest), Path(values.measured))
     if values.store:

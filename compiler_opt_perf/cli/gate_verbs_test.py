@@ -81,8 +81,11 @@ def test_a_good_candidate_passes(folder: Path, capsys: pytest.CaptureFixture[str
 def test_a_worse_policy_is_caught(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = folder / "worse.xml"
     model = MODELS / "inline-one-block"
-    status, document = _check(folder, capsys, f"--model={model}", f"--junit={report}")
+    files = (f"--junit={report}", f"--lnt={folder / 'lnt.json'}")
+    status, document = _check(folder, capsys, f"--model={model}", *files)
     assert status == EXIT_WORSE
+    tests = json.loads((folder / "lnt.json").read_text())["tests"]
+    assert "inline-size/p/add" in [one["name"] for one in tests if one["code_size"]]
     worse = _worse(document)
     # The policy in the toolchain is the old one.
     assert worse.keys() == {"text", "linked", "differing", "modes"}

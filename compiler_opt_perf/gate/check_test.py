@@ -17,7 +17,7 @@ from compiler_opt_perf.gate.baseline import (
 from compiler_opt_perf.gate.check import Finding, Result, check
 from compiler_opt_perf.gate.errors import GateError
 from compiler_opt_perf.gate.limits import DEFAULT, read_limits
-from compiler_opt_perf.gate.tables import describe, junit, markdown
+from compiler_opt_perf.gate.tables import describe, junit, lnt, markdown
 from compiler_opt_perf.gate.testing import sample
 
 LIMITS = read_limits(DEFAULT)
@@ -237,3 +237,32 @@ def test_other_modules_or_problems_are_refused() -> None:
         check(sample(), sample(digest="other"), LIMITS)
     with pytest.raises(GateError, match="decides inline-size, the baseline regalloc-evict"):
         check(sample(), _changed(sample(), problem="inline-size"), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("effort", "compiler", "revision", "seconds"),
+    [
+        ("time", "clang version 22.1.8 (Debian)", "22.1.8-20261123120000", [1e6, 1.001e6]),
+        ("qemu", "clang version 22", "22-20261123120000", None),
+        ("none", "a compiler", "0-20261123120000", None),
+    ],
+)
+def test_a_report_for_lnt(effort: Any, compiler: str, revision: str, seconds: Any) -> None:
+    measured = sample()
+    artifact = msgspec.structs.replace(measured.setup.compiler, is_of=compiler)
+    setup = msgspec.structs.replace(measured.setup, effort=effort, compiler=artifact)
+    report = lnt(msgspec.structs.replace(measured, setup=setup))
+    assert report["format_version"] == "2"
+    assert report["machine"] == {"name": "a CPU", "os": "Linux 6"}
+    run = report["run"]
+    assert run["llvm_project_revision"] == revision
+    assert run["start_time"] == run["end_time"] == "2026-11-23T12:00:00"
+    first, _, failed = report["tests"]
+    assert first.pop("compile_time", None) == seconds
+    assert first == {
+        "name": "regalloc-evict/p/a",
+        "compile_status": 0,
+        "code_size": 1000,
+        "mem_bytes": [1024 * 80_000, 1024 * 80_100],
+    }
+    assert failed == {"name": "regalloc-evict/q/c", "compile_status": 1}

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the gate says: a table for terminals, Markdown for a pull request, JUnit for build bots."""
+"""What the gate says: tables for terminals, Markdown for a pull request, files for build bots."""
 
+import datetime
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -10,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from compiler_opt_perf.execution.symbol_names import demangled, printable, shortened
+from compiler_opt_perf.gate.baseline import Baseline
 from compiler_opt_perf.gate.check import Finding, Result
 from compiler_opt_perf.gate.metrics import SHARE
 from compiler_opt_perf.report.training_tables import decided, names_in, place
@@ -171,6 +175,38 @@ def junit(result: Result) -> str:
             failure.text = "\n".join(whys[id(one)])
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def lnt(measured: Baseline) -> dict[str, Any]:
+    """A report for LNT's server, version 2, with the metrics of its default suite "nts".
+
+    A test is the compilation of a module. LNT sorts runs by the compiler's version, then the date.
+    """
+    setup, environment = measured.setup, measured.environment
+    date = datetime.datetime.fromisoformat(environment.date).replace(tzinfo=None)
+    version = re.search(r"version (\d[\d.]*)", setup.compiler.is_of)
+    tests = []
+    for module in measured.modules:
+        test: dict[str, Any] = {"name": f"{setup.problem}/{module.name}"}
+        test["compile_status"] = int(not module.is_ok)
+        if module.is_ok:
+            test["code_size"] = module.text
+            test["mem_bytes"] = [1024 * kibibytes for kibibytes in module.memory]
+            if setup.effort == "time":
+                test["compile_time"] = list(module.effort)
+        tests.append(test)
+    return {
+        "format_version": "2",
+        "machine": {"name": environment.machine, "os": environment.system},
+        "run": {
+            "start_time": date.isoformat(timespec="seconds"),
+            "end_time": date.isoformat(timespec="seconds"),
+            "llvm_project_revision": f"{version[1] if version else '0'}-{date:%Y%m%d%H%M%S}",
+            "compiler_version": setup.compiler.is_of,
+            "policy": setup.policy.digest,
+        },
+        "tests": tests,
+    }
 
 
 def _title(finding: Finding) -> str:
