@@ -4,12 +4,11 @@ COP := build/venv/bin/cop
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-compile bench-cost bench-hits bench-inference \
-  bench-trace bench-headroom bench-evictions bench-eviction-headroom bench-callee-saved bench-callee-saved-time bench-ablation bench-inline-reward bench-policies bench-labels bench-algorithms bench-rank \
-  bench-series bench-throughput bench-upstream fuzz lint clean
+.PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-cycles bench-hits \
+  bench-inline-speed bench-policies bench-rank bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 28
 
 bootstrap: ## install Debian packages (as root) and build/venv with the pinned Python packages
 	@tools/bootstrap
@@ -35,23 +34,12 @@ fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=n
 	@$(COP) toolchain build --set=mock
 	@build/venv/bin/python -m compiler_opt_perf.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
 
-bench-inference: bootstrap ## time and instructions of one decision: POLICY=folder of a published policy
-	@$(COP) study inference $(or $(POLICY),build/demo/regalloc-evict/policy)
-
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
 	@$(COP) study collect
 
 bench-hits: bootstrap ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
 	@$(COP) toolchain build --set=mock
 	@$(COP) study hits
-
-bench-cost: bootstrap ## predicted against counted instructions of four real programs in many variants; two hours
-	@$(COP) toolchain build --set=mock
-	@$(COP) study cost
-
-bench-compile: bootstrap ## what a 10 MB profile costs a compilation, after bench-collect; hours
-	@$(COP) toolchain build --set=mock
-	@$(COP) study compile
 
 bench-series: bootstrap ## build and test the patch series up to the end of each part, half an hour
 	@$(COP) toolchain build --set=mock
@@ -61,57 +49,17 @@ bench-upstream: bootstrap ## upstream's tests around the advisors, on the patche
 	@$(COP) toolchain build --set=mock
 	@tools/upstream-lit --wide
 
-bench-trace: bootstrap ## measure block traces of three real programs, about 15 minutes
-	@$(COP) study trace
-
-bench-headroom: bootstrap ## how small could any inlining policy make real modules? constants and a search; hours
+bench-inline-speed: bootstrap ## what a PMU profile adds to inlining for speed, beside AutoFDO and PGO, counted; hours
 	@$(COP) toolchain build --set=mock
-	@$(COP) study headroom
-
-bench-evictions: bootstrap ## what programs execute and take by several rules for evictions, by PGO too, and what rewards tell; hours, machine otherwise idle: CPU=as for bench-ablation
-	@$(COP) toolchain build --set=mock
-	@$(COP) study evictions --cpu=$(or $(CPU),host) --timed-rounds=48 --layouts=24
-
-bench-eviction-headroom: bootstrap ## how few instructions could any policy for evictions execute? after bench-evictions; hours
-	@$(COP) toolchain build --set=mock
-	@$(COP) study eviction-headroom --cpu=$(or $(CPU),host) --timed-rounds=48 --layouts=24
-
-bench-callee-saved: bootstrap ## what is the price of callee-saved registers worth, function by function? an hour
-	@$(COP) toolchain build --set=mock
-	@$(COP) study callee-saved
-
-bench-callee-saved-time: bootstrap ## prices and the shipped policy on other inputs, counted and by the clock, on an otherwise idle machine; hours
-	@$(COP) toolchain build --set=mock
-	@$(COP) study callee-saved-time --rounds=48 --layouts=24
-
-# Half of these lose a fifth of their cycles and more to misses and mispredictions.
-ABLATED := lua,mujs,tcc,cmark,minisat,libyaml,lz4,jsoncpp
-bench-ablation: bootstrap ## what kinds of PMU data add to inlining and to callee-saved registers, by several rewards and judges; hours, machine otherwise idle: CPU=file or name of a CPU file of this machine
-	@$(COP) toolchain build --set=mock
-	@$(COP) study inline-speed --only=$(ABLATED) --nojudge --cycles
-	@$(COP) study inline-reward --only=$(ABLATED) --rounds=40 --layouts=24
-	@$(COP) study callee-saved-policy --only=$(ABLATED) --rewards=regalloc-score,allocation-score,count,mca-pmu \
-	  --cpu=$(or $(CPU),host) --rounds=48 --layouts=24
-	@$(COP) study ablation --plot=build/ablation.svg
-
-bench-inline-reward: bootstrap ## what does inlining cost beside instructions, by the clock? hours, machine otherwise idle
-	@$(COP) toolchain build --set=mock
-	@$(COP) study inline-reward --only=lua,tcc,jsoncpp,mujs,lz4 --rounds=40 --layouts=20
+	@$(COP) study inline-speed
 
 bench-policies: bootstrap ## programs by the policies in models/, by constants, AutoFDO, PGO and ThinLTO, by the clock; hours, machine otherwise idle
 	@$(COP) toolchain build --set=mock
 	@$(COP) study policies --rounds=48 --layouts=24
 
-bench-labels: bootstrap ## what do labels of single decisions teach? after train-inline; half an hour
-	@$(COP) study labels
-
 bench-throughput: bootstrap ## modules a second by our worker and in other ways; after train-inline; 5 minutes
 	@$(COP) toolchain build --set=mock
 	@$(COP) study throughput
-
-bench-algorithms: bootstrap ## each algorithm of cop train on the same budget, side by side; an hour
-	@$(COP) toolchain build --set=mock
-	@$(COP) study algorithms
 
 bench-cycles: bootstrap ## cycles of real runs and of their parts, predicted and measured, with PMU data and without; half an hour, machine otherwise idle: MODEL=folder of a learned cost model of this CPU (models/cost-znver3)
 	@$(COP) toolchain build --set=mock

@@ -166,14 +166,12 @@ def test_architecture_names_the_top_level_folders() -> None:
 
 def test_studies_share_modules_and_do_not_import_each_other() -> None:
     shared = {"common", "inputs", "rounds", "variant_builds", "variants", "workloads"}
-    shared |= {"inline_builds", "eviction_builds", "eviction_search", "callee_saved_labels"}
-    shared.add("measured_runs")
+    shared |= {"inline_builds", "measured_runs"}
     prefix = "compiler_opt_perf.studies."
     wrong = [
         f"{path.name} imports {node.module}"
         for path in sorted(PACKAGE.glob("studies/*.py"))
-        # A table of what two of them found.
-        if not path.name.endswith("_test.py") and path.name != "ablation.py"
+        if not path.name.endswith("_test.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module
         if node.module.startswith(prefix) and node.module.removeprefix(prefix) not in shared

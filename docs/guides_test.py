@@ -28,6 +28,7 @@ import pytest
 from absl import flags
 
 from compiler_opt_perf.cli.main import find_verb
+from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import LLVM_VERSION, stock_tool
 from compiler_opt_perf.pmu.collect import collect
@@ -50,6 +51,16 @@ _CALL = re.compile(r"(?:^|[\s(/])cop ((?:[^`|;&)\n\\<>#]|\\\n|(?<=\$)\()+)", re.
 _TOOLCHAINS = ("dev", "release", "mine", "candidate")
 _POLICIES = {"inline-size": "inline-one-block", "regalloc-evict": "evict-last"}
 _TESTDATA = REPO_ROOT / "docs" / "testdata"
+_RESULTS = REPO_ROOT / "docs" / "results.md"
+
+
+def _finished() -> frozenset[str]:
+    """The studies that docs/results.md lists as finished: an earlier commit has their commands."""
+    section = _RESULTS.read_text().partition("\n## Finished studies\n")[2].partition("\n## ")[0]
+    return frozenset(re.findall(r"`study ([a-z-]+)`", section))
+
+
+_FINISHED = _finished()
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,11 @@ def _prose(page: Path) -> str:
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+def _is_finished(words: list[str], page: Path) -> bool:
+    """Whether it is a call of a finished study; only the page of results shows these."""
+    return page == _RESULTS and words[0] == "study" and words[1] in _FINISHED
+
+
 def _check_call(words: list[str], place: str) -> None:
     """Fails when cop has no such verb, or the verb no such flag."""
     verb, rest = find_verb(words)
@@ -167,20 +183,31 @@ def test_verbs_and_flags_exist(page: Path) -> None:
         if block.language in ("sh", "console"):
             for call in _CALL.findall(block.commands):
                 words = shlex.split(call.replace("\\\n", " "))
+                if _is_finished(words, page):
+                    assert block.values("not_run"), block.place
+                    continue
                 _check_call(words, block.place)
                 if "--help" not in words:
                     verb, rest = find_verb(words)
                     verb.parse(rest)
     for code in re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", _prose(page)):
         words = code.split()
-        if words[0] == "cop" and len(words) > 1 and words[1].isalpha() and words[1].islower():
+        is_call = words[0] == "cop" and len(words) > 1 and words[1].isalpha() and words[1].islower()
+        if is_call and not _is_finished(words[1:], page):
             _check_call(words[1:], f"{page.name}: {code}")
+
+
+def test_finished_studies_are_gone() -> None:
+    assert len(_FINISHED) == 15
+    assert not _FINISHED & {verb.name.removeprefix("study ") for verb in VERBS}
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))
 def test_files_links_and_targets_exist(page: Path) -> None:
     prose = _prose(page)
     targets = re.findall(r"^([a-z-]+):", (REPO_ROOT / "Makefile").read_text(), re.MULTILINE)
+    if page == _RESULTS:
+        targets += [f"bench-{study}" for study in _FINISHED]
     for target in re.findall(r"`make ([a-z-]+)", prose):
         assert target in targets, f"make {target}"
     folders = "compiler_opt_perf|docs|lit_tests|llvm_patches|models|tools"

@@ -32,17 +32,7 @@ from compiler_opt_perf.learned.judge import Figures, Judgement
 from compiler_opt_perf.report import comparison, linked, modes
 from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
 from compiler_opt_perf.report.testing import LINKED, write_imitation
-from compiler_opt_perf.studies import (
-    ablation,
-    callee_saved,
-    callee_saved_policy,
-    callee_saved_time,
-    eviction_headroom,
-    evictions,
-    inline_reward,
-    inline_speed,
-    policies,
-)
+from compiler_opt_perf.studies import inline_speed, policies
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -62,6 +52,7 @@ WITHOUT_TABLES = {
     "train": "what was written, in a line; the figures are in training.json",
     "imitate": "a table of the figures that training.json has",
     "interact": "decisions, when they are taken",
+    "policy publish-rule": "a path",
     "report": "a path",
     "gate record": "what was written, in a line",
     "gate accept": "what was written, in a line",
@@ -92,15 +83,8 @@ LINES = {
     "program --entry=work",
     "corpus show": "corpus show corpus",
     "training show": "training show training",
-    "study evictions": "study evictions --only=lua --toolchain={toolchain}",
-    "study eviction-headroom": "study eviction-headroom --only=lua --toolchain={toolchain}",
-    "study callee-saved": "study callee-saved --only=lua --toolchain={toolchain}",
-    "study callee-saved-time": "study callee-saved-time --only=lua --toolchain={toolchain}",
     "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
-    "study inline-reward": "study inline-reward --only=lua --toolchain={toolchain}",
     "study policies": "study policies --only=lua --toolchain={toolchain}",
-    "study callee-saved-policy": "study callee-saved-policy --only=lua --toolchain={toolchain}",
-    "study ablation": "study ablation",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
@@ -207,35 +191,8 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(record, "record", lambda *_: sample())
     monkeypatch.setattr(linked, "compare_linked", lambda *_: LINKED)
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
-    executed = {"counted": 1234567, "count": 7654321.0}
-    executed |= {"regalloc-score": 1.0, "regalloc-score-calls": 1.0}
-    result = {"variants": {"default": executed}, "best_of_each_function": 7654321.0}
-    monkeypatch.setattr(evictions, "study", lambda *_, **__: {"lua O2": result})
-    search = {"default": 1234567, "share": 0.95, "searches": []}
-    monkeypatch.setattr(eviction_headroom, "study", lambda *_, **__: {"lua O2": search})
-    functions = {"cost": 1234567.0, "functions": {"work": 1234567.0}, "difference": None}
-    priced = {"count": {"lua O2": {str(price): functions for price in callee_saved.PRICES}}}
-    monkeypatch.setattr(callee_saved, "study", lambda *_, **__: priced)
-    learnt = {"costs": {"count": 1234567.0}, "labels": 9, "paying": {"count": 4}}
-    learnt["changes"] = {"count": {"constant": [-0.01], "count, none": [-0.01, -0.02]}}
-    monkeypatch.setattr(callee_saved_policy, "study", lambda *_, **__: {"lua": learnt})
     ways = {"default": {"instructions": 1234567, "text": 7654}}
     monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
-    reward: dict[str, Any] = {"tau": [0.5, 0.2, 0.7], "error": 0.02, "best": "default", "time": 0}
-    ranked: dict[str, Any] = {"run_s": 0.1, "rounds": 60, "variants": 2, "pairs": 1, "resolved": 1}
-    ranked |= {"best": {"name": "default", "time": 0}, "rewards": {"instructions": reward}}
-    ranked |= {"ways": {"threshold 500": [-0.02, -0.03, -0.01]}}
-    weights = {"": dict.fromkeys(inline_reward.TERMS, 0.5)}
-    fitted = {"weights": weights, "programs": {"lua": ranked}}
-    monkeypatch.setattr(inline_reward, "study", lambda *_, **__: fitted)
-    arms = {arm: [-0.02, -0.01] for arm in ablation.ARMS}
-    column = {"programs": ["lua"], "changes": arms, "interval": arms}
-    found = {"inlining, instructions": {ablation.SHIPPED: column}}
-    monkeypatch.setattr(ablation, "study", lambda *_: found)
-    executed = {"0": 1234567, "policy": 1234500, "policy, shuffled": 1234600}
-    changes = {way: [-0.02, -0.03, -0.01] for way in list(executed)[1:]}
-    timed = {"lua O2": {"executed": executed, "run_s": 0.1, "rounds": 60, "changes": changes}}
-    monkeypatch.setattr(callee_saved_time, "study", lambda *_, **__: timed)
     by_clock: dict[str, Any] = {"run_s": 0.1, "rounds": 48}
     by_clock["text"] = by_clock["executed"] = {"default": 1234567, "registers": 1234500}
     by_clock["changes"] = by_clock["added"] = {"registers": [-0.02, -0.03, -0.01]}
@@ -263,7 +220,7 @@ def test_json_is_one_document_with_what_the_text_says(
     told = {round(number) for number in _numbers(document)}
     large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
     assert large <= told
-    small = ("profile check", "cost calibrate", "study ablation", "study inline-reward")
+    small = ("profile check", "cost calibrate")
     assert large or verb.name in small
     assert text.count("\n") > 1
 

@@ -304,6 +304,22 @@ def _interact(values: Any, arguments: list[str]) -> None:
     print(printable_lines(done.stderr), end="", file=sys.stderr)
 
 
+# cop policy publish-rule
+
+
+def _define_publish_rule(values: flags.FlagValues) -> None:
+    define_problem(values)
+    help = "folder for the policy; of an earlier one, what was measured of the same rule is kept"
+    define_path(values, "output", help)
+
+
+def _publish_rule(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.policies.shipped_rules import publish_rule
+
+    publish_rule(values.problem, Path(values.output))
+    print(values.output)
+
+
 VERBS: tuple[Verb, ...] = (
     Verb(
         "train",
@@ -331,5 +347,12 @@ VERBS: tuple[Verb, ...] = (
         _define_interact,
         _interact,
         arguments="-- CLANG-ARGUMENT...",
+    ),
+    Verb(
+        "policy publish-rule",
+        "Publish the rule behind models/inline-speed or models/regalloc-evict as a policy.",
+        "policy publish-rule --problem=regalloc-evict --output=models/regalloc-evict",
+        _define_publish_rule,
+        _publish_rule,
     ),
 )

@@ -9,7 +9,6 @@ from compiler_opt_perf.cli import (
     corpus_verbs,
     cost_model_verbs,
     cost_verbs,
-    eviction_verbs,
     gate_bisect_verbs,
     gate_history_verbs,
     gate_verbs,
@@ -37,5 +36,4 @@ VERBS: tuple[Verb, ...] = (
     *gate_bisect_verbs.VERBS,
     *gate_history_verbs.VERBS,
     *study_verbs.VERBS,
-    *eviction_verbs.VERBS,
 )

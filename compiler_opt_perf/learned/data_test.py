@@ -18,7 +18,7 @@ from compiler_opt_perf.cost.block_file import (
 from compiler_opt_perf.learned.config import Config, Granite, LearnedError, presets, read_config
 from compiler_opt_perf.learned.data import PURPOSES, TEST, TRAINING, read_data, samples
 from compiler_opt_perf.learned.graphs import Vocabulary
-from compiler_opt_perf.learned.judge import evaluate, left_out
+from compiler_opt_perf.learned.judge import evaluate
 from compiler_opt_perf.learned.model import CostModel
 
 CONFIG = Config(Granite(), test_programs=("lua",), validation_programs=("zlib",))
@@ -105,7 +105,6 @@ def test_what_is_known_must_fit_the_block(tmp_path: Path) -> None:
 
 def test_only_what_was_never_shown_is_judged(tmp_path: Path) -> None:
     rows = [row("4801c8", "tcc"), row("4801d9", "lua"), row("4801d0", "zlib")]
-    assert left_out(rows, CONFIG) == rows[1:2]
     paths = [write(tmp_path / f"{mcpu}.blocks", rows, mcpu) for mcpu in ("znver3", "znver4")]
     model = CostModel(CONFIG, Vocabulary([]), ("znver3",), {}, {})
     with pytest.raises(LearnedError, match="several CPUs, znver3, znver4: give one at a time"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Judges predicted cycles of blocks by measured ones."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.cost.block_code import canonical
-from compiler_opt_perf.cost.block_file import Row
 from compiler_opt_perf.execution.pool import Pool
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.learned.config import Config, LearnedError
-from compiler_opt_perf.learned.data import TEST, DataFile, cpus_of, purpose_of, samples
+from compiler_opt_perf.learned.config import LearnedError
+from compiler_opt_perf.learned.data import DataFile, cpus_of, samples
 from compiler_opt_perf.learned.graphs import PMU_INPUTS
 from compiler_opt_perf.learned.graphs import Floats as Floats32
 from compiler_opt_perf.learned.model import CostModel, counted
@@ -154,15 +153,6 @@ class Judgement:
         rows = [one.row(name, self.model) for name, one in self.figures.items()]
         lines = [f"{count:,} blocks refused: {why}" for why, count in self.refused.items()]
         return HEAD + "\n".join([*rows, *lines]) + "\n"
-
-
-def left_out(rows: Iterable[Row], config: Config) -> list[Row]:
-    """Those that a model of this configuration was never shown."""
-    return [
-        row
-        for row in rows
-        if purpose_of(row.program, canonical(bytes.fromhex(row.code)), config) == TEST
-    ]
 
 
 def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -> Judgement:

@@ -51,7 +51,7 @@ from compiler_opt_perf.policies.problem import PROBLEMS, Feature
 
 MODEL_FILE = "model.tflite"
 OUTPUT_SPEC_FILE = "output_spec.json"
-_DESCRIPTION_FILE = "model.json"
+DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 # The largest network that can be described has some MB.
 _MOST_WEIGHT_BYTES = 1 << 24
@@ -294,7 +294,7 @@ def publish(policy: Policy, directory: Path) -> None:
             **policy.description,
             "files": {str(path.relative_to(folder)): sha256(path) for path in files},
         }
-        (folder / _DESCRIPTION_FILE).write_text(
+        (folder / DESCRIPTION_FILE).write_text(
             json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
 
@@ -306,7 +306,7 @@ def load(directory: Path) -> Policy:
       ModelError: a file is missing, is not what was published, or belongs to another version of
         the feature tables.
     """
-    path = directory / _DESCRIPTION_FILE
+    path = directory / DESCRIPTION_FILE
     try:
         fields = decode(read_input(path), dict[str, Any], path, (_FORMAT, _VERSION))
         described = convert(fields, _Description, path)

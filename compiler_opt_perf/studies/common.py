@@ -2,7 +2,6 @@
 """Helpers that studies share besides their workloads."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
@@ -23,21 +22,6 @@ T = TypeVar("T")
 
 _TIMEOUT_S = 1800.0
 _TRIES = 20
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How programs are timed.
-
-    Attributes:
-      rounds: timed runs of each way, layout by layout.
-      layouts: of each way; where a function lies may change its time more than what it executes.
-      processor: number of the processor that runs are bound to.
-    """
-
-    rounds: int
-    layouts: int
-    processor: int
 
 
 class StudyError(Exception):

@@ -9,7 +9,6 @@ counters (PGO), and with ThinLTO.
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,6 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.pmu.callgrind_dump import Dump
 from compiler_opt_perf.pmu.collect import collect
 from compiler_opt_perf.policies.inlining_rule import InliningRule
 from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
@@ -57,8 +55,6 @@ _CYCLES = {
 }
 
 _SHUFFLE_SEED = 1
-# Bytes of a cache line, and the share of the executed instructions that is hot.
-_LINE, _HOT_SHARE = 64, 0.99
 
 SHIPPED = InliningRule()
 #: The policy for callee-saved registers.
@@ -226,26 +222,6 @@ class Executed(msgspec.Struct, frozen=True):
     text: int
 
 
-class Simulated(msgspec.Struct, frozen=True):
-    """What callgrind simulates of one way.
-
-    Attributes:
-      events: of caches and the branch predictor, by callgrind's names.
-      hot_lines: of 64 bytes of code, the fewest that have 99% of the executed instructions.
-    """
-
-    events: dict[str, int]
-    hot_lines: int
-
-
-def _hot_lines(dump: Dump) -> int:
-    lines: Counter[int] = Counter()
-    for address, counts in dump.counts.items():
-        lines[address // _LINE] += counts[0] if counts else 0
-    shares = np.cumsum(sorted(lines.values(), reverse=True)) / sum(lines.values())
-    return int(np.searchsorted(shares, _HOT_SHARE)) + 1
-
-
 @dataclass
 class InlineBuilds:
     """One program, in a folder of its own.
@@ -295,24 +271,19 @@ class InlineBuilds:
 
     def cycles(self, name: str) -> int:
         """What one of the `WAYS` takes in the profiled run, as simulated. Raises CommandError."""
-        events = self.simulated(name).events
-        return sum(cost * events[event] for event, cost in _CYCLES.items())
-
-    def simulated(self, name: str) -> Simulated:
-        """The events of one of the `WAYS` in the profiled run, simulated. Raises CommandError."""
         objects = self.objects(name)
         binary = self._of(name) / self.name
 
-        def simulate() -> Simulated:
+        def simulate() -> dict[str, int]:
             self._link(objects, binary)
             options = ("--cache-sim=yes", "--branch-sim=yes")
             dump = counted_run(binary, self.built.arguments, self.folder, options)
-            return Simulated(dict(zip(dump.columns, dump.totals(), strict=True)), _hot_lines(dump))
+            return dict(zip(dump.columns, dump.totals(), strict=True))
 
         inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
-        found = memo(self._of(name) / "simulated.json", inputs, Simulated, simulate)
+        events = memo(self._of(name) / "simulated.json", inputs, dict[str, int], simulate)
         logging.info("%s: %s: simulated", self.name, name)
-        return found
+        return sum(cost * events[event] for event, cost in _CYCLES.items())
 
     @cached_property
     def judged(self) -> Workload:

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.policies.export import Policy, publish
 from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.inline_builds import (
     BOTH,
@@ -27,7 +26,6 @@ from compiler_opt_perf.studies.inline_builds import (
     PARTS,
     RATES,
     RULES,
-    SHIPPED,
     WAYS,
     InlineBuilds,
 )
@@ -135,23 +133,13 @@ def chosen(
     return min(known, key=loss) if others and known else None
 
 
-def publish_rule(directory: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Publishes the shipped rule as a policy, with its changes on all programs.
-
-    Raises:
-      FileWriteError: the folder cannot be written.
-    """
-    network, weights = SHIPPED.network()
-    changes = {}
+def changes(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """By program, what the shipped rule changes of the default's instructions and text."""
+    found = {}
     for name, row in results.items():
         default, rule = (row["ways"][way] for way in ("default", _SHIPPED_NAME))
-        changes[name] = {key: rule[key] / default[key] - 1 for key in ("instructions", "text")}
-    description = {
-        "purpose": "fewer executed instructions at -O2, by the PMU profile of a run",
-        "rule": SHIPPED.as_json(),
-        "results": {"programs": changes},
-    }
-    publish(Policy(network, weights, description), directory)
+        found[name] = {key: rule[key] / default[key] - 1 for key in ("instructions", "text")}
+    return found
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -17,10 +17,9 @@ from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.policies import export
 from compiler_opt_perf.policies.compiler_flags import compiler_flags
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
-from compiler_opt_perf.studies import inline_builds, inline_reward, inline_speed, policies
+from compiler_opt_perf.studies import inline_builds, inline_speed, policies
 from compiler_opt_perf.studies.inline_builds import SHIPPED, WAYS, InlineBuilds
 from compiler_opt_perf.studies.inline_speed import chosen, study, tables
-from compiler_opt_perf.studies.rounds import Rounds
 from compiler_opt_perf.studies.workloads import COUNTED, HELD_OUT, JUDGED, TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, exclusive
@@ -105,7 +104,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             for runs in (JUDGED, TIMED):
                 patch.setitem(runs, name, partial(workload, program, "3000000"))
             patch.setitem(HELD_OUT, name, partial(workload, program, "2000000"))
-        for module in (inline_speed, inline_reward, policies):
+        for module in (inline_speed, policies):
             patch.setattr(module, "PROGRAMS", tuple(programs))
         yield tmp_path_factory.mktemp("study")
 
@@ -225,28 +224,6 @@ def test_cycles_are_simulated(output: Path, toolchain: Toolchain) -> None:
     assert f"| steps | {row['cycles']['default']:,} | {change:+.2%} |" in tables(found)
 
 
-def test_a_reward_is_judged_on_a_program_that_it_was_not_fitted_on(
-    output: Path, toolchain: Toolchain
-) -> None:
-    ways = ("default", "threshold 1000", _RULE)
-    found = inline_reward.study(("steps", "apart"), output, toolchain, ways=ways, rounds=5)
-    assert set(found["weights"]) == {"", "steps", "apart"}
-    row = found["programs"]["steps"]
-    assert (row["variants"], row["pairs"], row["rounds"]) == (3, 3, 5)
-    assert list(row["ways"]) == list(ways[1:])
-    assert set(row["rewards"]) == {*inline_reward.REWARDS, inline_reward.FITTED}
-    # Another one than the default executes least.
-    instructions = row["rewards"]["instructions"]
-    assert instructions["best"] in ways[1:]
-    text = inline_reward.tables(found)
-    assert "| left out | instructions |" in text and "| steps | 0." in text
-    # Further rounds are added to those that are there.
-    again = inline_reward.study(("steps",), output, toolchain, ways=ways, rounds=6)
-    assert again["programs"]["steps"]["rounds"] == 6
-    simple = [one["programs"]["apart"]["rewards"]["instructions"] for one in (found, again)]
-    assert simple[0] == simple[1]
-
-
 def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolchain) -> None:
     thin = ("ThinLTO and PGO", "ThinLTO and PGO and price")
     sampled = ("AutoFDO", "AutoFDO and both policies")
@@ -281,35 +258,6 @@ def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolch
             run_command(words, cwd=own.built.directory, timeout_s=120)
             assert target.read_bytes() == own.objects(way)[number].read_bytes()
     assert found["text"]["registers"] < 1.05 * found["text"]["default"]
-
-
-def test_weights_of_a_reward_are_found() -> None:
-    """Times that are made of instructions and of mispredictions."""
-    random = np.random.default_rng(1)
-    truth = np.array([0.5, 0, 30.0, 0, 0])
-    results = {}
-    for name in ("a", "b", "c"):
-        terms = random.normal(size=(20, 5)) * [0.05, 0.001, 0.001, 0.001, 0.2]
-        terms[0] = 0
-        logs = terms @ truth
-        ways = [f"way {number}" for number in range(len(terms))]
-        rows = []
-        for layout in range(10):
-            noise = random.normal(size=len(logs)) * 0.001
-            rows.append([[float(one)] for one in np.exp(logs + noise + layout % 5 * 0.01)])
-        rounds = Rounds(ways, 2, [0, 1], rows)
-        own = dict(zip(ways, terms.tolist(), strict=True))
-        results[name] = inline_reward.Result(own, rounds)
-    found = inline_reward.judge(results)
-    for weights in found["weights"].values():
-        assert weights["instructions"] == pytest.approx(0.5, rel=0.1)
-        assert weights["mispredictions"] == pytest.approx(30, rel=0.1)
-        assert weights["data misses"] * 0.001 < 0.002
-    for row in found["programs"].values():
-        fitted, simple = (row["rewards"][name] for name in (inline_reward.FITTED, "instructions"))
-        assert fitted["tau"][0] > 0.95 > simple["tau"][0]
-        assert fitted["error"] < 0.01 < simple["error"]
-        assert fitted["time"] == pytest.approx(row["best"]["time"], abs=0.01)
 
 
 def test_two_studies_take_turns(output: Path, toolchain: Toolchain) -> None:

@@ -155,12 +155,6 @@ def described(timed: Mapping[str, Any]) -> list[str]:
     return [f"{timed['run_s']:.2f} s", str(timed["rounds"]), resolves]
 
 
-def to_first(costs: Mapping[str, float]) -> dict[str, list[float]]:
-    """By way, the change of the first way's cost, for `changes_table`."""
-    first = next(iter(costs.values()))
-    return {way: [cost / first - 1] for way, cost in costs.items()}
-
-
 def changes_table(
     head: Sequence[str],
     rows: Mapping[str, Sequence[str]],

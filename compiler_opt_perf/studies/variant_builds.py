@@ -26,7 +26,7 @@ from compiler_opt_perf.execution.files import sha256
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.execution.memo import memo
 from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.policies.interactive import Decide, InteractiveHost
+from compiler_opt_perf.policies.interactive import InteractiveHost
 from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
 from compiler_opt_perf.studies.common import StudyError, run_all
 from compiler_opt_perf.studies.variants import (
@@ -97,9 +97,6 @@ class Codegen:
 
     Attributes:
       policy: folder of the policy that decides evictions; None: the variant's own way.
-      flags: of clang, beside the variant's.
-      profile: PMU profile manifest for what decides.
-      decide: what decides evictions, a callable that a worker can be sent; else None.
     """
 
     toolchain: Toolchain
@@ -107,27 +104,20 @@ class Codegen:
     policy: Path | None
     bitcode: Path
     target: Path
-    flags: tuple[str, ...] = _CODEGEN
-    profile: Path | None = None
-    decide: Decide | None = None
 
 
 def generate(job: Codegen) -> None:
     """Bitcode to an object file. In a pool's worker. Raises CommandError."""
-    argv: list[str | Path] = [job.toolchain.clang, *job.flags, "-c", job.bitcode]
+    argv: list[str | Path] = [job.toolchain.clang, *_CODEGEN, "-c", job.bitcode]
     argv += ["-o", job.target, *for_clang(job.variant.options)]
     if job.policy:
-        options = _PROBLEM.development_options(model=job.policy, profile=job.profile)
-        argv += for_clang(options)
-    decide = job.decide
-    if job.variant.rule is not None:
-        decide = job.variant.decide(job.bitcode.name)
-    if decide is None:
+        argv += for_clang(_PROBLEM.development_options(model=job.policy))
+    if job.variant.rule is None:
         environment = {"LLVM_LITERT_LIBRARY": str(job.toolchain.litert_library)}
         run_command(argv, timeout_s=_TIMEOUT_S, env=environment)
         return
-    with InteractiveHost(_PROBLEM, decide) as host:
-        argv += for_clang(_PROBLEM.interactive_options(host.channel, profile=job.profile))
+    with InteractiveHost(_PROBLEM, job.variant.decide(job.bitcode.name)) as host:
+        argv += for_clang(_PROBLEM.interactive_options(host.channel))
         host.run(argv, timeout_s=_TIMEOUT_S)
 
 

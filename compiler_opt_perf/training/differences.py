@@ -100,7 +100,7 @@ def module_differences(job: DifferencesJob) -> ModuleDifferences:
             if len(rows) > job.of.most:
                 draw = np.random.default_rng(job.of.seed)
                 tried = sorted(draw.choice(rows, job.of.most, replace=False).tolist())
-            flips = flipper.flips([log.keys[row] for row in tried], taken, sizes, {})
+            flips = flipper.flips([log.keys[row] for row in tried], taken, sizes)
             change = {key: -difference for key, difference in flips.items()}
         sites = [
             Site(module, log.keys[row], decided[row], defaults[row], change.get(log.keys[row]))

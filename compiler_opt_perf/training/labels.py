@@ -49,7 +49,6 @@ class LabelJob:
 
     Attributes:
       model: directory of the policy around whose decisions the flips are; None: the default.
-      decisions: some of them, given by key instead.
       copies: of functions that several objects of the program have: in how many.
       most: as many sites are tested, drawn at random if there are more; the sites of a function
         that is called often are as likely as one of another function, all together.
@@ -59,7 +58,6 @@ class LabelJob:
     compiler: Compiler
     module: Module
     model: Content | None = None
-    decisions: Mapping[str, int] = field(default_factory=dict)
     copies: Mapping[str, int] = field(default_factory=dict)
     most: int = 1_000_000
     seed: int = 1
@@ -90,7 +88,7 @@ class ModuleSizes(msgspec.Struct, frozen=True):
 def module_sizes(job: LabelJob) -> ModuleSizes:
     """Compiles one module with the job's policy. In a pool's worker. Raises as `label`."""
     with scratch() as folder:
-        sizes, log = Flipper(job, folder).compile(job.decisions)
+        sizes, log = Flipper(job, folder).compile({})
         return ModuleSizes(len(log.starts), dict(sizes), sorted(sizes.shared))
 
 
@@ -156,7 +154,7 @@ def label(job: LabelJob) -> Labels:
       LogError, ObjectFileError: it left a damaged file.
     """
     with scratch() as folder:
-        return Flipper(job, folder).labels(job.decisions)
+        return Flipper(job, folder).labels()
 
 
 class Flipper:
@@ -171,9 +169,9 @@ class Flipper:
         self._folder = folder
         self.compilations = 0
 
-    def labels(self, given: Mapping[str, int]) -> Labels:
-        """What each other decision than those taken, some of which are given, would change."""
-        base, log = self.compile(given)
+    def labels(self) -> Labels:
+        """What each decision would change, taken the other way."""
+        base, log = self.compile({})
         taken = self.taken(log)
         rows = np.arange(len(log.keys))
         if len(rows) > self._job.most:
@@ -182,7 +180,7 @@ class Flipper:
             shares = np.array([1.0 / calls[callee] for callee in callees]) / len(calls)
             draw = np.random.default_rng(self._job.seed)
             rows = np.sort(draw.choice(rows, self._job.most, replace=False, p=shares))
-        difference = self.flips([log.keys[row] for row in rows], taken, base, given)
+        difference = self.flips([log.keys[row] for row in rows], taken, base)
         keys = tuple(log.keys[row] for row in rows)
         return Labels(
             self._job.module.name,
@@ -199,7 +197,6 @@ class Flipper:
         keys: Sequence[str],
         taken: Mapping[str, int],
         base: FunctionSizes,
-        given: Mapping[str, int],
     ) -> dict[str, float]:
         """What each decision would change in bytes, taken the other way; by key.
 
@@ -207,7 +204,6 @@ class Flipper:
           keys: of the decisions to flip.
           taken: all decisions of the module.
           base: the sizes that they lead to.
-          given: those of them that are not the policy's own.
         """
         copies = self._job.copies
         size = base.weighted(copies)
@@ -217,7 +213,7 @@ class Flipper:
         while waiting:
             batch = waiting.pop()
             flipped = {key: 1 - taken[key] for key in batch}
-            sizes, after = self.compile({**given, **flipped})
+            sizes, after = self.compile(flipped)
             if len(batch) == 1:
                 difference[batch[0]] = sizes.weighted(copies) - size
             elif self._is_within(batch, reach, base, sizes) and set(batch) <= set(after.keys):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Labels of single decisions, and the search that uses them, on compiled modules."""
+"""Labels of single decisions, on compiled modules."""
 
 import dataclasses
 from pathlib import Path
@@ -15,7 +15,6 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.training import labels as labels_module
 from compiler_opt_perf.training.compilation import Compiler
 from compiler_opt_perf.training.labels import Flipper, LabelJob, count_copies, label, reach_of
-from compiler_opt_perf.training.local_search import SearchJob, search
 
 PROBLEM = PROBLEMS["inline-size"]
 
@@ -96,16 +95,3 @@ def test_sizes_by_function_add_up_to_the_text(jobs: list[LabelJob], tmp_path: Pa
     # Functions of -Oz are not aligned.
     assert sum(sizes.values()) == text_bytes(object_file)
     assert sizes.shared == frozenset()
-
-
-def test_a_search_ends_where_no_flip_helps(jobs: list[LabelJob], tmp_path: Path) -> None:
-    improved = 0
-    for job in jobs[:3]:
-        found = search(SearchJob(job, rounds=8))
-        flipper = Flipper(job, tmp_path)
-        assert found.best == flipper.compile(found.decisions)[0].weighted({}) <= found.default
-        assert found.rounds < 8
-        best = LabelJob(job.compiler, job.module, decisions=found.decisions)
-        assert (label(best).difference >= 0).all()
-        improved += found.best < found.default
-    assert improved

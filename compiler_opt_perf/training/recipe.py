@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How a policy is trained on labels: the programs and every setting, in one commented TOML file."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -119,23 +118,6 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: LabelSettings
     trees: TreeSettings
     network: NetworkSettings
-
-
-def recipe_of(inputs: Mapping[str, Any], training: Path) -> Recipe:
-    """The recipe among the inputs of a training.
-
-    Args:
-      training: its folder, for messages.
-
-    Raises:
-      TrainingError: there is none, or it is damaged.
-    """
-    if "recipe" not in inputs:
-        raise TrainingError(f"{training}: has no recipe; name a folder that `cop imitate` wrote")
-    try:
-        return convert(inputs["recipe"], Recipe, f"{training}/inputs.json, recipe")
-    except JsonError as error:
-        raise TrainingError(f"{error}; name a folder that this version wrote") from error
 
 
 def read_recipe(path: Path) -> Recipe:
