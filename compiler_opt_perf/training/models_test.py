@@ -41,6 +41,26 @@ std::string joined(const std::map<std::string, std::vector<std::string>> &rows) 
 """
 _C = "static int f(int x) { return x * 3; }\nint g(int x) { return f(x) + f(x + 1) * f(x * 2); }\n"
 
+# One call is never executed; the value that lives across it takes a callee-saved register.
+_RARE_CALL = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noinline)) void rare(void) { __asm__ volatile(""); }
+__attribute__((noinline)) long often(long x, long y) {
+  long sum = 0, n = (x & 1) + 1;
+  for (long i = 0; i < n; ++i) {
+    if (__builtin_expect(i == y, 0)) rare();
+    sum += i ^ x;
+  }
+  return sum;
+}
+int main(int argc, char **argv) {
+  long n = atol(argv[1]), sum = 0;
+  for (long i = 0; i < n; ++i) sum += often(i, n);
+  printf("%ld\\n", sum);
+}
+"""
+
 
 def test_the_policy_is_by_its_recipe() -> None:
     policy = export.load(_MODEL)
@@ -100,3 +120,24 @@ def test_a_cold_call_does_not_keep_a_local_in_memory(toolchain: Toolchain, tmp_p
     assert push_back in functions(pinning)
     assert push_back not in functions(None)
     assert push_back not in functions(REPO_ROOT / "models" / "inline-speed")
+
+
+def test_the_eviction_policy_decides_by_a_profile_only(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    (tmp_path / "calls.c").write_text(_RARE_CALL)
+    clang = [os.fspath(toolchain.clang), "-O2", *PROFILING_FLAGS.split(), "calls.c"]
+    run_command([*clang, "-Wl,--build-id", "-o", "calls"], cwd=tmp_path, timeout_s=120)
+    profile = tmp_path / "calls.pmu.json"
+    collect(tmp_path / "calls", ("5000",), profile, timeout_s=120)
+    problem, model = PROBLEMS["regalloc-evict"], REPO_ROOT / "models" / "regalloc-evict"
+
+    def compiled(options: list[str]) -> bytes:
+        environment = {"LLVM_LITERT_LIBRARY": os.fspath(toolchain.litert_library)}
+        words = [*clang, *for_clang(options), "-c", "-o", "a.o"]
+        run_command(words, cwd=tmp_path, timeout_s=120, env=environment)
+        return (tmp_path / "a.o").read_bytes()
+
+    default = compiled([])
+    assert compiled(problem.development_options(model=model)) == default
+    assert compiled(problem.development_options(model=model, profile=profile)) != default
