@@ -149,19 +149,10 @@ def _define_predict(values: flags.FlagValues) -> None:
             "traced",
             "the binary that was traced: blocks are then compared by their instructions, too",
         ),
-        ("profile", "PMU profile of the run, for mca-pmu, profile-count, granite-pmu"),
-        ("base", "the profiled binary, for profile-count"),
+        ("profile", "PMU profile of the run, for mca-pmu, granite-pmu"),
     ):
         define_path(values, name, what, required=False)
     define_cpu(values, "for cycles")
-    flags.DEFINE_list(
-        "entry",
-        [],
-        "functions, such as request handlers, of which profile-count estimates what a call takes, "
-        "callees included: --evaluator=profile-count --profile=run.pmu.json --base=program "
-        "--entry=get_page,put_page candidate; a profile by `cop collect --within=` tells more",
-        flag_values=values,
-    )
     flags.DEFINE_list(
         "without", [], "parts that mca-pmu leaves out: llvm-trace-cost --help", flag_values=values
     )
@@ -198,8 +189,6 @@ def _predict(values: Any, arguments: list[str]) -> Table:
         traced=optional_path(values, "traced"),
         cpu=parameters,
         profile=optional_path(values, "profile"),
-        base=optional_path(values, "base"),
-        entries=tuple(values.entry),
         without=tuple(values.without),
     )
     candidates = [

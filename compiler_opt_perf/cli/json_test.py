@@ -79,8 +79,8 @@ LINES = {
     "cost calibrate": "cost calibrate --output=cpu.json",
     "cost measure-blocks": "cost measure-blocks --output=program.blocks --most=20 program",
     "cost eval": "cost eval --model={model} --data=program.blocks",
-    "cost predict": "cost predict --evaluator=profile-count --profile=run.pmu.json --base=program "
-    "program --entry=work",
+    "cost predict": "cost predict --evaluator=count --trace=run.bbtrace program "
+    "--toolchain={toolchain}",
     "corpus show": "corpus show corpus",
     "training show": "training show training",
     "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",

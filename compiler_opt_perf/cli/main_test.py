@@ -3,6 +3,7 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cli import main
+from compiler_opt_perf.cli.cost_model_verbs import LEARNED
 from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
 from compiler_opt_perf.corpus.corpus import write_description
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Replay
 from compiler_opt_perf.execution.command import run_command
 from compiler_opt_perf.execution.llvm import stock_tool
 from compiler_opt_perf.gate.errors import GateError
@@ -203,6 +206,26 @@ def test_wrong_usage_is_explained(
 ) -> None:
     assert run(line.split()) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("cost predict a.o", [*EVALUATORS, *LEARNED]),
+        (
+            "train --problem=regalloc-evict --corpus=a --output=b",
+            [*(name for name, row in EVALUATORS.items() if isinstance(row, Replay)), *LEARNED],
+        ),
+    ],
+)
+# One that is gone, one that never was, and a part of one.
+@pytest.mark.parametrize("evaluator", ["profile-count", "cycles", "mca-"])
+def test_an_unknown_evaluator_is_answered_by_the_known_ones(
+    line: str, known: Sequence[str], evaluator: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*line.split(), f"--evaluator={evaluator}"]) == 2
+    shown = capsys.readouterr().err
+    assert f"--evaluator={evaluator}: value should be one of <{'|'.join(known)}>" in shown
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 """What machine code costs, by several evaluators behind one interface.
 
 An evaluator measures or predicts a cost of object files: lower is better. `size` and
-`regalloc-score` need nothing else; the others use a recorded run or its profile (docs/cost.md).
+`regalloc-score` need nothing else; the others use a recorded run (docs/cost.md).
 """
 
 import dataclasses
@@ -63,10 +63,7 @@ class Context:
       traced: the binary that was traced; with it, blocks are compared by what their instructions
         compute, which distinguishes local functions of one name, too.
       cpu: CPU file; the models of cycles need it.
-      profile: PMU profile manifest of the run, for `mca-pmu` and `profile-count`.
-      base: the profiled binary, for `profile-count`.
-      entries: functions, such as a server's request handlers, for which `profile-count` estimates
-        the instructions of a call.
+      profile: PMU profile manifest of the run, for `mca-pmu`.
       without: parts of `mca-pmu` to leave out (docs/cost.md), to measure what each contributes.
       threads: of the simulation; 0 for one a core.
       cache: folder for results, which are found again by content; None to keep none.
@@ -77,8 +74,6 @@ class Context:
     traced: Content | None = None
     cpu: Content | None = None
     profile: Manifest | None = None
-    base: Content | None = None
-    entries: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     threads: int = 0
     cache: Path | None = None
@@ -92,8 +87,7 @@ class Cost:
       total: in the evaluator's unit.
       parts: by part of the code, so that two candidates can be compared part by part: "text" for
         the size, else functions (those of one name together).
-      report: all that llvm-trace-cost says (docs/formats.md), or the further results of
-        `profile-count`; else empty.
+      report: all that llvm-trace-cost says (docs/formats.md); else empty.
       residuals: of an evaluator that simulates samples of the run, how much dearer than estimated
         each sample is, scaled to the run.
       standard_error: of the total, from sampling the run; None where it is not known.
@@ -375,37 +369,6 @@ class TraceReplay:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class ProfileCount:
-    """Retired instructions, from the PMU profile of another build; inlining may differ.
-
-    The report has `measured`, the instructions of the profiled run, `change`, what the candidate
-    retires more, and for each of the context's entries `calls` and `instructions` of a call, and
-    `base_instructions`, those in the profiled binary. If the profile is of the calls of one
-    function alone (`cop collect --within`), so are the cost and the change, and the function is
-    among the entries.
-    """
-
-    name: str = "profile-count"
-    unit: str = "instructions"
-
-    def cost(self, objects: Sequence[Path], context: Context) -> Cost:
-        """What the profiled run retired, and the difference of what is estimated of both binaries.
-
-        Raises FitError, too: the solver failed.
-        """
-        # Its solvers are of SciPy, which the workers of a training must not take time to load.
-        from compiler_opt_perf.cost.profile_count.comparison import compared_with_profile
-
-        if context.profile is None or context.base is None:
-            raise CostError(
-                f"the evaluator {self.name} needs a PMU profile and the profiled binary"
-            )
-        if len(objects) != 1:
-            raise CostError(f"the evaluator {self.name} needs one linked binary as candidate")
-        return compared_with_profile(context.profile, context.base, objects[0], context.entries)
-
-
 EVALUATORS: dict[str, Evaluator] = {
     evaluator.name: evaluator
     for evaluator in (
@@ -414,7 +377,6 @@ EVALUATORS: dict[str, Evaluator] = {
         Score("regalloc-score-calls", weighted=True),
         TraceReplay("allocation-score", "weighted instructions", uses_cpu=False, allocated=True),
         TraceReplay("count", "instructions", uses_cpu=False),
-        ProfileCount(),
         TraceReplay("mca", "cycles"),
         TraceReplay("mca-pmu", "cycles", uses_profile=True, has_parts=True),
     )

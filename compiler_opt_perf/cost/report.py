@@ -122,15 +122,6 @@ def _remarks(cost: Cost) -> list[str]:
     """What there is to say of a total."""
     lines = []
     report: Mapping[str, Any] = cost.report
-    if "change" in report:
-        share = report["change"] / report["measured"]
-        lines.append(f"change: {report['change']:+,.0f} of {report['measured']:,} ({share:+.2%})")
-        for name, entry in report["entries"].items():
-            was, now = entry["base_instructions"], entry["instructions"]
-            lines.append(
-                f"entry {name}: {entry['calls']:,.0f} calls of {now:,.1f} instructions; "
-                f"of {was:,.1f} in the profiled binary"
-            )
     if "trace" in report:
         own = report["executions"]
         lines.append(

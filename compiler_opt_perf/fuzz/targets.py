@@ -457,17 +457,6 @@ TARGETS: tuple[Target, ...] = (
         cop("cost predict --evaluator=regalloc-score module.o"),
     ),
     Target(
-        "cop cost predict, profile",
-        inputs.trace,
-        _PROFILE | {"program": "bytes"},
-        cop(
-            "cost predict --evaluator=profile-count --profile=one.pmu.json --base=program "
-            "--entry=sum program"
-        ),
-        60,
-        inputs.seal_profile,
-    ),
-    Target(
         "machine code",
         inputs.trace,
         {"program": "bytes"},

@@ -184,8 +184,7 @@ class Study:
     def _ways(self) -> dict[str, tuple[str, Context]]:
         """Evaluator and context of each way to predict, but for a learned model."""
         context = self._context
-        # With the same inlining profile-count predicts what count does, and takes a minute.
-        ways = {name: (name, context) for name in EVALUATORS if name != "profile-count"}
+        ways = {name: (name, context) for name in EVALUATORS}
         for part in _PARTS:
             ways[f"mca-pmu without {part}"] = ("mca-pmu", replace(context, without=(part,)))
         drawn = replace(context, trace=self.folder / "drawn.bbwindows")

@@ -100,7 +100,7 @@ def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:
         ("regalloc-evict", "count", Context(), "needs the trace"),
         ("regalloc-evict", "mca", Context(trace=Path("t")), "needs a CPU file"),
         ("regalloc-evict", "size", Context(trace=Path("t")), "replays a trace: allocation-score"),
-        ("regalloc-evict", "profile-count", Context(), "one that replays a trace"),
+        ("regalloc-evict", "regalloc-score", Context(), "one that replays a trace"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
