@@ -104,7 +104,7 @@ def test_targets_and_tools_in_messages_exist() -> None:
         for tool in re.findall(r"\brun (tools/[\w-]+)", text):
             named.add(tool)
             assert (REPO_ROOT / tool).exists(), place
-    assert {"tools/bootstrap", "tools/patches", "bench-collect"} <= named
+    assert {"tools/bootstrap", "tools/patches"} <= named
 
 
 _FOLDERS = [
