@@ -11,19 +11,18 @@ import sys
 from pathlib import Path
 
 FLOORS = {
-    "execution": 0,
+    "run": 0,
     "binary": 1,
     "toolchain": 1,
     "corpus": 2,
-    "pmu": 2,
-    # Reads recordings of perf with pmu's parser.
-    "traces": 3,
-    "policies": 3,
-    "cost": 4,
-    "learned": 5,
-    "training": 5,
-    "report": 6,
-    "gate": 7,
+    "profile": 2,
+    # Reads recordings of perf with profile's parser.
+    "trace": 3,
+    "policy": 3,
+    "blocks": 4,
+    "cost": 5,
+    "train": 6,
+    "compare": 7,
     # Alone loads matplotlib and templates.
     "pages": 8,
     "studies": 9,
@@ -107,10 +106,10 @@ def test_workers_import_neither_plots_nor_bars_nor_solvers_nor_tensorflow() -> N
         if not path.name.endswith("_test.py") and path.parent.name != "fuzz"
         for module in _modules_of_jobs(path)
     }
-    assert {"compiler_opt_perf.training.compilation", "compiler_opt_perf.cost.batch"} < modules
+    assert {"compiler_opt_perf.train.compilation", "compiler_opt_perf.cost.batch"} < modules
     code = f"""
 import sys
-import compiler_opt_perf.execution.pool
+import compiler_opt_perf.run.pool
 for module in {sorted(modules)}:
     __import__(module)
     heavy = {{"jinja2", "lightgbm", "matplotlib", "ray", "rich", "scipy", "tensorflow"}}

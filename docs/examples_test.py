@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 

@@ -29,12 +29,12 @@ from absl import flags
 
 from compiler_opt_perf.cli.main import find_verb
 from compiler_opt_perf.cli.verbs import VERBS
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import LLVM_VERSION, stock_tool
-from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import LLVM_VERSION, stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT
-from compiler_opt_perf.training.config import read_config
+from compiler_opt_perf.train.config import read_config
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import lit.formats
 import lit.util
 
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import litert_library
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 

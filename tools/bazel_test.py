@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import PROBLEMS
 
 
 def test_toolchains_know_the_options_of_each_problem(repo_root: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.binary.elf import STT_FUNC, BinaryError, is_x86_64, open_elf, read_symbols
-from compiler_opt_perf.execution.leb128 import read_leb128
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR
+from compiler_opt_perf.run.leb128 import read_leb128
+from compiler_opt_perf.run.llvm import LLVM_MAJOR
 
 # SHT_LLVM_BB_ADDR_MAP of llvm/BinaryFormat/ELF.h
 _SECTION_TYPE = 0x6FFF4C0A

@@ -7,8 +7,8 @@ import pytest
 
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.binary.elf import BinaryError
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 SOURCE = """
 struct Value { Value(int); int held; };

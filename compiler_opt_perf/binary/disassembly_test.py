@@ -12,8 +12,8 @@ from compiler_opt_perf.binary.disassembly import (
     disassemble,
 )
 from compiler_opt_perf.binary.elf import BinaryError
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 LOAD, STORE, BRANCH = Kind.LOAD, Kind.STORE, Kind.BRANCH
 

@@ -15,9 +15,9 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import make_executable, open_input
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR, stock_tool
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import make_executable, open_input
+from compiler_opt_perf.run.llvm import LLVM_MAJOR, stock_tool
 
 # What a program must be compiled with for its instructions to be found again in another
 # compilation. The last option undoes a side effect of the second: without it the inliner defers

@@ -18,8 +18,8 @@ from compiler_opt_perf.binary.elf import (
     require_split_debug_info,
 )
 from compiler_opt_perf.binary.symbolize import symbolize
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from compiler_opt_perf.binary.elf import (
     open_elf,
     read_symbols,
 )
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.symbol_names import canonical_name, is_part
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.symbol_names import canonical_name, is_part
 
 # The base discriminator in a flow-sensitive one (llvm/Support/Discriminator.h).
 _BASE_BITS = 0xFF

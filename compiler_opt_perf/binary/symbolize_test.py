@@ -13,8 +13,8 @@ from compiler_opt_perf.binary.symbolize import (
     decode_discriminator,
     symbolize,
 )
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 
 def instructions(binary: Path, function: str) -> list[int]:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_opt_perf.execution.files import sha256, write_json
-from compiler_opt_perf.execution.json_text import parse_json
-from compiler_opt_perf.learned import model as cost_model
-from compiler_opt_perf.policies import export
-from compiler_opt_perf.training.checkpoint import Checkpoint
-from compiler_opt_perf.training.label_files import read_labels
+from compiler_opt_perf.blocks import model as cost_model
+from compiler_opt_perf.policy import export
+from compiler_opt_perf.run.files import sha256, write_json
+from compiler_opt_perf.run.json_text import parse_json
+from compiler_opt_perf.train.checkpoint import Checkpoint
+from compiler_opt_perf.train.label_files import read_labels
 
 _MODELS = Path(__file__).parents[2] / "models"
 _MIB = 1 << 20

@@ -9,7 +9,7 @@ from absl import flags
 
 from compiler_opt_perf.cli.options import define_path, define_problem
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import PROBLEMS
 
 # cop corpus
 
@@ -40,7 +40,7 @@ def _define_corpus_extract(values: flags.FlagValues) -> None:
 
 def _corpus_extract(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.extract import extract_corpus
-    from compiler_opt_perf.execution.llvm import stock_tool
+    from compiler_opt_perf.run.llvm import stock_tool
 
     builds: dict[str, Path] = {}
     for word in arguments:

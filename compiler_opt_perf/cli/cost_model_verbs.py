@@ -16,7 +16,7 @@ from compiler_opt_perf.cli.options import (
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 
 if TYPE_CHECKING:
-    from compiler_opt_perf.learned.model import CostModel
+    from compiler_opt_perf.blocks.model import CostModel
 
 #: Evaluators that are learned models, by network and whether they take PMU inputs.
 LEARNED = ("granite", "granite-pmu")
@@ -37,7 +37,7 @@ def _define_data(values: flags.FlagValues) -> None:
 
 
 def _define_train(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.learned.config import describe
+    from compiler_opt_perf.blocks.config import describe
 
     _define_data(values)
     flags.DEFINE_string(
@@ -61,9 +61,9 @@ def _define_train(values: flags.FlagValues) -> None:
 
 
 def _train(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.learned.config import LearnedError, read_config
-    from compiler_opt_perf.learned.data import read_data
-    from compiler_opt_perf.learned.trainer import MODEL, train
+    from compiler_opt_perf.blocks.config import LearnedError, read_config
+    from compiler_opt_perf.blocks.data import read_data
+    from compiler_opt_perf.blocks.trainer import MODEL, train
 
     changes = settings_of(values, seed=values.seed, epochs=values.epochs)
     try:
@@ -109,9 +109,9 @@ def _define_eval(values: flags.FlagValues) -> None:
 def _eval(values: Any, arguments: list[str]) -> Table:
     from dataclasses import asdict
 
-    from compiler_opt_perf.learned.data import read_data
-    from compiler_opt_perf.learned.judge import evaluate
-    from compiler_opt_perf.learned.model import load
+    from compiler_opt_perf.blocks.data import read_data
+    from compiler_opt_perf.blocks.judge import evaluate
+    from compiler_opt_perf.blocks.model import load
 
     model = load(required_model_folder(values, "model"))
     files = read_data([Path(path) for path in values.data])
@@ -144,8 +144,8 @@ def model_of(values: Any, flag: str = "model") -> tuple["CostModel", str]:
       UsageError: there is none, or `--evaluator` names another kind.
       LearnedError: the model is damaged, or does not know the CPU.
     """
-    from compiler_opt_perf.cost.cpu_files import HOST, host_cpu, llvm_name
-    from compiler_opt_perf.learned.model import load
+    from compiler_opt_perf.blocks.cpu_files import HOST, host_cpu, llvm_name
+    from compiler_opt_perf.blocks.model import load
 
     folder = model_folder(values, flag)
     if folder is None:
@@ -170,10 +170,10 @@ def model_of(values: Any, flag: str = "model") -> tuple["CostModel", str]:
 
 def predict_blocks(model: "CostModel", cpu: str, arguments: list[str]) -> Table:
     """Cycles of blocks by a learned model."""
-    from compiler_opt_perf.cost.block_file import read_blocks
-    from compiler_opt_perf.execution.pool import Pool
-    from compiler_opt_perf.learned.data import known_of
-    from compiler_opt_perf.learned.model import counted
+    from compiler_opt_perf.blocks.block_file import read_blocks
+    from compiler_opt_perf.blocks.data import known_of
+    from compiler_opt_perf.blocks.model import counted
+    from compiler_opt_perf.run.pool import Pool
 
     if not arguments:
         raise UsageError(

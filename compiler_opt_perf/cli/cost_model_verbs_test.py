@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.blocks.config import read_config
+from compiler_opt_perf.blocks.model import load
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.learned.config import read_config
-from compiler_opt_perf.learned.model import load
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 MODEL = REPO_ROOT / "models" / "cost-znver3"

@@ -32,7 +32,7 @@ def _define_calibrate(values: flags.FlagValues) -> None:
 
 
 def _calibrate(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.cost.calibrate import calibrate, summary
+    from compiler_opt_perf.blocks.calibrate import calibrate, summary
 
     cpu = calibrate(Path(values.output), values.repetitions, values.allow_implausible)
     return Table(lambda: summary(cpu), lambda: {"cpu": cpu})
@@ -77,10 +77,10 @@ def _define_measure_blocks(values: flags.FlagValues) -> None:
 
 
 def _measure_blocks(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.cost.block_code import distinct, find_blocks
-    from compiler_opt_perf.cost.block_file import write_bhive
-    from compiler_opt_perf.cost.measure_blocks import BATCH, describe, measure_blocks, sampled
-    from compiler_opt_perf.cost.rated_blocks import at_rates
+    from compiler_opt_perf.blocks.block_code import distinct, find_blocks
+    from compiler_opt_perf.blocks.block_file import write_bhive
+    from compiler_opt_perf.blocks.measure_blocks import BATCH, describe, measure_blocks, sampled
+    from compiler_opt_perf.blocks.rated_blocks import at_rates
 
     found = find_blocks(_candidates(arguments))
     blocks = sampled(distinct(found), values.most, values.seed)
@@ -170,9 +170,9 @@ def _predict(values: Any, arguments: list[str]) -> Table:
         model, cpu = model_of(values)
         if not values.trace:
             return predict_blocks(model, cpu, arguments)
-        from compiler_opt_perf.cost.cpu_files import cpu_file
-        from compiler_opt_perf.learned.correction import read_correction
-        from compiler_opt_perf.learned.replay import LearnedReplay
+        from compiler_opt_perf.blocks.cpu_files import cpu_file
+        from compiler_opt_perf.cost.correction import read_correction
+        from compiler_opt_perf.cost.learned_replay import LearnedReplay
 
         path = optional_path(values, "correction")
         evaluator = LearnedReplay(model, cpu, read_correction(path) if path else None)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 # Tells all that a program can have from who started it.
@@ -69,18 +69,18 @@ exec nice -n 3 "$@"
 
 _PERF = """
 from pathlib import Path
-from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.pmu.perf_record import Recipe, record
+from compiler_opt_perf.run.workload import Run
+from compiler_opt_perf.profile.perf_record import Recipe, record
 recipe = Recipe("generic", ("cpu-clock/period=1000000/u",), (), ())
 record(recipe, Run(Path("program"), ["told"]), Path())
 """
 _COMMAND = """
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.command import run_command
 run_command(["./program", "told"])
 """
 _WORKER = """
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.pool import Pool
 if __name__ == "__main__":
     with Pool(1) as pool:
         for outcome in pool.map(run_command, [["./program", "told"]]):
@@ -88,12 +88,12 @@ if __name__ == "__main__":
 """
 _MEMORY = """
 from pathlib import Path
-from compiler_opt_perf.cost.memory import with_peak_memory
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.memory import with_peak_memory
+from compiler_opt_perf.run.command import run_command
 run_command(with_peak_memory(["./program", "told"], Path("peak")))
 """
 _TIMED = """
-from compiler_opt_perf.cost.timing import processor_seconds
+from compiler_opt_perf.run.timing import processor_seconds
 processor_seconds(["./program", "told"])
 """
 

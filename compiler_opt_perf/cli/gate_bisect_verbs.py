@@ -9,14 +9,14 @@ from absl import flags, logging
 from compiler_opt_perf.cli.gate_verbs import candidate_of, define_candidate
 from compiler_opt_perf.cli.options import define_path, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
-from compiler_opt_perf.execution.symbol_names import printable, printable_lines
-from compiler_opt_perf.gate.errors import GateError
+from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.run.symbol_names import printable, printable_lines
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
 if TYPE_CHECKING:
-    from compiler_opt_perf.gate.baseline import Setup
-    from compiler_opt_perf.gate.measure import Candidate
-    from compiler_opt_perf.gate.question import Question
+    from compiler_opt_perf.compare.baseline import Setup
+    from compiler_opt_perf.compare.measure import Candidate
+    from compiler_opt_perf.compare.question import Question
 
 _MOST_COMPILATIONS = 400
 
@@ -49,13 +49,13 @@ def _define_bisect(values: flags.FlagValues) -> None:
 
 
 def _bisect(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.gate.baseline import by_name, read_baseline
-    from compiler_opt_perf.gate.inputs import first_worse
-    from compiler_opt_perf.gate.limits import DEFAULT, MetricLimits, read_limits
-    from compiler_opt_perf.gate.question import Question
-    from compiler_opt_perf.gate.record import load_corpora
-    from compiler_opt_perf.gate.reproducer import write_inputs
-    from compiler_opt_perf.gate.setup import policy_of
+    from compiler_opt_perf.compare.baseline import by_name, read_baseline
+    from compiler_opt_perf.compare.inputs import first_worse
+    from compiler_opt_perf.compare.limits import DEFAULT, MetricLimits, read_limits
+    from compiler_opt_perf.compare.question import Question
+    from compiler_opt_perf.compare.record import load_corpora
+    from compiler_opt_perf.compare.reproducer import write_inputs
+    from compiler_opt_perf.compare.setup import policy_of
 
     if len(arguments) != 1:
         raise UsageError("expected one baseline, as `cop gate record` writes it")
@@ -90,11 +90,11 @@ def _find(
     question: "Question", candidate: "Candidate", setup: "Setup", most: int, output: Path
 ) -> None:
     """Tells the changed inputs apart, and finds the decisions that are to blame, if any are."""
-    from compiler_opt_perf.gate.bisect import bisect
-    from compiler_opt_perf.gate.inputs import Trial, as_before, differing, swap
-    from compiler_opt_perf.gate.question import FAILURES
-    from compiler_opt_perf.gate.reproducer import summary, write_decisions, write_inputs
-    from compiler_opt_perf.gate.setup import setup_of
+    from compiler_opt_perf.compare.bisect import bisect
+    from compiler_opt_perf.compare.inputs import Trial, as_before, differing, swap
+    from compiler_opt_perf.compare.question import FAILURES
+    from compiler_opt_perf.compare.reproducer import summary, write_decisions, write_inputs
+    from compiler_opt_perf.compare.setup import setup_of
 
     name, metric = question.module.name, question.metric.name
     value = question.value(candidate)

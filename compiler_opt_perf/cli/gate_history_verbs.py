@@ -19,7 +19,7 @@ def _define_accept(values: flags.FlagValues) -> None:
 
 
 def _accept(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.gate.history import accept
+    from compiler_opt_perf.compare.history import accept
 
     if len(arguments) != 1:
         raise UsageError("expected one file that `cop gate check --measured` wrote")
@@ -39,7 +39,7 @@ def _define_history(values: flags.FlagValues) -> None:
 
 
 def _history(values: Any, arguments: list[str]) -> Table | None:
-    from compiler_opt_perf.gate.history import describe, document, events
+    from compiler_opt_perf.compare.history import describe, document, events
 
     if len(arguments) != 1:
         raise UsageError("expected one history, as `cop gate check --store` writes it")

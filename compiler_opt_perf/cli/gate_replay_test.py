@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.blocks.cpu_files import cpu_file
 from compiler_opt_perf.cli.gate_verbs import EXIT_WORSE
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.cost.cpu_files import cpu_file
+from compiler_opt_perf.compare.gate_testing import corpus_of
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.gate.testing import corpus_of
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
-from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.trace.qemu import record
+from compiler_opt_perf.trace.windows import write_windows
 
 MODELS = REPO_ROOT / "lit_tests" / "Inputs"
 SOURCE = REPO_ROOT / "compiler_opt_perf" / "cost" / "testdata" / "pressure.c"

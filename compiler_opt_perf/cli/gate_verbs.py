@@ -19,13 +19,13 @@ from compiler_opt_perf.cli.options import (
     required_model_folder,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.execution.files import sha256, write_json, write_text
+from compiler_opt_perf.run.files import sha256, write_json, write_text
 
 if TYPE_CHECKING:
+    from compiler_opt_perf.compare.baseline import Setup
+    from compiler_opt_perf.compare.measure import Candidate
+    from compiler_opt_perf.compare.record import Work
     from compiler_opt_perf.corpus.profiles import Profiles
-    from compiler_opt_perf.gate.baseline import Setup
-    from compiler_opt_perf.gate.measure import Candidate
-    from compiler_opt_perf.gate.record import Work
 
 #: The status of a candidate that is worse than the limits allow.
 EXIT_WORSE = 3
@@ -48,7 +48,7 @@ def _define_work(values: flags.FlagValues) -> None:
 
 
 def _work(values: Any, baseline: Path) -> "Work":
-    from compiler_opt_perf.gate.record import Work
+    from compiler_opt_perf.compare.record import Work
 
     beside = baseline.with_name(f"{baseline.name}.work")
     return Work(optional_path(values, "work") or beside, values.workers or None)
@@ -111,10 +111,10 @@ def _define_record(values: flags.FlagValues) -> None:
 
 
 def _record(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.compare.baseline import write_baseline
+    from compiler_opt_perf.compare.measure import Candidate
+    from compiler_opt_perf.compare.record import load_corpora, problem_of, record
     from compiler_opt_perf.corpus.profiles import Profiles
-    from compiler_opt_perf.gate.baseline import write_baseline
-    from compiler_opt_perf.gate.measure import Candidate
-    from compiler_opt_perf.gate.record import load_corpora, problem_of, record
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if not arguments:
@@ -208,13 +208,13 @@ def _define_check(values: flags.FlagValues) -> None:
 
 
 def _check(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.gate import tables
-    from compiler_opt_perf.gate.baseline import read_baseline, write_baseline
-    from compiler_opt_perf.gate.check import check, to_json
-    from compiler_opt_perf.gate.history import add, event_of
-    from compiler_opt_perf.gate.limits import DEFAULT, read_limits
-    from compiler_opt_perf.gate.record import load_corpora, record, same_modules
-    from compiler_opt_perf.gate.setup import effort_of
+    from compiler_opt_perf.compare import gate_tables as tables
+    from compiler_opt_perf.compare.baseline import read_baseline, write_baseline
+    from compiler_opt_perf.compare.check import check, to_json
+    from compiler_opt_perf.compare.history import add, event_of
+    from compiler_opt_perf.compare.limits import DEFAULT, read_limits
+    from compiler_opt_perf.compare.record import load_corpora, record, same_modules
+    from compiler_opt_perf.compare.setup import effort_of
 
     if len(arguments) != 1:
         raise UsageError("expected one baseline, as `cop gate record` writes it")
@@ -247,9 +247,9 @@ def _check(values: Any, arguments: list[str]) -> Table:
 
 def candidate_of(values: Any, setup: "Setup") -> "Candidate":
     """What the flags name, and the baseline's where they name nothing. Raises GateError."""
-    from compiler_opt_perf.gate.measure import Candidate
-    from compiler_opt_perf.gate.record import problem_of
-    from compiler_opt_perf.gate.setup import same_runs
+    from compiler_opt_perf.compare.measure import Candidate
+    from compiler_opt_perf.compare.record import problem_of
+    from compiler_opt_perf.compare.setup import same_runs
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     same_runs(setup)
@@ -291,7 +291,7 @@ def _define_nothing(values: flags.FlagValues) -> None:
 
 
 def _limits(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.gate.limits import DEFAULT
+    from compiler_opt_perf.compare.limits import DEFAULT
 
     print(DEFAULT.read_text(encoding="utf-8"), end="")
 

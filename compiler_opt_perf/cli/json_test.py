@@ -11,27 +11,26 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.blocks import calibrate as calibration
+from compiler_opt_perf.blocks import data as learned_data
+from compiler_opt_perf.blocks import judge
+from compiler_opt_perf.blocks import measure_blocks as measuring
+from compiler_opt_perf.blocks import model as learned_model
+from compiler_opt_perf.blocks.block_file import MeasuredBlocks, Row
+from compiler_opt_perf.blocks.judge import Figures, Judgement
 from compiler_opt_perf.cli.main import run
 from compiler_opt_perf.cli.verb import Verb
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.compare import comparison, linked, modes, record, setup
+from compiler_opt_perf.compare.baseline import write_baseline
+from compiler_opt_perf.compare.comparison import Comparison, ModuleComparison
+from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.history import accept
+from compiler_opt_perf.compare.testing import LINKED, write_imitation
 from compiler_opt_perf.corpus import programs
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
-from compiler_opt_perf.cost import calibrate as calibration
-from compiler_opt_perf.cost import measure_blocks as measuring
-from compiler_opt_perf.cost.block_file import MeasuredBlocks, Row
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.gate import record, setup
-from compiler_opt_perf.gate.baseline import write_baseline
-from compiler_opt_perf.gate.history import accept
-from compiler_opt_perf.gate.testing import sample
-from compiler_opt_perf.learned import data as learned_data
-from compiler_opt_perf.learned import judge
-from compiler_opt_perf.learned import model as learned_model
-from compiler_opt_perf.learned.judge import Figures, Judgement
-from compiler_opt_perf.report import comparison, linked, modes
-from compiler_opt_perf.report.comparison import Comparison, ModuleComparison
-from compiler_opt_perf.report.testing import LINKED, write_imitation
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies import inline_speed, policies
 from compiler_opt_perf.toolchain.installation import Toolchain
 

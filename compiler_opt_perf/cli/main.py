@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from compiler_opt_perf import __version__
 from compiler_opt_perf.cli.verb import EXIT_STATUSES, Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
-from compiler_opt_perf.execution.files import explained
-from compiler_opt_perf.execution.progress import log_to_stderr
-from compiler_opt_perf.execution.symbol_names import printable_lines
+from compiler_opt_perf.run.files import explained
+from compiler_opt_perf.run.progress import log_to_stderr
+from compiler_opt_perf.run.symbol_names import printable_lines
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2

@@ -15,15 +15,15 @@ from compiler_opt_perf.cli.cost_model_verbs import LEARNED
 from compiler_opt_perf.cli.main import find_verb, run
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
 from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.compare.errors import GateError
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Replay
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.gate.errors import GateError
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training import train as training
-from compiler_opt_perf.training.result import TrainingResult
+from compiler_opt_perf.train import train as training
+from compiler_opt_perf.train.result import TrainingResult
 
 REPO_ROOT = Path(__file__).parents[2]
 # A Python file in the documentation that ends with a function `decide`.
@@ -394,7 +394,7 @@ class _OwnError(Exception):
     """As modules have them for their own use."""
 
 
-_OwnError.__module__ = "compiler_opt_perf.policies.interactive"
+_OwnError.__module__ = "compiler_opt_perf.policy.interactive"
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from compiler_opt_perf.cli.verb import UsageError
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.json_text import JsonError, parse_json
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 
 if TYPE_CHECKING:
-    from compiler_opt_perf.execution.executor import Executor
+    from compiler_opt_perf.run.executor import Executor
 
 
 class FolderError(Exception):
@@ -163,18 +163,18 @@ def define_executor(values: flags.FlagValues) -> None:
 def executor_of(values: Any) -> Callable[[int | None], "Executor"]:
     """What makes the workers, given how many there are at most. Raises UsageError."""
     if values.executor == "ray":
-        from compiler_opt_perf.execution.ray_cluster import LOCAL, RayExecutor
+        from compiler_opt_perf.run.ray_cluster import LOCAL, RayExecutor
 
         return partial(RayExecutor, values.address or LOCAL)
     if values.address:
         raise UsageError("--address is of a Ray cluster: give --executor=ray, too")
-    from compiler_opt_perf.execution.pool import Pool
+    from compiler_opt_perf.run.pool import Pool
 
     return Pool
 
 
 def cpu_of(values: Any) -> Path | None:
     """The CPU file that is asked for, if one is. Raises CpuFileError."""
-    from compiler_opt_perf.cost.cpu_files import cpu_file
+    from compiler_opt_perf.blocks.cpu_files import cpu_file
 
     return cpu_file(values.cpu) if values.cpu else None

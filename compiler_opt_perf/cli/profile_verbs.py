@@ -13,7 +13,7 @@ from compiler_opt_perf.cli.options import define_path, html_path, optional_path
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb, no_arguments
 
 if TYPE_CHECKING:
-    from compiler_opt_perf.pmu.manifest import Manifest
+    from compiler_opt_perf.profile.manifest import Manifest
 
 # cop collect
 
@@ -70,9 +70,9 @@ def _define_collect(values: flags.FlagValues) -> None:
 
 
 def _collect(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry
-    from compiler_opt_perf.pmu.collect import collect, import_recording
-    from compiler_opt_perf.pmu.cpus import geometry_of
+    from compiler_opt_perf.profile.callgrind import Cache, CacheGeometry
+    from compiler_opt_perf.profile.collect import collect, import_recording
+    from compiler_opt_perf.profile.cpus import geometry_of
 
     if values.timeout is not None and not 0 < values.timeout < math.inf:
         raise UsageError(f"--timeout={values.timeout:g}: expected seconds, more than 0")
@@ -103,8 +103,8 @@ def _collect(values: Any, arguments: list[str]) -> Table:
 
 
 def _summary(manifest: "Manifest") -> Table:
-    from compiler_opt_perf.pmu import documents
-    from compiler_opt_perf.pmu.report import summarize
+    from compiler_opt_perf.profile import documents
+    from compiler_opt_perf.profile.report import summarize
 
     return Table(
         lambda: f"{summarize(manifest)}\n{_next_steps(manifest.path)}",
@@ -114,7 +114,7 @@ def _summary(manifest: "Manifest") -> Table:
 
 def _next_steps(profile: Path) -> str:
     """What to do with a new profile: commands that work as they are."""
-    from compiler_opt_perf.pmu.manifest import SUFFIX
+    from compiler_opt_perf.profile.manifest import SUFFIX
 
     configuration = profile.with_name(f"{profile.name.removesuffix(SUFFIX)}.cfg")
     show = ["cop", "profile", "show", str(profile)]
@@ -128,9 +128,9 @@ def _next_steps(profile: Path) -> str:
 
 
 def _collect_trace(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.traces.branch_records import import_recording
-    from compiler_opt_perf.traces.qemu import record
-    from compiler_opt_perf.traces.statistics import Statistics
+    from compiler_opt_perf.trace.branch_records import import_recording
+    from compiler_opt_perf.trace.qemu import record
+    from compiler_opt_perf.trace.statistics import Statistics
 
     for name in ("backend", "cpu", "I1", "D1", "LL", "within"):
         if values[name].present:
@@ -172,9 +172,9 @@ def _define_profile_show(values: flags.FlagValues) -> None:
 
 
 def _profile_show(values: Any, arguments: list[str]) -> Table | None:
-    from compiler_opt_perf.pmu import documents
-    from compiler_opt_perf.pmu.profile import Profile
-    from compiler_opt_perf.pmu.report import show
+    from compiler_opt_perf.profile import documents
+    from compiler_opt_perf.profile.profile import Profile
+    from compiler_opt_perf.profile.report import show
 
     path = _manifest_argument(arguments)
     html = html_path(values)
@@ -190,9 +190,9 @@ def _profile_show(values: Any, arguments: list[str]) -> Table | None:
 
 
 def _profile_diff(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.pmu import documents
-    from compiler_opt_perf.pmu.profile import Profile
-    from compiler_opt_perf.pmu.report import diff
+    from compiler_opt_perf.profile import documents
+    from compiler_opt_perf.profile.profile import Profile
+    from compiler_opt_perf.profile.report import diff
 
     if len(arguments) != 2:
         raise UsageError("expected two manifests: BEFORE.pmu.json AFTER.pmu.json")
@@ -208,9 +208,9 @@ def _define_profile_coverage(values: flags.FlagValues) -> None:
 
 
 def _profile_coverage(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.pmu import documents
-    from compiler_opt_perf.pmu.coverage import coverage, describe
-    from compiler_opt_perf.pmu.profile import Profile
+    from compiler_opt_perf.profile import documents
+    from compiler_opt_perf.profile.coverage import coverage, describe
+    from compiler_opt_perf.profile.profile import Profile
 
     if not arguments:
         raise UsageError("expected object files, bitcode files or linked binaries")
@@ -233,7 +233,7 @@ def _define_profile_merge(values: flags.FlagValues) -> None:
 
 
 def _profile_merge(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.pmu.merge import merge
+    from compiler_opt_perf.profile.merge import merge
 
     if not arguments:
         raise UsageError("expected manifests, as `cop collect` writes them")
@@ -250,9 +250,9 @@ def _define_profile_check(values: flags.FlagValues) -> None:
 
 
 def _profile_check(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.pmu import documents
-    from compiler_opt_perf.pmu.profile import Profile
-    from compiler_opt_perf.pmu.report import describe_functions
+    from compiler_opt_perf.profile import documents
+    from compiler_opt_perf.profile.profile import Profile
+    from compiler_opt_perf.profile.report import describe_functions
 
     path = _manifest_argument(arguments)
     profile = Profile.load(path)

@@ -13,7 +13,7 @@ from compiler_opt_perf.cli.options import (
     required_model_folder,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.toolchain.layout import BUILD
 
 # cop program build
@@ -29,7 +29,7 @@ def _define_program_build(values: flags.FlagValues) -> None:
 def _program_build(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.corpus.program_table import PROGRAMS
     from compiler_opt_perf.corpus.programs import build_program, find_program, program_tree
-    from compiler_opt_perf.execution.llvm import stock_tool
+    from compiler_opt_perf.run.llvm import stock_tool
 
     if len(arguments) != 1:
         raise UsageError(f"expected one program: {', '.join(sorted(PROGRAMS))}")
@@ -58,10 +58,10 @@ def _define_program_compare(values: flags.FlagValues) -> None:
 
 
 def _program_compare(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.compare.linked import compare_linked, describe, to_json
     from compiler_opt_perf.corpus.program_table import PROGRAMS
     from compiler_opt_perf.corpus.programs import find_program, program_modules
-    from compiler_opt_perf.policies.export import load
-    from compiler_opt_perf.report.linked import compare_linked, describe, to_json
+    from compiler_opt_perf.policy.export import load
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     names = list(dict.fromkeys(arguments))

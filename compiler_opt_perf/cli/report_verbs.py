@@ -15,13 +15,13 @@ from compiler_opt_perf.cli.options import (
     required_model_folder,
 )
 from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.toolchain.layout import BUILD
 
 if TYPE_CHECKING:
-    from compiler_opt_perf.report.training_run import TrainingRun
-    from compiler_opt_perf.training.differences import Differences
+    from compiler_opt_perf.compare.training_run import TrainingRun
+    from compiler_opt_perf.train.differences import Differences
 
 # cop compare, cop report
 
@@ -66,13 +66,13 @@ def _define_compare(values: flags.FlagValues) -> None:
 
 
 def _compare(values: Any, arguments: list[str]) -> Table:
+    from compiler_opt_perf.compare.comparison import compare
+    from compiler_opt_perf.compare.modes import Modes, require_compiled_in
+    from compiler_opt_perf.compare.summary import to_json
+    from compiler_opt_perf.compare.tables import describe
     from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.corpus.profiles import Profiles
-    from compiler_opt_perf.policies.export import load
-    from compiler_opt_perf.report.comparison import compare
-    from compiler_opt_perf.report.modes import Modes, require_compiled_in
-    from compiler_opt_perf.report.summary import to_json
-    from compiler_opt_perf.report.tables import describe
+    from compiler_opt_perf.policy.export import load
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(values, "model")
@@ -119,9 +119,9 @@ def _define_report(values: flags.FlagValues) -> None:
 
 
 def _report(values: Any, arguments: list[str]) -> None:
+    from compiler_opt_perf.compare.files import read_comparison, read_curve
+    from compiler_opt_perf.compare.linked import is_linked, read_linked
     from compiler_opt_perf.pages.comparison import write_page
-    from compiler_opt_perf.report.files import read_comparison, read_curve
-    from compiler_opt_perf.report.linked import is_linked, read_linked
 
     if not arguments:
         raise UsageError(
@@ -170,8 +170,8 @@ def _define_training_show(values: flags.FlagValues) -> None:
 
 
 def _training_show(values: Any, arguments: list[str]) -> Table | None:
-    from compiler_opt_perf.report.training_run import read_run
-    from compiler_opt_perf.report.training_tables import describe, document
+    from compiler_opt_perf.compare.training_run import read_run
+    from compiler_opt_perf.compare.training_tables import describe, document
 
     if len(arguments) != 1:
         raise UsageError("expected the folder of one training, as `cop train` writes it")
@@ -191,13 +191,13 @@ def _training_show(values: Any, arguments: list[str]) -> Table | None:
 
 
 def _differences(values: Any, run: "TrainingRun") -> "Differences":
+    from compiler_opt_perf.compare.training_run import find_modules
     from compiler_opt_perf.corpus.profiles import Profiles
-    from compiler_opt_perf.execution.pool import Pool
-    from compiler_opt_perf.policies.export import load
-    from compiler_opt_perf.report.training_run import find_modules
+    from compiler_opt_perf.policy.export import load
+    from compiler_opt_perf.run.pool import Pool
     from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.training.compilation import Compiler
-    from compiler_opt_perf.training.differences import find_differences
+    from compiler_opt_perf.train.compilation import Compiler
+    from compiler_opt_perf.train.differences import find_differences
 
     if run.policy is None:
         raise UsageError(f"--corpus: {run.path} has no policy yet; leave it out to see the rest")

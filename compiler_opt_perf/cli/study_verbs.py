@@ -98,7 +98,7 @@ def _define_inline_speed(values: flags.FlagValues) -> None:
 
 
 def _inline_speed(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.policies.shipped_rules import publish_rule
+    from compiler_opt_perf.policy.shipped_rules import publish_rule
     from compiler_opt_perf.studies.inline_speed import changes, study, tables
     from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -239,8 +239,8 @@ def _define_cycles(values: flags.FlagValues) -> None:
 
 
 def _cycles(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.cost.cpu_files import cpu_file
-    from compiler_opt_perf.learned.model import load
+    from compiler_opt_perf.blocks.cpu_files import cpu_file
+    from compiler_opt_perf.blocks.model import load
     from compiler_opt_perf.studies.cycles import study
     from compiler_opt_perf.toolchain.installation import Toolchain
 

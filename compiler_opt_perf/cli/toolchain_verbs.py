@@ -43,8 +43,8 @@ def _define_toolchain_build(values: flags.FlagValues) -> None:
 
 
 def _toolchain_build(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.execution.files import atomic_directory
-    from compiler_opt_perf.policies.compiler_flags import usage
+    from compiler_opt_perf.policy.compiler_flags import usage
+    from compiler_opt_perf.run.files import atomic_directory
     from compiler_opt_perf.toolchain.build import build
     from compiler_opt_perf.toolchain.package import install, is_installed
 
@@ -73,7 +73,7 @@ def _define_toolchain_pack(values: flags.FlagValues) -> None:
 
 
 def _toolchain_pack(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.policies.compiler_flags import usage
+    from compiler_opt_perf.policy.compiler_flags import usage
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.toolchain.package import pack
 
@@ -118,8 +118,8 @@ def _define_flags(values: flags.FlagValues) -> None:
 
 
 def _flags(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.execution.files import write_text
-    from compiler_opt_perf.policies.compiler_flags import compiler_flags, shell_line
+    from compiler_opt_perf.policy.compiler_flags import compiler_flags, shell_line
+    from compiler_opt_perf.run.files import write_text
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     config = optional_path(values, "config")

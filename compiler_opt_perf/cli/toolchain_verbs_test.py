@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR, LLVM_PREFIX
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import LLVM_MAJOR, LLVM_PREFIX
 from compiler_opt_perf.toolchain import build as building
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT

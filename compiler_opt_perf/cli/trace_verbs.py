@@ -26,8 +26,8 @@ def _define_show(values: flags.FlagValues) -> None:
 
 
 def _show(values: Any, arguments: list[str]) -> Table | None:
-    from compiler_opt_perf.traces.statistics import Statistics
-    from compiler_opt_perf.traces.trace_file import Trace
+    from compiler_opt_perf.trace.statistics import Statistics
+    from compiler_opt_perf.trace.trace_file import Trace
 
     html = html_path(values)
     trace = Trace.load(_trace_argument(arguments))
@@ -54,8 +54,8 @@ def _define_list(values: flags.FlagValues) -> None:
 
 
 def _list(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.traces.statistics import listed, listing
-    from compiler_opt_perf.traces.trace_file import Trace
+    from compiler_opt_perf.trace.statistics import listed, listing
+    from compiler_opt_perf.trace.trace_file import Trace
 
     trace = Trace.load(_trace_argument(arguments))
     blocks = listed(trace, values.stream, values.first, values.number)
@@ -70,8 +70,8 @@ def _define_merge(values: flags.FlagValues) -> None:
 
 
 def _merge(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.traces.edit import merge
-    from compiler_opt_perf.traces.trace_file import Trace
+    from compiler_opt_perf.trace.edit import merge
+    from compiler_opt_perf.trace.trace_file import Trace
 
     if not arguments:
         raise UsageError("expected traces, as `cop collect --trace` writes them")
@@ -94,8 +94,8 @@ def _define_cut(values: flags.FlagValues) -> None:
 
 
 def _cut(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.traces.edit import cut
-    from compiler_opt_perf.traces.trace_file import Trace
+    from compiler_opt_perf.trace.edit import cut
+    from compiler_opt_perf.trace.trace_file import Trace
 
     result = cut(
         Trace.load(_trace_argument(arguments)),
@@ -116,8 +116,8 @@ def _define_windows(values: flags.FlagValues) -> None:
 
 
 def _windows(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.traces.trace_file import Trace
-    from compiler_opt_perf.traces.windows import write_windows
+    from compiler_opt_perf.trace.trace_file import Trace
+    from compiler_opt_perf.trace.windows import write_windows
 
     output = Path(values.output)
     found = write_windows(Trace.load(_trace_argument(arguments)), values.length, output)
@@ -143,9 +143,9 @@ def _define_synthesise(values: flags.FlagValues) -> None:
 
 
 def _synthesise(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.pmu.profile import Profile
-    from compiler_opt_perf.traces.statistics import Statistics
-    from compiler_opt_perf.traces.synthesis import synthesise
+    from compiler_opt_perf.profile.profile import Profile
+    from compiler_opt_perf.trace.statistics import Statistics
+    from compiler_opt_perf.trace.synthesis import synthesise
 
     trace = synthesise(
         Path(values.binary),
@@ -163,9 +163,9 @@ def _define_overlap(values: flags.FlagValues) -> None:
 
 
 def _overlap(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.traces.synthesis import overlap
-    from compiler_opt_perf.traces.trace_file import Trace
-    from compiler_opt_perf.traces.windows import Windows
+    from compiler_opt_perf.trace.synthesis import overlap
+    from compiler_opt_perf.trace.trace_file import Trace
+    from compiler_opt_perf.trace.windows import Windows
 
     if len(arguments) != 2:
         raise UsageError("expected two traces of one binary")

@@ -26,12 +26,12 @@ from compiler_opt_perf.cli.options import (
     settings_of,
 )
 from compiler_opt_perf.cli.verb import UsageError, Verb
-from compiler_opt_perf.execution.symbol_names import printable, printable_lines
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.symbol_names import printable, printable_lines
 
 if TYPE_CHECKING:
     from compiler_opt_perf.cost.evaluator import Evaluator
-    from compiler_opt_perf.training.config import Config
+    from compiler_opt_perf.train.config import Config
 
 
 # cop train
@@ -42,8 +42,8 @@ EXIT_WORSE = 4
 
 
 def _define_train(values: flags.FlagValues) -> None:
-    from compiler_opt_perf.training.ablation import ABLATIONS
-    from compiler_opt_perf.training.config import DEFAULT_PRESET, describe
+    from compiler_opt_perf.train.ablation import ABLATIONS
+    from compiler_opt_perf.train.config import DEFAULT_PRESET, describe
 
     define_problem(values)
     define_path(values, "corpus", "training corpus")
@@ -98,8 +98,8 @@ def _train(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.profiles import Profiles, by_program
     from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.training.config import ConfigError
-    from compiler_opt_perf.training.train import train
+    from compiler_opt_perf.train.config import ConfigError
+    from compiler_opt_perf.train.train import train
 
     config, executor = _training_config(values), executor_of(values)
     if values.evaluator is None and (values.trace or values.cpu or values.cost_model):
@@ -158,13 +158,13 @@ def _evaluator(values: Any) -> tuple["Evaluator | None", Path | None]:
         if values.cost_model:
             raise UsageError(f"--cost-model is for --evaluator={'|'.join(LEARNED)}")
         return EVALUATORS.get(values.evaluator), cpu_of(values)
-    from compiler_opt_perf.learned.replay import LearnedReplay
+    from compiler_opt_perf.cost.learned_replay import LearnedReplay
 
     return LearnedReplay(*model_of(values, "cost_model")), None
 
 
 def _training_config(values: Any) -> "Config":
-    from compiler_opt_perf.training.config import ConfigError, read_config
+    from compiler_opt_perf.train.config import ConfigError, read_config
 
     changes = settings_of(
         values, seed=values.seed, iterations=values.iterations, budget_s=values.budget
@@ -176,7 +176,7 @@ def _training_config(values: Any) -> "Config":
 
 
 def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str]:
-    from compiler_opt_perf.pmu.manifest import Manifest
+    from compiler_opt_perf.profile.manifest import Manifest
 
     for profile in profiles if rates else ():
         known = [rate.name for rate in Manifest.load(profile).rates]
@@ -205,10 +205,10 @@ def _define_imitate(values: flags.FlagValues) -> None:
 def _imitate(values: Any, arguments: list[str]) -> int:
     from compiler_opt_perf.corpus.programs import find_program, program_modules
     from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.training.dataset_aggregation import PROBLEM, imitate
-    from compiler_opt_perf.training.folder import TrainingFolder
-    from compiler_opt_perf.training.imitation_result import table
-    from compiler_opt_perf.training.recipe import read_recipe
+    from compiler_opt_perf.train.dataset_aggregation import PROBLEM, imitate
+    from compiler_opt_perf.train.folder import TrainingFolder
+    from compiler_opt_perf.train.imitation_result import table
+    from compiler_opt_perf.train.recipe import read_recipe
 
     if len(arguments) != 1:
         raise UsageError("expected one recipe, for example models/inline-size/recipe.toml")
@@ -262,14 +262,14 @@ def _define_interact(values: flags.FlagValues) -> None:
 
 
 def _interact(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.policies.export import load
-    from compiler_opt_perf.policies.interactive import (
+    from compiler_opt_perf.policy.export import load
+    from compiler_opt_perf.policy.interactive import (
         InteractiveHost,
         Observation,
         load_decisions,
         policy_decisions,
     )
-    from compiler_opt_perf.policies.problem import for_clang
+    from compiler_opt_perf.policy.problem import for_clang
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     if not arguments:
@@ -314,7 +314,7 @@ def _define_publish_rule(values: flags.FlagValues) -> None:
 
 
 def _publish_rule(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.policies.shipped_rules import publish_rule
+    from compiler_opt_perf.policy.shipped_rules import publish_rule
 
     publish_rule(values.problem, Path(values.output))
     print(values.output)

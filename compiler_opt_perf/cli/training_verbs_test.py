@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.blocks.model import load
 from compiler_opt_perf.cli.main import run
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.learned.model import load
-from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
-from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.training.errors import TrainingError
-from compiler_opt_perf.training.folder import TrainingFolder
+from compiler_opt_perf.trace.qemu import record
+from compiler_opt_perf.train.errors import TrainingError
+from compiler_opt_perf.train.folder import TrainingFolder
 
 CPU = "icelake-server"
 MODEL = REPO_ROOT / "models" / f"cost-{CPU}-pmu"
@@ -128,7 +128,7 @@ def test_an_evaluator_has_what_was_given(
         given.extend(arguments)
         raise TrainingError("that is enough")
 
-    monkeypatch.setattr("compiler_opt_perf.training.train.train", kept)
+    monkeypatch.setattr("compiler_opt_perf.train.train.train", kept)
     words = ["train", "--problem=regalloc-evict", f"--corpus={recorded / 'corpus/train'}"]
     words += [f"--trace={recorded / 'run.bbtrace'}", f"--profile={recorded / 'run.pmu.json'}"]
     words += [f"--toolchain={BUILD / 'toolchain/mock'}", f"--output={tmp_path / 't'}"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import flags
 
-from compiler_opt_perf.execution.symbol_names import printable_lines
+from compiler_opt_perf.run.symbol_names import printable_lines
 
 
 class UsageError(Exception):

@@ -19,8 +19,8 @@ from absl import logging
 
 from compiler_opt_perf.corpus.command_line import compiler_position
 from compiler_opt_perf.corpus.corpus import CorpusError
-from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import (
+from compiler_opt_perf.run.files import read_input
+from compiler_opt_perf.run.json_text import (
     CText,
     JsonError,
     convert,

@@ -8,7 +8,7 @@ import pytest
 from compiler_opt_perf.corpus.build_commands import read_commands
 from compiler_opt_perf.corpus.corpus import FRONTEND, Corpus, CorpusError
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.llvm import stock_tool
 
 # As Bazel 4.2.3 writes an action; tools/bazel/check makes real ones.
 _ARGUMENTS = [

@@ -16,7 +16,7 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import BinaryError, open_elf
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, CorpusError, is_module_name
-from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.run.files import read_input
 
 # lld's names.
 _IMPORTED = ".3.import.bc"

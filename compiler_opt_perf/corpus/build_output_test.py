@@ -10,8 +10,8 @@ import pytest
 from compiler_opt_perf.binary.elf import open_elf
 from compiler_opt_perf.corpus.corpus import FRONTEND, OPTIMIZED, STAGES, Corpus, CorpusError, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 # Each calls the next, so that a thin link has something to import.

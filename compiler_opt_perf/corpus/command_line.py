@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.corpus.corpus import CorpusError
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import read_input
 
 # Limits of one run of the compiler; a command may name a source without an end, such as a device.
 TIMEOUT_S = 300.0

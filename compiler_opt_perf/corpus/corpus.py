@@ -18,10 +18,10 @@ from typing import Any, Self
 import msgspec
 
 from compiler_opt_perf.corpus.options import OptionError, code_arguments, driver_arguments
-from compiler_opt_perf.execution.content import Content
-from compiler_opt_perf.execution.files import open_input, read_input, sha256, write_json
-from compiler_opt_perf.execution.json_text import CText, JsonError, decode
-from compiler_opt_perf.execution.seeds import derive_seed
+from compiler_opt_perf.run.content import Content
+from compiler_opt_perf.run.files import open_input, read_input, sha256, write_json
+from compiler_opt_perf.run.json_text import CText, JsonError, decode
+from compiler_opt_perf.run.seeds import derive_seed
 
 # IR before any optimisation: what an inliner policy is asked about.
 FRONTEND = "frontend"

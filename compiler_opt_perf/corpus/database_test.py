@@ -15,8 +15,8 @@ import pytest
 from compiler_opt_perf.corpus.command_line import compiler_position, driver_words
 from compiler_opt_perf.corpus.corpus import FRONTEND, OPTIMIZED, Corpus, CorpusError, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 _CLANG = stock_tool("clang")
 _SOURCES = {

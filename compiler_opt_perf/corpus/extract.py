@@ -25,11 +25,11 @@ from compiler_opt_perf.corpus.corpus import (
     write_description,
 )
 from compiler_opt_perf.corpus.options import OptionError, code_arguments, source_arguments
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory, read_input
-from compiler_opt_perf.execution.json_text import JsonError, decode
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_directory, read_input
+from compiler_opt_perf.run.json_text import JsonError, decode
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.pool import Pool
 
 # Suffixes of the files of a module.
 _SUFFIXES = (".bc", ".cmd", ".thinlto.bc")

@@ -12,9 +12,9 @@ from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.corpus.programs import program_sources, program_tree
 from compiler_opt_perf.corpus.testing import lua_compile_commands
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import FileWriteError
+from compiler_opt_perf.run.llvm import stock_tool
 
 CLANG = Path("/usr/bin/clang-22")
 MODULES = ("lstring", "ltable", "lvm", "lgc")

@@ -17,8 +17,8 @@ from compiler_opt_perf.corpus.options import (
     listed,
     source_arguments,
 )
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 # What says that an option names a file, a folder, a program, a library, a plugin or a channel.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
-from compiler_opt_perf.execution.content import Manifest
-from compiler_opt_perf.execution.files import sha256
+from compiler_opt_perf.run.content import Manifest
+from compiler_opt_perf.run.files import sha256
 
 #: What policies can do without (training.ablation).
 PMU, SHUFFLED_PMU = "pmu", "shuffled-pmu"

@@ -22,17 +22,17 @@ from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import (
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import (
     atomic_write,
     make_executable,
     sha256,
     write_json,
     write_text,
 )
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.execution.pool import Pool
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.layout import BUILD, exclusive
 from compiler_opt_perf.toolchain.source import llvm_source

@@ -18,9 +18,9 @@ from compiler_opt_perf.corpus.programs import (
     program_tree,
     sqlite_amalgamation,
 )
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import write_text
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import write_text
+from compiler_opt_perf.run.llvm import stock_tool
 
 FLAGS = ("-Oz", "-ffunction-sections")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Cost
-from compiler_opt_perf.execution.executor import Executor, Outcome
+from compiler_opt_perf.run.executor import Executor, Outcome
 
 
 def costs(

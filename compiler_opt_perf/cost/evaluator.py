@@ -21,14 +21,14 @@ from absl import logging
 
 from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.content import Content, Manifest, Tool
-from compiler_opt_perf.execution.files import read_input, sha256, write_json
-from compiler_opt_perf.execution.json_text import Count, Finite, JsonError, convert, decode
-from compiler_opt_perf.traces.counts import block_counts
-from compiler_opt_perf.traces.trace_file import Trace
-from compiler_opt_perf.traces.windows import SUFFIX as WINDOWS_SUFFIX
-from compiler_opt_perf.traces.windows import Windows
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.content import Content, Manifest, Tool
+from compiler_opt_perf.run.files import read_input, sha256, write_json
+from compiler_opt_perf.run.json_text import Count, Finite, JsonError, convert, decode
+from compiler_opt_perf.trace.counts import block_counts
+from compiler_opt_perf.trace.trace_file import Trace
+from compiler_opt_perf.trace.windows import SUFFIX as WINDOWS_SUFFIX
+from compiler_opt_perf.trace.windows import Windows
 
 #: Flags of clang for programs that are traced and for their candidates: an address map, and nothing
 #: that gives blocks other ids when registers are allocated otherwise. Callee-saved registers may be

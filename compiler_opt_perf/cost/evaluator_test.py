@@ -23,18 +23,18 @@ from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.report import Candidate, describe
 from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.execution.workload import Run as Process
-from compiler_opt_perf.pmu.callgrind import Cache, CacheGeometry, simulate
-from compiler_opt_perf.pmu.callgrind_dump import read_dumps
-from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.profile.callgrind import Cache, CacheGeometry, simulate
+from compiler_opt_perf.profile.callgrind_dump import read_dumps
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.workload import Run as Process
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.block_table import read_block_table
-from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.trace.block_table import read_block_table
+from compiler_opt_perf.trace.qemu import record
+from compiler_opt_perf.trace.windows import write_windows
 
 BZIP2 = (
     *("blocksort", "bzip2", "bzlib", "compress", "crctable", "decompress", "huffman"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.command import run_command
 
 _TIMEOUT_S = 600.0
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import function_sizes, text_bytes
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 _SHARED = """
 template <typename T> T shared(T x) {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from compiler_opt_perf.execution.files import read_input
+from compiler_opt_perf.run.files import read_input
 
 #: Arguments of the patched clang by which it writes the remarks; {object} is the object file.
 FLAGS = (

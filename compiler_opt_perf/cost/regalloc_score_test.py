@@ -6,8 +6,8 @@ import pytest
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
 from compiler_opt_perf.cost.regalloc_score import ScoreError, regalloc_scores, score_ratio
-from compiler_opt_perf.traces.block_table import BlockTable
-from compiler_opt_perf.traces.trace_file import (
+from compiler_opt_perf.trace.block_table import BlockTable
+from compiler_opt_perf.trace.trace_file import (
     Description,
     write_blocks,
     write_end,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_opt_perf.cost.evaluator import Cost, Evaluator, difference_error
-from compiler_opt_perf.execution.symbol_names import demangled
+from compiler_opt_perf.run.symbol_names import demangled
 
 # What llvm-trace-cost reports block by block, which is not shown.
 _DETAILS = {"format", "version", "functions", "sample_residuals"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_bytes
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.command import run_command
 
 
 def test_sums_all_executable_sections(tmp_path: Path) -> None:

@@ -24,9 +24,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.execution.executor import WorkerError
-from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.execution.seeds import derive_seed
 from compiler_opt_perf.fuzz.mutations import DAMAGES, replace_file
 from compiler_opt_perf.fuzz.targets import (
     MEMORY_MIB,
@@ -35,6 +32,9 @@ from compiler_opt_perf.fuzz.targets import (
     RefusedError,
     Target,
 )
+from compiler_opt_perf.run.executor import WorkerError
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 

@@ -33,9 +33,9 @@ from compiler_opt_perf.fuzz.targets import (
     tool,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.errors import TraceError
-from compiler_opt_perf.traces.native import decompress
-from compiler_opt_perf.traces.trace_file import DESCRIPTION, TABLE, write_record
+from compiler_opt_perf.trace.errors import TraceError
+from compiler_opt_perf.trace.native import decompress
+from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE, write_record
 
 # Of each reader; `make fuzz` has all.
 _SAMPLE = 1

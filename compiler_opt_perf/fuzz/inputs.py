@@ -15,49 +15,49 @@ import numpy as np
 
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
-from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
-from compiler_opt_perf.cost.block_file import (
+from compiler_opt_perf.blocks.block_file import (
     Cpu,
     MeasuredBlocks,
     Row,
     write_bhive,
     write_blocks,
 )
+from compiler_opt_perf.blocks.run_parts import Block, Head, Part, RunParts, write_parts
+from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
+from compiler_opt_perf.compare import linked
+from compiler_opt_perf.compare.baseline import write_baseline
+from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.history import accept
+from compiler_opt_perf.compare.limits import DEFAULT
+from compiler_opt_perf.compare.summary import to_json
+from compiler_opt_perf.compare.testing import LINKED, write_imitation
+from compiler_opt_perf.cost.correction import INPUTS, Correction, write_correction
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.cost.run_parts import Block, Head, Part, RunParts, write_parts
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import sha256, write_json
-from compiler_opt_perf.execution.json_text import JsonError, parse_json
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.workload import Run
-from compiler_opt_perf.gate.baseline import write_baseline
-from compiler_opt_perf.gate.history import accept
-from compiler_opt_perf.gate.limits import DEFAULT
-from compiler_opt_perf.gate.testing import sample
-from compiler_opt_perf.learned.correction import INPUTS, Correction, write_correction
-from compiler_opt_perf.pmu import callgrind, perf_record
-from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.manifest import FileRecord
-from compiler_opt_perf.pmu.merge import merge
-from compiler_opt_perf.pmu.perf_record import Recipe
-from compiler_opt_perf.policies.network import Network
-from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.policies.testing import random_inputs, random_network
-from compiler_opt_perf.report import linked
-from compiler_opt_perf.report.comparison import Comparison, FunctionScores, ModuleComparison
-from compiler_opt_perf.report.summary import to_json
-from compiler_opt_perf.report.testing import LINKED, write_imitation
+from compiler_opt_perf.policy.network import Network
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.testing import random_inputs, random_network
+from compiler_opt_perf.profile import callgrind, perf_record
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.profile.manifest import FileRecord
+from compiler_opt_perf.profile.merge import merge
+from compiler_opt_perf.profile.perf_record import Recipe
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import sha256, write_json
+from compiler_opt_perf.run.json_text import JsonError, parse_json
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.workload import Run
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
-from compiler_opt_perf.traces.edit import cut
-from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.trace_file import Trace
-from compiler_opt_perf.traces.windows import write_windows
-from compiler_opt_perf.training.checkpoint import Checkpoint
-from compiler_opt_perf.training.config import presets
-from compiler_opt_perf.training.label_files import Labels, write_labels
-from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.trace.edit import cut
+from compiler_opt_perf.trace.qemu import record
+from compiler_opt_perf.trace.trace_file import Trace
+from compiler_opt_perf.trace.windows import write_windows
+from compiler_opt_perf.train.checkpoint import Checkpoint
+from compiler_opt_perf.train.config import presets
+from compiler_opt_perf.train.label_files import Labels, write_labels
+from compiler_opt_perf.train.log import read_log
 
 _LIT = REPO_ROOT / "lit_tests"
 _SOURCE = """\

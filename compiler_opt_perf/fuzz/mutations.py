@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.traces import native, trace_file
+from compiler_opt_perf.trace import native, trace_file
 
 _DEPTH = 100_000
 # Values that a field may have in a damaged file, as JSON text: wrong in type, range or form.

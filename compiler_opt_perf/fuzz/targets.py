@@ -18,38 +18,37 @@ from pathlib import Path
 
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.binary.disassembly import disassemble
+from compiler_opt_perf.blocks.block_code import distinct, find_blocks, request
+from compiler_opt_perf.blocks.block_file import read_blocks
+from compiler_opt_perf.blocks.model import load as load_cost_model
+from compiler_opt_perf.blocks.run_parts import read_parts
 from compiler_opt_perf.cli.main import run as run_cop
 from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
+from compiler_opt_perf.compare import gate_tables, history
+from compiler_opt_perf.compare.baseline import read_baseline
+from compiler_opt_perf.compare.check import check
+from compiler_opt_perf.compare.files import read_comparison
+from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.limits import read_limits
+from compiler_opt_perf.compare.tables import describe
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
-from compiler_opt_perf.cost.block_code import distinct, find_blocks, request
-from compiler_opt_perf.cost.block_file import read_blocks
-from compiler_opt_perf.cost.run_parts import read_parts
-from compiler_opt_perf.execution.command import CommandError, run_command
+from compiler_opt_perf.cost.correction import read_correction
 from compiler_opt_perf.fuzz import inputs
 from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
-from compiler_opt_perf.gate import history
-from compiler_opt_perf.gate import tables as gate_tables
-from compiler_opt_perf.gate.baseline import read_baseline
-from compiler_opt_perf.gate.check import check
-from compiler_opt_perf.gate.limits import read_limits
-from compiler_opt_perf.gate.testing import sample
-from compiler_opt_perf.learned.correction import read_correction
-from compiler_opt_perf.learned.model import load as load_cost_model
-from compiler_opt_perf.pmu.callgrind_dump import read_dump
-from compiler_opt_perf.policies.export import load
-from compiler_opt_perf.policies.problem import PROBLEMS
-from compiler_opt_perf.report.files import read_comparison
-from compiler_opt_perf.report.tables import describe
+from compiler_opt_perf.policy.export import load
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.profile.callgrind_dump import read_dump
+from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.windows import Windows
-from compiler_opt_perf.training.checkpoint import Checkpoint
-from compiler_opt_perf.training.config import read_config
-from compiler_opt_perf.training.evaluation import read_default
-from compiler_opt_perf.training.imitation_result import read_round
-from compiler_opt_perf.training.label_files import labelled_rows, logged_rows, read_labels
-from compiler_opt_perf.training.log import read_log
-from compiler_opt_perf.training.recipe import read_recipe
+from compiler_opt_perf.trace.windows import Windows
+from compiler_opt_perf.train.checkpoint import Checkpoint
+from compiler_opt_perf.train.config import read_config
+from compiler_opt_perf.train.evaluation import read_default
+from compiler_opt_perf.train.imitation_result import read_round
+from compiler_opt_perf.train.label_files import labelled_rows, logged_rows, read_labels
+from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.train.recipe import read_recipe
 
 #: Time limit of a reader's run, and of the processes that it starts.
 LIMIT_S = 30.0

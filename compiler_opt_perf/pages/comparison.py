@@ -7,12 +7,12 @@ from pathlib import Path
 
 import matplotlib.figure
 
+from compiler_opt_perf.compare.comparison import Comparison
+from compiler_opt_perf.compare.files import Point
+from compiler_opt_perf.compare.linked import LinkedPrograms, table, title
+from compiler_opt_perf.compare.summary import LeftOut, Row, summarise
+from compiler_opt_perf.compare.tables import COLUMNS, agreement, cells, compile_time, weighting
 from compiler_opt_perf.pages import page
-from compiler_opt_perf.report.comparison import Comparison
-from compiler_opt_perf.report.files import Point
-from compiler_opt_perf.report.linked import LinkedPrograms, table, title
-from compiler_opt_perf.report.summary import LeftOut, Row, summarise
-from compiler_opt_perf.report.tables import COLUMNS, agreement, cells, compile_time, weighting
 
 # Columns of a training curve, changes against the default's cost, and what they are called in the
 # plot.

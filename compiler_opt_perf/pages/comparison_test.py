@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.compare.files import read_curve
+from compiler_opt_perf.compare.testing import ALL_MODES, EVICT, INLINE, LINKED, ODD_NAMES
 from compiler_opt_perf.pages.comparison import write_page
-from compiler_opt_perf.report.files import read_curve
-from compiler_opt_perf.report.testing import ALL_MODES, EVICT, INLINE, LINKED, ODD_NAMES
 
 
 def test_page_holds_tables_and_plots_and_is_reproducible(tmp_path: Path) -> None:

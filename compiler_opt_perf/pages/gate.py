@@ -7,10 +7,10 @@ from pathlib import Path
 import matplotlib.figure
 from matplotlib.ticker import MaxNLocator
 
-from compiler_opt_perf.execution.symbol_names import printable
-from compiler_opt_perf.gate.history import Event
-from compiler_opt_perf.gate.tables import value
+from compiler_opt_perf.compare.gate_tables import value
+from compiler_opt_perf.compare.history import Event
 from compiler_opt_perf.pages import page
+from compiler_opt_perf.run.symbol_names import printable
 
 # What is the same each time, or has a trend that is worth a look.
 _PLOTTED = (

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import msgspec
 
-from compiler_opt_perf.gate.check import check
-from compiler_opt_perf.gate.history import event_of
-from compiler_opt_perf.gate.limits import DEFAULT, read_limits
-from compiler_opt_perf.gate.testing import sample
+from compiler_opt_perf.compare.check import check
+from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.history import event_of
+from compiler_opt_perf.compare.limits import DEFAULT, read_limits
+from compiler_opt_perf.compare.testing import ODD_NAMES
 from compiler_opt_perf.pages.gate import write_page
-from compiler_opt_perf.report.testing import ODD_NAMES
 
 
 def test_the_page_has_a_plot_for_each_metric_and_a_row_for_each_event(tmp_path: Path) -> None:

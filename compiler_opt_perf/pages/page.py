@@ -11,7 +11,7 @@ import matplotlib
 import matplotlib.axes
 import matplotlib.figure
 
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.run.files import write_text
 
 matplotlib.use("Agg")
 # Fixed ids and no date make the same figures the same bytes.

@@ -4,17 +4,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from compiler_opt_perf.execution.symbol_names import demangled
 from compiler_opt_perf.pages import page
-from compiler_opt_perf.pmu.hotspots import (
+from compiler_opt_perf.profile.hotspots import (
     Hotspot,
     SourceText,
     shown_rates,
     top_functions,
     top_lines,
 )
-from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.pmu.report import PLOT_WIDTH, interval, penalties, place, summarize
+from compiler_opt_perf.profile.profile import Profile
+from compiler_opt_perf.profile.report import PLOT_WIDTH, interval, penalties, place, summarize
+from compiler_opt_perf.run.symbol_names import demangled
 
 
 def write_page(profile: Profile, output: Path, number: int) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.pages.profile import write_page
-from compiler_opt_perf.pmu.conftest import build, geometry, profile, source, workload
-from compiler_opt_perf.pmu.hotspots import shown_rates
-from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.profile.conftest import build, geometry, profile, source, workload
+from compiler_opt_perf.profile.hotspots import shown_rates
+from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.profile.profile import Profile
 
 # Fixtures.
 __all__ = ("build", "geometry", "profile", "source", "workload")

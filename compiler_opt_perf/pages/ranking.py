@@ -7,10 +7,10 @@ from pathlib import Path
 import matplotlib.figure
 import numpy as np
 
+from compiler_opt_perf.compare.ranking import JUDGED, Ranked, results, tables
 from compiler_opt_perf.cost.ranking import Measured
-from compiler_opt_perf.execution.files import write_json, write_text
 from compiler_opt_perf.pages import page
-from compiler_opt_perf.report.ranking import JUDGED, Ranked, results, tables
+from compiler_opt_perf.run.files import write_json, write_text
 
 _PLOTTED = ("regalloc-score", "count", "mca", JUDGED)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from compiler_opt_perf.compare.ranking import Ranked
 from compiler_opt_perf.pages.ranking import write
-from compiler_opt_perf.report.ranking import Ranked
 
 
 def test_reports_rank_evaluators(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import matplotlib.figure
 import numpy as np
 
 from compiler_opt_perf.pages import page
-from compiler_opt_perf.traces.statistics import HotFunction, Statistics
+from compiler_opt_perf.trace.statistics import HotFunction, Statistics
 
 
 def write_page(statistics: Statistics, output: Path, top: int) -> None:

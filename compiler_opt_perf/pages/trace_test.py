@@ -2,9 +2,9 @@
 from pathlib import Path
 
 from compiler_opt_perf.pages.trace import write_page
-from compiler_opt_perf.traces.conftest import build, program, trace
-from compiler_opt_perf.traces.statistics import Statistics
-from compiler_opt_perf.traces.trace_file import Trace
+from compiler_opt_perf.trace.conftest import build, program, trace
+from compiler_opt_perf.trace.statistics import Statistics
+from compiler_opt_perf.trace.trace_file import Trace
 
 # Fixtures.
 __all__ = ("build", "program", "trace")

@@ -7,12 +7,12 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from compiler_opt_perf.compare import training_tables as tables
+from compiler_opt_perf.compare.files import CHANGE, unit_of
+from compiler_opt_perf.compare.training_run import TrainingRun
 from compiler_opt_perf.pages import page
-from compiler_opt_perf.report import training_tables as tables
-from compiler_opt_perf.report.files import CHANGE, unit_of
-from compiler_opt_perf.report.training_run import TrainingRun
-from compiler_opt_perf.training.differences import Differences
-from compiler_opt_perf.training.imitation_result import COLUMNS
+from compiler_opt_perf.train.differences import Differences
+from compiler_opt_perf.train.imitation_result import COLUMNS
 
 # Rows of the table of decisions.
 _SITES = 200

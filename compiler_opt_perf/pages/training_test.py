@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.compare.testing import DIFFERENCES, write_imitation, write_search
+from compiler_opt_perf.compare.training_run import read_run
 from compiler_opt_perf.pages.training import write_page
-from compiler_opt_perf.report.testing import DIFFERENCES, write_imitation, write_search
-from compiler_opt_perf.report.training_run import read_run
 
 
 def test_the_page_of_a_training_on_labels(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from absl import logging
 
-from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
-from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.workloads import Built, build
 

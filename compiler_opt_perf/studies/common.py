@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.binary.elf import hide_debug_info
-from compiler_opt_perf.execution.command import CompletedCommand, run_command
-from compiler_opt_perf.execution.files import read_input, sha256
-from compiler_opt_perf.execution.json_text import JsonError, decode
-from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.pmu.callgrind_dump import Dump, read_dump
-from compiler_opt_perf.pmu.shuffle import shuffle
+from compiler_opt_perf.profile.callgrind_dump import Dump, read_dump
+from compiler_opt_perf.profile.shuffle import shuffle
+from compiler_opt_perf.run.command import CompletedCommand, run_command
+from compiler_opt_perf.run.files import read_input, sha256
+from compiler_opt_perf.run.json_text import JsonError, decode
+from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.pool import Pool
 
 T = TypeVar("T")
 

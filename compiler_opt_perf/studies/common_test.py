@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_opt_perf.execution.command import CommandError
+from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.studies.common import StudyError, forward_times, read_result, run_all, saved
 
 

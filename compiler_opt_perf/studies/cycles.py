@@ -19,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.cost.cpu_files import llvm_name
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
-from compiler_opt_perf.cost.run_parts import PartsError, RunParts
-from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.execution.json_text import convert
-from compiler_opt_perf.learned.correction import (
+from compiler_opt_perf.blocks.cpu_files import llvm_name
+from compiler_opt_perf.blocks.model import CostModel
+from compiler_opt_perf.blocks.neighbours import paired
+from compiler_opt_perf.blocks.run_parts import PartsError, RunParts
+from compiler_opt_perf.cost.correction import (
     BLOCKS,
     FAULTS,
     INPUTS,
@@ -38,10 +37,11 @@ from compiler_opt_perf.learned.correction import (
     left_out_weights,
     write_correction,
 )
-from compiler_opt_perf.learned.model import CostModel
-from compiler_opt_perf.learned.neighbours import paired
-from compiler_opt_perf.learned.replay import LearnedReplay
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
+from compiler_opt_perf.cost.learned_replay import LearnedReplay
 from compiler_opt_perf.pages.predictions import write_plot
+from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.json_text import convert
 from compiler_opt_perf.studies.common import StudyError, saved
 from compiler_opt_perf.studies.measured_runs import MeasuredRun, Timed, build_chain
 from compiler_opt_perf.studies.workloads import COUNTED

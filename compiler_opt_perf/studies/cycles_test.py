@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from compiler_opt_perf.cost.cpu_files import cpu_file
-from compiler_opt_perf.cost.timing import find_meter
-from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.learned.correction import FAULTS, INPUTS
-from compiler_opt_perf.learned.model import load
+from compiler_opt_perf.blocks.cpu_files import cpu_file
+from compiler_opt_perf.blocks.model import load
+from compiler_opt_perf.cost.correction import FAULTS, INPUTS
+from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.timing import find_meter
 from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.cycles import (
     SCOREBOARD,

@@ -17,13 +17,13 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import write_json
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.coverage import Lookups, coverage
-from compiler_opt_perf.pmu.manifest import Manifest
-from compiler_opt_perf.pmu.profile import Profile
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.profile.coverage import Lookups, coverage
+from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.profile.profile import Profile
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies.common import run_all, saved
 from compiler_opt_perf.studies.workloads import Built, build
 from compiler_opt_perf.toolchain.installation import Toolchain

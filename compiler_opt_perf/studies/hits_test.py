@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.manifest import Manifest
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies.hits import (
     Compilation,
     instrumented_profile,

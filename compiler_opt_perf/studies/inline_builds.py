@@ -24,15 +24,15 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.policies.inlining_rule import InliningRule
-from compiler_opt_perf.policies.interactive import Decide, InteractiveHost, Observation
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policy.inlining_rule import InliningRule
+from compiler_opt_perf.policy.interactive import Decide, InteractiveHost, Observation
+from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.studies.common import counted_run, shuffled_profile
 from compiler_opt_perf.studies.rounds import Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, link_layouts

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.studies.common import percent, saved
 from compiler_opt_perf.studies.inline_builds import (
     BOTH,

@@ -12,11 +12,11 @@ import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import Program
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.policies import export
-from compiler_opt_perf.policies.compiler_flags import compiler_flags
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policy import export
+from compiler_opt_perf.policy.compiler_flags import compiler_flags
+from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies import inline_builds, inline_speed, policies
 from compiler_opt_perf.studies.inline_builds import SHIPPED, WAYS, InlineBuilds
 from compiler_opt_perf.studies.inline_speed import chosen, study, tables

@@ -4,7 +4,7 @@
 import random
 from pathlib import Path
 
-from compiler_opt_perf.execution.files import write_json, write_text
+from compiler_opt_perf.run.files import write_json, write_text
 
 
 def write_document(path: Path, records: int, seed: int) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies.inputs import (
     write_coloring,
     write_document,

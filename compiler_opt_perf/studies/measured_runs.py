@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from compiler_opt_perf.binary.disassembly import MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.corpus.programs import source_checksums
-from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
-from compiler_opt_perf.cost.measure_blocks import present_cpu
-from compiler_opt_perf.cost.run_parts import (
+from compiler_opt_perf.blocks.graphs import PMU_INPUTS
+from compiler_opt_perf.blocks.measure_blocks import present_cpu
+from compiler_opt_perf.blocks.profile_inputs import ProfileInputs
+from compiler_opt_perf.blocks.run_parts import (
     SUFFIX,
     Block,
     Executed,
@@ -28,20 +28,20 @@ from compiler_opt_perf.cost.run_parts import (
     read_parts,
     write_parts,
 )
-from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries, processor_seconds
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.memo import memo, note, recall
-from compiler_opt_perf.learned.graphs import PMU_INPUTS
-from compiler_opt_perf.learned.profile_inputs import ProfileInputs
-from compiler_opt_perf.pmu.collect import collect
+from compiler_opt_perf.corpus.programs import source_checksums
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import memo, note, recall
+from compiler_opt_perf.run.timing import SEGMENTS, Stopwatch, boundaries, processor_seconds
 from compiler_opt_perf.studies.common import StudyError, forward_times
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.qemu import Moments, record
-from compiler_opt_perf.traces.trace_file import Trace
-from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.trace.qemu import Moments, record
+from compiler_opt_perf.trace.trace_file import Trace
+from compiler_opt_perf.trace.windows import write_windows
 
 _FLAGS = ("-O2", *PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-march=x86-64-v2")
 _WINDOW = 9

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.execution.files import write_json
+from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.studies.common import saved
 from compiler_opt_perf.studies.inline_builds import RULES, InlineBuilds
 from compiler_opt_perf.studies.rounds import HEAD, ROUNDS, changes_table, described

@@ -18,29 +18,29 @@ from types import NoneType
 import msgspec
 import numpy as np
 
+from compiler_opt_perf.blocks.calibrate import calibrate
+from compiler_opt_perf.blocks.cpu_files import llvm_name
+from compiler_opt_perf.blocks.model import CostModel, load
+from compiler_opt_perf.compare.ranking import Ranked
 from compiler_opt_perf.cost.batch import costs
-from compiler_opt_perf.cost.calibrate import calibrate
-from compiler_opt_perf.cost.cpu_files import llvm_name
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
-from compiler_opt_perf.cost.timing import processor_seconds, seconds_so_far
-from compiler_opt_perf.execution.files import sha256, write_json
-from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.learned.model import CostModel, load
-from compiler_opt_perf.learned.replay import LearnedReplay
+from compiler_opt_perf.cost.learned_replay import LearnedReplay
 from compiler_opt_perf.pages.ranking import write
-from compiler_opt_perf.pmu.collect import collect
-from compiler_opt_perf.pmu.profile import Profile
-from compiler_opt_perf.report.ranking import Ranked
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.profile.profile import Profile
+from compiler_opt_perf.run.files import sha256, write_json
+from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.timing import processor_seconds, seconds_so_far
 from compiler_opt_perf.studies.common import StudyError, read_result
 from compiler_opt_perf.studies.rounds import ROUNDS, Rounds, run_rounds
 from compiler_opt_perf.studies.variant_builds import LAYOUTS, Builds, train_policies
 from compiler_opt_perf.studies.variants import DEFAULT, Variant
 from compiler_opt_perf.studies.workloads import TIMED
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.traces.qemu import record
-from compiler_opt_perf.traces.synthesis import synthesise
-from compiler_opt_perf.traces.windows import write_windows
+from compiler_opt_perf.trace.qemu import record
+from compiler_opt_perf.trace.synthesis import synthesise
+from compiler_opt_perf.trace.windows import write_windows
 
 _WINDOW = 9
 _DRAWN_BLOCKS = 1_000_000

@@ -15,7 +15,7 @@ from compiler_opt_perf.studies.workloads import TIMED, Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
-CPU = REPO_ROOT / "compiler_opt_perf/cost/cpus/icelake-server.json"
+CPU = REPO_ROOT / "compiler_opt_perf/blocks/cpus/icelake-server.json"
 MODELS = [REPO_ROOT / f"models/cost-icelake-server{end}" for end in ("", "-pmu")]
 
 

@@ -18,9 +18,9 @@ from absl import logging
 from scipy.special import stdtrit
 
 from compiler_opt_perf.cost.ranking import Estimate, Measured
-from compiler_opt_perf.cost.timing import SEGMENTS, Stopwatch, boundaries
-from compiler_opt_perf.execution.files import sha256
-from compiler_opt_perf.execution.memo import note, recall
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.memo import note, recall
+from compiler_opt_perf.run.timing import SEGMENTS, Stopwatch, boundaries
 from compiler_opt_perf.studies.common import StudyError, forward_times, percent
 from compiler_opt_perf.studies.variant_builds import LAYOUTS
 

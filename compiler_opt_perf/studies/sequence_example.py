@@ -20,7 +20,7 @@ def main() -> None:
     start_s = time.process_time()
     from pathlib import Path
 
-    from compiler_opt_perf.training.log import read_log
+    from compiler_opt_perf.train.log import read_log
 
     given = json.load(sys.stdin)
     subprocess.run(given["command"], check=True)

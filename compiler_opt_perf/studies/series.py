@@ -19,10 +19,10 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import sha256, write_text
-from compiler_opt_perf.execution.llvm import LLVM_VERSION
-from compiler_opt_perf.execution.memo import memo, numbered
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import sha256, write_text
+from compiler_opt_perf.run.llvm import LLVM_VERSION
+from compiler_opt_perf.run.memo import memo, numbered
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import compile_overlay, run_unit_tests

@@ -29,16 +29,16 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.executor import Executor
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.execution.seeds import derive_seed
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.executor import Executor
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.compilation import Compiler, Job, measure_candidate
-from compiler_opt_perf.training.labels import LabelJob, module_sizes
+from compiler_opt_perf.train.compilation import Compiler, Job, measure_candidate
+from compiler_opt_perf.train.labels import LabelJob, module_sizes
 
 _PROBLEM = PROBLEMS["inline-size"]
 # Of the modules by size, those that a process with TensorFlow each compiles: that takes long.

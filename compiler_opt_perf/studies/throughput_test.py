@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies.common import StudyError
 from compiler_opt_perf.studies.throughput import study
 from compiler_opt_perf.toolchain.installation import Toolchain

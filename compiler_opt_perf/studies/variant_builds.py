@@ -21,13 +21,13 @@ from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.programs import compile_commands, extract_programs, source_checksums
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import sha256
-from compiler_opt_perf.execution.llvm import stock_tool
-from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.execution.pool import Pool
-from compiler_opt_perf.policies.interactive import InteractiveHost
-from compiler_opt_perf.policies.problem import PROBLEMS, for_clang
+from compiler_opt_perf.policy.interactive import InteractiveHost
+from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.studies.common import StudyError, run_all
 from compiler_opt_perf.studies.variants import (
     DEFAULT,
@@ -38,8 +38,8 @@ from compiler_opt_perf.studies.variants import (
 )
 from compiler_opt_perf.studies.workloads import Workload
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.training.config import read_config
-from compiler_opt_perf.training.train import train
+from compiler_opt_perf.train.config import read_config
+from compiler_opt_perf.train.train import train
 
 _PROBLEM = PROBLEMS["regalloc-evict"]
 _IR_FLAGS = ("-O2", *PROFILING_FLAGS.split(), "-march=x86-64-v2", "-emit-llvm")

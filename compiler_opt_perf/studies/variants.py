@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_opt_perf.policies.interactive import Decide, Observation
+from compiler_opt_perf.policy.interactive import Decide, Observation
 
 # clang's message where a variant has fewer registers than an instruction needs.
 TOO_FEW_REGISTERS = "ran out of registers during register allocation"

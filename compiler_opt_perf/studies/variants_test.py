@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import numpy as np
 
-from compiler_opt_perf.policies.interactive import Observation
+from compiler_opt_perf.policy.interactive import Observation
 from compiler_opt_perf.studies.variants import RULES, Variant
 
 

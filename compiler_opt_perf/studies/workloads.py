@@ -25,12 +25,12 @@ from compiler_opt_perf.corpus.programs import (
     source_checksums,
     sqlite_amalgamation,
 )
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.files import sha256, write_text
-from compiler_opt_perf.execution.json_text import decode
-from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
-from compiler_opt_perf.execution.memo import memo
-from compiler_opt_perf.pmu.callgrind_dump import Dump
+from compiler_opt_perf.profile.callgrind_dump import Dump
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import sha256, write_text
+from compiler_opt_perf.run.json_text import decode
+from compiler_opt_perf.run.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
+from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.studies.common import counted_run, run_all
 from compiler_opt_perf.studies.inputs import (
     write_coloring,

@@ -2,8 +2,8 @@
 from pathlib import Path
 
 from compiler_opt_perf.corpus.program_table import Program
-from compiler_opt_perf.execution.command import run_command
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.studies import collect, cycles, hits, inline_speed, policies, rank
 from compiler_opt_perf.studies.common import run_all
 from compiler_opt_perf.studies.workloads import (

@@ -5,9 +5,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from compiler_opt_perf.execution.command import CommandError
-from compiler_opt_perf.execution.files import FileWriteError
-from compiler_opt_perf.execution.progress import log_to_stderr
+from compiler_opt_perf.run.command import CommandError
+from compiler_opt_perf.run.files import FileWriteError
+from compiler_opt_perf.run.progress import log_to_stderr
 from compiler_opt_perf.toolchain.build import check_each_patch, check_overlay, run_unit_tests
 from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch
 from compiler_opt_perf.toolchain.layout import ToolchainError

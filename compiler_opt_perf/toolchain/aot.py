@@ -16,9 +16,9 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_write, files_of, write_text
-from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_write, files_of, write_text
+from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
     ReleaseModel,

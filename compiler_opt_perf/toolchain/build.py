@@ -12,10 +12,10 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory, write_text
-from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
-from compiler_opt_perf.execution.memo import stamped
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_directory, write_text
+from compiler_opt_perf.run.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
+from compiler_opt_perf.run.memo import stamped
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import (
     aot_compile,

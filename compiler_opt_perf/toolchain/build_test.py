@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.build import _mock_model, build
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import ToolchainError

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory, write_text
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_directory, write_text
+from compiler_opt_perf.run.llvm import LLVM_MAJOR
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive
 
 _ARCHIVE = "http://deb.debian.org/debian/"

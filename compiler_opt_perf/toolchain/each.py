@@ -17,8 +17,8 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import write_text
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import write_text
 from compiler_opt_perf.toolchain.overlay import (
     EVALUATOR,
     Allowance,

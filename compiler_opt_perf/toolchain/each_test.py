@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.llvm import stock_tool
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.each import check_each, compile_commands
 from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.command import run_command
+from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch, lit_tests
 from compiler_opt_perf.toolchain.layout import PATCHES
 from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series

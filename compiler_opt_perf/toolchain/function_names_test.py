@@ -4,8 +4,8 @@
 import re
 from collections import defaultdict
 
-from compiler_opt_perf.execution.llvm import LLVM_VERSION
-from compiler_opt_perf.execution.symbol_names import (
+from compiler_opt_perf.run.llvm import LLVM_VERSION
+from compiler_opt_perf.run.symbol_names import (
     COPY_SUFFIXES,
     PART_SUFFIXES,
     canonical_name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from compiler_opt_perf.execution.files import is_folder_name
+from compiler_opt_perf.run.files import is_folder_name
 from compiler_opt_perf.toolchain.aot import package_directory
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.files import is_folder_name
-from compiler_opt_perf.execution.llvm import LLVM_VERSION
+from compiler_opt_perf.run.files import is_folder_name
+from compiler_opt_perf.run.llvm import LLVM_VERSION
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
 BUILD = REPO_ROOT / "build"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compiler_opt_perf.execution.llvm import LLVM_PREFIX
+from compiler_opt_perf.run.llvm import LLVM_PREFIX
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 Matrix = npt.NDArray[np.float32]

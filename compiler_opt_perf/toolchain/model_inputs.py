@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from compiler_opt_perf.execution.files import read_input
-from compiler_opt_perf.execution.json_text import JsonError, decode
+from compiler_opt_perf.run.files import read_input
+from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
 # Elements of the shapes as the sources write them; the second is {1, NumberOfInterferences}.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.llvm import LLVM_VERSION
+from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (

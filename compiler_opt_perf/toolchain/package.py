@@ -22,9 +22,9 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_write, copy_folder, write_text
-from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_write, copy_folder, write_text
+from compiler_opt_perf.run.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import ToolchainError
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory
-from compiler_opt_perf.execution.llvm import LLVM_PREFIX, LLVM_VERSION
-from compiler_opt_perf.execution.memo import stamped
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_directory
+from compiler_opt_perf.run.llvm import LLVM_PREFIX, LLVM_VERSION
+from compiler_opt_perf.run.memo import stamped
 from compiler_opt_perf.toolchain.debian import (
     installed_source_version,
     installed_version,

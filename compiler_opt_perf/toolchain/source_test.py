@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.execution.llvm import LLVM_VERSION
+from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain.debian import (
     _choose_sources,
     _deb_entries,

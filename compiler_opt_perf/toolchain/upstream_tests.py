@@ -19,10 +19,10 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.execution.command import CommandError, run_command
-from compiler_opt_perf.execution.files import atomic_directory, write_text
-from compiler_opt_perf.execution.llvm import LLVM_MAJOR, LLVM_PREFIX
-from compiler_opt_perf.execution.tensorflow_environment import TENSORFLOW_ENVIRONMENT
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import atomic_directory, write_text
+from compiler_opt_perf.run.llvm import LLVM_MAJOR, LLVM_PREFIX
+from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain, litert_library
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive

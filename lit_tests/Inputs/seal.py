@@ -13,7 +13,7 @@ import struct
 import sys
 from pathlib import Path
 
-from compiler_opt_perf.pmu.manifest import FileRecord
+from compiler_opt_perf.profile.manifest import FileRecord
 
 
 def function_table(text: str) -> bytes:

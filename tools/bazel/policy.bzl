@@ -4,7 +4,7 @@ load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:cc_toolchain_config_lib.bzl", "feature", "flag_group", "flag_set", "tool_path")
 load("@rules_cc//cc:defs.bzl", "cc_toolchain")
 
-# Options of clang by problem: the mode, and the policy's folder (`Problem` in policies/problem.py).
+# Options of clang by problem: the mode, and the policy's folder (`Problem` in policy/problem.py).
 MODE_AND_MODEL = {
     "inline-size": ("-enable-ml-inliner", "-ml-inliner-model-under-training"),
     "regalloc-evict": ("-regalloc-enable-advisor", "-regalloc-model"),

@@ -6,8 +6,8 @@ Inlines each time and prints the features, one line an observation.
 
 import sys
 
-from compiler_opt_perf.policies.interactive import InteractiveHost, Observation
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.interactive import InteractiveHost, Observation
+from compiler_opt_perf.policy.problem import PROBLEMS
 
 PROBLEM = PROBLEMS["inline-size"]
 

@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from compiler_opt_perf.pmu.index import write_index
-from compiler_opt_perf.pmu.manifest import FileRecord
-from compiler_opt_perf.pmu.sample_profile import convert_to_binary, flatten_profile
+from compiler_opt_perf.profile.index import write_index
+from compiler_opt_perf.profile.manifest import FileRecord
+from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.train.log import read_log
 
 observations = read_log(Path(sys.argv[1])).observations
 print("observations:", len(observations))

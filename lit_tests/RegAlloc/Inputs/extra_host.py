@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 
-from compiler_opt_perf.policies.interactive import InteractiveHost, Observation
-from compiler_opt_perf.policies.problem import PROBLEMS
+from compiler_opt_perf.policy.interactive import InteractiveHost, Observation
+from compiler_opt_perf.policy.problem import PROBLEMS
 
 PROBLEM = PROBLEMS["regalloc-evict"]
 

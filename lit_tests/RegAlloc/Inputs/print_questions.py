@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler_opt_perf.training.log import read_log
+from compiler_opt_perf.train.log import read_log
 
 log = read_log(Path(sys.argv[1]))
 for key, one in zip(log.keys, log.observations, strict=True):

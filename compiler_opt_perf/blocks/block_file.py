@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Files of measured blocks (docs/formats.md): ours, and BHive's lists."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from compiler_opt_perf.run.files import atomic_write, input_lines
+from compiler_opt_perf.run.json_text import Count, FieldError, decode
+
+FORMAT = "compiler-opt-perf/measured-blocks"
+VERSION = 1
+#: BHive's unit: cycles of so many executions.
+_BHIVE_EXECUTIONS = 100
+
+Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
+
+
+class BlockFileError(Exception):
+    """A file of measured blocks that cannot be read; the message names the place."""
+
+
+class Cpu(msgspec.Struct, frozen=True):
+    """The CPU that blocks were measured on.
+
+    Attributes:
+      name: the system's name of it, which a hypervisor may have shortened.
+      mcpu: LLVM's name of it.
+      family, model, stepping: numbers of the vendor.
+    """
+
+    name: str
+    mcpu: str
+    family: Count
+    model: Count
+    stepping: Count
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A block that was measured, or dropped.
+
+    Attributes:
+      code: hexadecimal digits.
+      cycles: core cycles of one execution of many in a row; None when it was dropped.
+      agreeing: of the rounds of measuring, those whose cycles agree; `cycles` is their mean.
+      rounds: how many there were.
+      pages: that the block touched.
+      dropped: why there are no cycles.
+      program, function, address: where it was found first, as far as that is known.
+      occurrences: how often it was found.
+      pmu: what is known of its instructions when it was measured, one value each, by name
+        (docs/formats.md); None where it is not known.
+    """
+
+    code: str
+    cycles: Positive | None = None
+    agreeing: Count = 0
+    rounds: Count = 0
+    pages: Count = 0
+    dropped: str = ""
+    program: str = ""
+    function: str = ""
+    address: Count | None = None
+    occurrences: Count = 1
+    pmu: dict[str, tuple[Known | None, ...]] = {}
+
+    def __post_init__(self) -> None:
+        _require_hex(self.code)
+        if (self.cycles is None) == (not self.dropped):
+            raise FieldError("cycles", "expected either cycles or a reason in `dropped`")
+        if self.agreeing > self.rounds:
+            raise FieldError("agreeing", f"more than the {self.rounds} rounds")
+
+
+def _require_hex(code: str) -> None:
+    try:
+        good = bool(bytes.fromhex(code)) and code == code.lower() and " " not in code
+    except ValueError:
+        good = False
+    if not good:
+        raise FieldError("code", f"expected hexadecimal digits of bytes, found {code[:40]!r}")
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    format: str = FORMAT
+    version: int = VERSION
+    cpu: Cpu
+    nop_cycles: Positive
+    measured: Count
+    dropped: dict[str, Count]
+
+
+@dataclass(frozen=True)
+class MeasuredBlocks:
+    """What a file holds.
+
+    Attributes:
+      cpu: None where the file does not say.
+      nop_cycles: what an instruction without effect took where nobody else used the core; 0 where
+        the file does not say.
+      rows: in the file's order.
+    """
+
+    cpu: Cpu | None
+    nop_cycles: float
+    rows: Sequence[Row]
+
+    def measured(self) -> list[Row]:
+        """The rows with cycles."""
+        return [row for row in self.rows if row.cycles is not None]
+
+    def dropped(self) -> dict[str, int]:
+        """How many rows were dropped, by reason, the most frequent first."""
+        counts = Counter(row.dropped for row in self.rows if row.dropped)
+        return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+
+def write_blocks(path: Path, blocks: MeasuredBlocks) -> None:
+    """Writes a file of ours. Raises FileWriteError."""
+    assert blocks.cpu is not None
+    head = _Head(
+        cpu=blocks.cpu,
+        nop_cycles=blocks.nop_cycles,
+        measured=len(blocks.measured()),
+        dropped=blocks.dropped(),
+    )
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"".join(encoded(one) for one in (head, *blocks.rows)))
+
+
+def encoded(value: msgspec.Struct) -> bytes:
+    """A line of a file."""
+    return msgspec.json.encode(value) + b"\n"
+
+
+def read_blocks(path: Path) -> MeasuredBlocks:
+    """Reads a file of ours or of BHive: by how it begins.
+
+    Raises:
+      BlockFileError: it cannot be read, a line of BHive's is no code and cycles, or a file of ours
+        lacks rows.
+      JsonError: a line of ours is damaged.
+    """
+    try:
+        return _read(path)
+    except OSError as error:
+        raise BlockFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _read(path: Path) -> MeasuredBlocks:
+    lines = input_lines(path)
+    first = next(lines, "")
+    if not first.startswith("{"):
+        return MeasuredBlocks(None, 0.0, _bhive_rows(path))
+    head = decode(first, _Head, f"{path}:1", (FORMAT, VERSION))
+    rows = [decode(line, Row, f"{path}:{number}") for number, line in enumerate(lines, 2)]
+    blocks = MeasuredBlocks(head.cpu, head.nop_cycles, rows)
+    if len(blocks.measured()) != head.measured or blocks.dropped() != head.dropped:
+        expected = head.measured + sum(head.dropped.values())
+        raise BlockFileError(
+            f"{path}: has {len(rows)} blocks, {len(blocks.measured())} of them measured; its first "
+            f"line says {expected} and {head.measured} (truncated?)"
+        )
+    return blocks
+
+
+def listed_blocks(path: Path) -> Iterator[tuple[str, bytes, str]]:
+    """The rows of a list as BHive has them: place, code, and what the second column holds.
+
+    A row without code is left out, as BHive's own lists have one. Further columns are not looked
+    at; digits may be capitals, lines may end with a carriage return.
+
+    Raises:
+      BlockFileError: a row has something else in the place of its code.
+      OSError: it cannot be read.
+    """
+    for number, line in enumerate(input_lines(path), 1):
+        text, _, rest = line.strip().partition(",")
+        if not text.strip():
+            continue
+        try:
+            code = bytes.fromhex(text)
+        except ValueError as error:
+            raise BlockFileError(
+                f"{path}:{number}: {text[:40]!r} is no block: expected an even number of "
+                "hexadecimal digits, or an ELF file"
+            ) from error
+        yield f"{path}:{number}", code, rest.partition(",")[0].strip()
+
+
+def _bhive_rows(path: Path) -> list[Row]:
+    rows = []
+    for place, code, text in listed_blocks(path):
+        try:
+            cycles = float(text) / _BHIVE_EXECUTIONS
+            if not 0 < cycles < math.inf:
+                raise ValueError
+            rows.append(Row(code=code.hex(), cycles=cycles))
+        except (ValueError, FieldError) as error:
+            raise BlockFileError(
+                f"{place}: {text[:60]!r}: expected code in hexadecimal digits, a comma and the "
+                f"cycles of {_BHIVE_EXECUTIONS} executions, above 0"
+            ) from error
+    if not rows:
+        raise BlockFileError(f"{path}: is empty; expected measured blocks")
+    return rows
+
+
+def write_bhive(path: Path, rows: Iterable[Row]) -> None:
+    """Writes those with cycles in BHive's form: code, and cycles of 100 executions."""
+    with atomic_write(path) as temporary, temporary.open("w") as stream:
+        for row in rows:
+            if row.cycles is not None:
+                stream.write(f"{row.code},{_BHIVE_EXECUTIONS * row.cycles:.2f}\n")

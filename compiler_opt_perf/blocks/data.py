@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What learned cost models are trained and judged on: measured blocks, by purpose."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import iced_x86
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from compiler_opt_perf.blocks.block_code import canonical
+from compiler_opt_perf.blocks.block_file import MeasuredBlocks, Row, read_blocks
+from compiler_opt_perf.blocks.config import Config, LearnedError
+from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.seeds import derive_seed
+
+TRAINING, VALIDATION, TEST = "training", "validation", "test"
+#: A block that several purposes have is for the last of them.
+PURPOSES = (TRAINING, VALIDATION, TEST)
+_SHARES = 1 << 32
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of measured blocks that can be learnt from.
+
+    Attributes:
+      path, digest: of the file; SHA-256.
+      cpu: LLVM's name of the CPU.
+      rows: the measured ones.
+    """
+
+    path: Path
+    digest: str
+    cpu: str
+    rows: Sequence[Row]
+
+
+def read_data(paths: Sequence[Path]) -> list[DataFile]:
+    """Reads files of measured blocks.
+
+    Raises:
+      LearnedError: one has no measured blocks, or does not say which CPU they are of.
+      BlockFileError, JsonError: one is damaged.
+    """
+    found = []
+    for path in paths:
+        blocks: MeasuredBlocks = read_blocks(path)
+        if blocks.cpu is None:
+            raise LearnedError(
+                f"{path}: does not say which CPU it is of; give a file by cop cost measure-blocks"
+            )
+        rows = blocks.measured()
+        if not rows:
+            raise LearnedError(f"{path}: no block of it was measured")
+        found.append(DataFile(path, sha256(path), blocks.cpu.mcpu, rows))
+    return found
+
+
+def cpus_of(files: Sequence[DataFile]) -> tuple[str, ...]:
+    """The CPUs that the files are of, sorted."""
+    return tuple(sorted({one.cpu for one in files}))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Blocks of all files, each once.
+
+    Attributes:
+      codes: their bytes.
+      cycles: float32 [blocks].
+      cpus: int32 [blocks], which of `cpus_of` the cycles are of.
+      files: int32 [blocks], which file they are from.
+      programs: names.
+      pages: int32 [blocks], that the block touched.
+      pmu: what is known of the instructions of each, as in GraphBuilder.graphs.
+      purposes: numbers in PURPOSES, int8 [blocks].
+    """
+
+    codes: Sequence[bytes]
+    cycles: npt.NDArray[np.float32]
+    cpus: npt.NDArray[np.int32]
+    files: npt.NDArray[np.int32]
+    programs: Sequence[str]
+    pages: npt.NDArray[np.int32]
+    pmu: Sequence[Floats | None]
+    purposes: npt.NDArray[np.int8]
+
+    def of(self, purpose: str) -> npt.NDArray[np.int64]:
+        """The blocks of a purpose."""
+        return np.flatnonzero(self.purposes == PURPOSES.index(purpose))
+
+
+def samples(files: Sequence[DataFile], config: Config) -> Samples:
+    """The blocks of files, by purpose.
+
+    A block that another one equals but for the distance from the instruction pointer, on the same
+    CPU and with the same known of its instructions, is left out; where they have several purposes,
+    all are for the strictest.
+
+    Raises:
+      LearnedError: what is known of instructions has another name, or another number of values.
+    """
+    names = cpus_of(files)
+    rows = [(number, row) for number, one in enumerate(files) for row in one.rows]
+    keys = [canonical(bytes.fromhex(row.code)) for _, row in rows]
+    purposes: dict[bytes, int] = {}
+    for (_, row), key in zip(rows, keys, strict=True):
+        purpose = PURPOSES.index(purpose_of(row.program, key, config))
+        purposes[key] = max(purposes.get(key, 0), purpose)
+    first: dict[tuple[int, bytes, bytes], tuple[int, Row]] = {}
+    for (number, row), key in zip(rows, keys, strict=True):
+        known = msgspec.json.encode(row.pmu, order="sorted")
+        first.setdefault((names.index(files[number].cpu), key, known), (number, row))
+    if len(first) < len(rows):
+        logging.info("%d blocks are there twice; the first is taken", len(rows) - len(first))
+    kept = [row for _, row in first.values()]
+    pmu = [known_of(row, files[number].path) for number, row in first.values()]
+    if config.shuffled_pmu:
+        pmu = _shuffled(pmu, config.seed)
+    return Samples(
+        codes=[bytes.fromhex(row.code) for row in kept],
+        cycles=np.array([row.cycles for row in kept], np.float32),
+        cpus=np.array([cpu for cpu, *_ in first], np.int32),
+        files=np.array([number for number, _ in first.values()], np.int32),
+        programs=[row.program for row in kept],
+        pages=np.array([row.pages for row in kept], np.int32),
+        pmu=pmu,
+        purposes=np.array([purposes[key] for _, key, _ in first], np.int8),
+    )
+
+
+def known_of(row: Row, path: Path) -> Floats | None:
+    """What is known of the instructions of a block, as in GraphBuilder.graphs.
+
+    Raises:
+      LearnedError: it has another name, or another number of values; `path` is named.
+    """
+    if not row.pmu:
+        return None
+    count = sum(1 for _ in iced_x86.Decoder(64, bytes.fromhex(row.code)))
+    found = np.full((count, len(PMU_INPUTS)), np.nan, np.float32)
+    for name, values in row.pmu.items():
+        if name not in PMU_INPUTS or len(values) != count:
+            raise LearnedError(
+                f"{path}: block {row.code[:40]}: pmu: expected some of "
+                f"{', '.join(PMU_INPUTS)}, {count} values each, found {name!r}, {len(values)}"
+            )
+        found[:, PMU_INPUTS.index(name)] = [np.nan if one is None else one for one in values]
+    return found
+
+
+def _shuffled(pmu: Sequence[Floats | None], seed: int) -> list[Floats | None]:
+    """What is known of instructions, exchanged among all those of which the same is known."""
+    lengths = [0 if one is None else len(one) for one in pmu]
+    values = np.concatenate([np.zeros((0, len(PMU_INPUTS))), *(p for p in pmu if p is not None)])
+    kinds = np.isfinite(values) @ (1 << np.arange(len(PMU_INPUTS)))
+    random = np.random.default_rng(derive_seed(seed, "shuffled PMU"))
+    for kind in np.unique(kinds):
+        of = np.flatnonzero(kinds == kind)
+        values[of] = values[random.permutation(of)]
+    parts = np.split(values.astype(np.float32), np.cumsum(lengths)[:-1])
+    return [None if one is None else part for one, part in zip(pmu, parts, strict=True)]
+
+
+def purpose_of(program: str, key: bytes, config: Config) -> str:
+    """What a block is for, by its program, or by itself in a collection.
+
+    Args:
+      key: the block's canonical code.
+    """
+    if program in config.test_programs:
+        return TEST
+    if program in config.validation_programs:
+        return VALIDATION
+    if program not in config.mixed_programs:
+        return TRAINING
+    share = derive_seed(config.seed, "purpose", hashlib.sha256(key).hexdigest()) % _SHARES / _SHARES
+    if share < config.test_share:
+        return TEST
+    return VALIDATION if share < config.test_share + config.validation_share else TRAINING

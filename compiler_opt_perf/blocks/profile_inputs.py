@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a PMU profile tells of the instructions of a binary, as inputs of learned cost models."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import iced_x86
+import numpy as np
+from iced_x86 import FlowControl, OpAccess, Register
+
+from compiler_opt_perf.binary.symbolize import Line, Location, symbolize
+from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats
+from compiler_opt_perf.profile.events import Rate
+from compiler_opt_perf.profile.profile import Profile
+from compiler_opt_perf.run.files import sha256
+
+_READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
+# Inputs that a rate of the profile tells, of loads and of jumps. Profiles know one last level: what
+# misses it has missed those between.
+_OF_LOADS = {
+    "l1_miss": "l1-miss-probability",
+    "l2_miss": "llc-miss-probability",
+    "l3_miss": "llc-miss-probability",
+}
+#: Jumps and calls that a core guesses, with the rate of wrong guesses.
+GUESSED: dict[int, str] = {
+    FlowControl.CONDITIONAL_BRANCH: "branch-mispredict-rate",
+    FlowControl.INDIRECT_BRANCH: "indirect-mispredict-rate",
+    FlowControl.INDIRECT_CALL: "indirect-mispredict-rate",
+}
+#: Number of the input that tells mispredictions.
+MISPREDICT = PMU_INPUTS.index("mispredict")
+_LOADS = [PMU_INPUTS.index(name) for name in _OF_LOADS]
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(manifest: Path, digest: str) -> Profile:
+    """A profile, which a process reads once for all candidates of a training.
+
+    Args:
+      digest: of the manifest, which has those of its files.
+    """
+    return Profile.load(manifest)
+
+
+class ProfileInputs:
+    """Rates of the instructions of some blocks: those of their lines."""
+
+    def __init__(self, profile: Path, binary: Path, blocks: Sequence[tuple[int, bytes]]):
+        """Looks up the loads and jumps of blocks.
+
+        Args:
+          profile: manifest of a PMU profile of a run of the program, in any build.
+          binary: linked, with debug info.
+          blocks: address and code of each.
+
+        Raises:
+          PmuError: the profile cannot be read.
+          BinaryError: the binary has no debug info.
+        """
+        # What cannot be read, `load` says.
+        digest = sha256(profile) if profile.is_file() else ""
+        self._profile = _loaded(profile, digest)
+        self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
+        # By name of the rate, function and line; most instructions are of a line of others.
+        self._found: dict[tuple[str, str, Line], float] = {}
+        wanted, hits = _wanted(blocks)
+        locations = symbolize(binary, wanted).locations if wanted else {}
+        # Those that the profile knows, by address: [len(PMU_INPUTS)].
+        self._rows: dict[int, Floats] = {}
+        for address, names in wanted.items():
+            row = np.full(len(PMU_INPUTS), np.nan, np.float32)
+            location = locations.get(address)
+            if location is not None:
+                for place, name in names.items():
+                    row[place] = self._rate(name, location)
+            self._rows[address] = row
+        for address in hits:
+            self._rows[address] = np.full(len(PMU_INPUTS), np.nan, np.float32)
+            self._rows[address][_LOADS] = 0.0
+        self._unknown = np.full(len(PMU_INPUTS), np.nan, np.float32)
+
+    def of(self, addresses: Sequence[int]) -> Floats:
+        """What is known of instructions: float32 [addresses, len(PMU_INPUTS)], NaN where unknown.
+
+        All are unknown of instructions that neither load nor jump, and of those without a line.
+        """
+        rows = [self._rows.get(address, self._unknown) for address in addresses]
+        return np.array(rows, np.float32).reshape(len(rows), len(PMU_INPUTS))
+
+    def of_block(self, address: int, code: bytes) -> Floats:
+        """What is known of a block's instructions, jumps and calls included."""
+        return self.of([address + one.ip for one in iced_x86.Decoder(64, code)])
+
+    @staticmethod
+    def array(raw: bytes) -> Floats:
+        """What `of` returned, from its bytes."""
+        return np.frombuffer(raw, np.float32).reshape(-1, len(PMU_INPUTS))
+
+    def _rate(self, name: str, location: Location) -> float:
+        sites = location.call_sites
+        key = name, sites[-1].callee if sites else location.function, location.line
+        if key not in self._found:
+            self._found[key] = self._look_up(*key)
+        return self._found[key]
+
+    def _look_up(self, name: str, function: str, line: Line) -> float:
+        rate: Rate | None = self._rates.get(name)
+        lines = self._profile.functions.get(function)
+        if rate is None or lines is None:
+            return np.nan
+        if line in lines:
+            found = self._profile.of_line(rate, function, line).shrunk
+        else:
+            found = self._profile.of_function(rate, function).shrunk
+        return np.nan if found is None else min(found, 1.0)
+
+
+def _wanted(blocks: Sequence[tuple[int, bytes]]) -> tuple[dict[int, dict[int, str]], list[int]]:
+    """By address of loads and jumps, the names of their rates by number of the input.
+
+    Loads of the stack alone are apart: what their line misses, others in it miss, and a spilled
+    value would seem to miss what the value's own load does.
+    """
+    info = iced_x86.InstructionInfoFactory()
+    loads = dict(zip(_LOADS, _OF_LOADS.values(), strict=True))
+    found: dict[int, dict[int, str]] = {}
+    hits = []
+    for address, code in blocks:
+        for one in iced_x86.Decoder(64, code):
+            if one.flow_control in GUESSED:
+                found[address + one.ip] = {MISPREDICT: GUESSED[one.flow_control]}
+            elif one.flow_control == FlowControl.NEXT:
+                read = [part for part in info.info(one).used_memory() if part.access in _READS]
+                if read and all(_is_stack(part) for part in read):
+                    hits.append(address + one.ip)
+                elif read:
+                    found[address + one.ip] = loads
+    return found, hits
+
+
+def _is_stack(memory: iced_x86.UsedMemory) -> bool:
+    return bool(memory.base == Register.RSP and memory.index == Register.NONE)

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Blocks some of whose loads miss, and before which a jump is mispredicted, at known rates.
+
+What such a block is measured with is part of its code: a load of each pointer that rated_block.h
+chooses, from a list in the first level of the cache, and a jump to the next instruction.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import iced_x86
+from iced_x86 import MemorySizeExt, Mnemonic, OpAccess, OpKind, Register, RegisterExt
+
+from compiler_opt_perf.blocks.block_code import MOST_BYTES, Block, request
+from compiler_opt_perf.run.seeds import derive_seed
+
+#: Where loads that miss find their data, as measure_blocks.c numbers it.
+LEVELS = ("l2", "l3", "memory")
+#: Why a block has no such loads.
+NO_SOURCE, TOO_FEW_COPIES = "no load whose address can be chosen", "too large for the first level"
+# Lines of a source, sources of a block, and what the first level holds of both loops, half of it.
+_MOST_LINES, _MOST_SOURCES, _HOT_LINES = 8, 8, 256
+_LINE = 64
+# Copies: the shorter loop must fill the core's window, of some 250 to 500 instructions, and rates
+# are counted in copies.
+_WINDOW, _LEAST_WINDOW, _FEWEST, _MOST_COPIES = 512, 320, 16, 128
+_POINTER_BYTES = 8
+_READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
+_ONLY_READS = {OpAccess.READ, OpAccess.COND_READ}
+_ONLY_COMPARE = {Mnemonic.CMP, Mnemonic.TEST}
+
+# A register's value when a block begins, or what it loads from another such value at a distance.
+_Value = tuple[Any, ...]
+
+
+@dataclass
+class _Accesses:
+    """What a block does with a pointer: loads and stores in order, and whether it does more.
+
+    Attributes:
+      places: instruction, first byte from the pointer, bytes, whether read, whether written.
+    """
+
+    places: list[tuple[int, int, int, bool, bool]] = field(default_factory=list)
+    is_more: bool = False
+
+    def lines(self) -> tuple[int, int]:
+        """The first line, and how many from there to the last."""
+        first = min(start // _LINE for _, start, *_ in self.places)
+        last = max((start + size - 1) // _LINE for _, start, size, *_ in self.places)
+        return first, last - first + 1
+
+    def misses(self) -> set[int]:
+        """The instructions that load a line before any other touches it; empty if one is stored."""
+        seen: set[int] = set()
+        found = set()
+        for number, start, size, reads, _ in self.places:
+            lines = set(range(start // _LINE, (start + size - 1) // _LINE + 1)) - seen
+            if lines and not reads:
+                return set()
+            if lines:
+                found.add(number)
+            seen |= lines
+        return found
+
+
+@dataclass(frozen=True)
+class Source:
+    """A pointer that is chosen anew in each copy, as rated_block.h has it.
+
+    Attributes:
+      register: that it is in when the block begins; that of its root for another.
+      parent: the number of the source that it is loaded from, None for the list's.
+      delay: whether that is of the copy before.
+      offset: where in memory from the parent.
+      first, lines: of the cache, from the pointer.
+      misses: instructions of the block whose loads miss where its lines are cold.
+    """
+
+    register: int
+    parent: int | None
+    delay: bool
+    offset: int
+    first: int
+    lines: int
+    misses: frozenset[int]
+
+
+class _Analysis:
+    """Follows the pointers of a block."""
+
+    def __init__(self, code: bytes):
+        self.values: dict[int, _Value] = {}
+        self.accesses: dict[_Value, _Accesses] = {}
+        # What registers were computed of.
+        self.made: dict[int, frozenset[_Value]] = {}
+        self._info = iced_x86.InstructionInfoFactory()
+        for number, one in enumerate(iced_x86.Decoder(64, code)):
+            self._add(number, one)
+
+    def _value(self, register: int) -> _Value | None:
+        if register in self.made:
+            return None
+        return self.values.get(register, (register,))
+
+    def _of(self, value: _Value) -> _Accesses:
+        return self.accesses.setdefault(value, _Accesses())
+
+    def _spoil(self, register: int) -> None:
+        """The harness would not know what is done with the pointers that a register is made of."""
+        value = self._value(register)
+        for one in self.made.get(register, ()) if value is None else (value,):
+            self._of(one).is_more = True
+
+    def _add(self, number: int, one: iced_x86.Instruction) -> None:
+        info = self._info.info(one)
+        memory = info.used_memory()
+        full = RegisterExt.full_register
+        bases = {part.base for part in memory if part.base == full(part.base)}
+        in_addresses = {full(r) for part in memory for r in (part.base, part.index) if r}
+        reads: set[int] = set()
+        for part in info.used_registers():
+            register = full(part.register)
+            only_address = register in in_addresses and part.access in _ONLY_READS
+            if part.access in _READS and not only_address:
+                reads.add(register)
+        for operand in range(one.op_count):
+            if one.op_kind(operand) == OpKind.REGISTER and info.op_access(operand) in _READS:
+                reads.add(full(one.op_register(operand)))
+        lea = one.mnemonic == Mnemonic.LEA
+        if lea:
+            reads |= {full(r) for r in (one.memory_base, one.memory_index) if r}
+        loaded = None
+        for access in memory:
+            size = MemorySizeExt.size(access.memory_size)
+            value = self._value(full(access.base)) if access.base in bases else None
+            repeats = one.has_rep_prefix or one.has_repne_prefix
+            if value is None or access.index or not size or repeats:
+                for register in (access.base, access.index):
+                    if register and register != Register.RIP:
+                        self._spoil(full(register))
+                continue
+            distance = access.displacement - (1 << 64) * (access.displacement >= 1 << 63)
+            writes = access.access not in _ONLY_READS
+            self._of(value).places.append((number, distance, size, access.access in _READS, writes))
+            loaded = (*value, distance)
+        stores = any(access.access not in _ONLY_READS for access in memory)
+        if stores:
+            for read in reads:
+                self._spoil(read)
+        self._write(one, info, reads, loaded)
+
+    def _write(
+        self, one: iced_x86.Instruction, info: Any, reads: set[int], loaded: _Value | None
+    ) -> None:
+        if one.mnemonic in _ONLY_COMPARE:
+            return
+        target = one.op0_register if one.op_count else Register.NONE
+        if one.mnemonic == Mnemonic.MOV and RegisterExt.is_gpr64(target):
+            value = None
+            if one.op1_kind == OpKind.REGISTER:
+                value = self._value(one.op1_register)
+            elif one.op1_kind == OpKind.MEMORY:
+                value = loaded
+            if value is not None:
+                self.values[target] = value
+                self.made.pop(target, None)
+                return
+        of: set[_Value] = set()
+        for register in reads:
+            value = self._value(register)
+            of |= self.made.get(register, frozenset()) if value is None else {value}
+        for part in info.used_registers():
+            if part.access not in _ONLY_READS:
+                self.made[RegisterExt.full_register(part.register)] = frozenset(of)
+
+
+def sources_of(code: bytes) -> list[Source]:
+    """The pointers of a block that can be chosen, parents before what is loaded from them."""
+    found = _Analysis(code)
+    numbers: dict[_Value, int] = {}
+    sources: list[Source] = []
+    for value, uses in sorted(found.accesses.items(), key=lambda one: len(one[0])):
+        if uses.is_more or not uses.places or not RegisterExt.is_gpr64(value[0]):
+            continue
+        if value[0] == Register.RSP or len(sources) == _MOST_SOURCES:
+            continue
+        first, lines = uses.lines()
+        misses = uses.misses()
+        parent = numbers.get(value[:-1]) if len(value) > 1 else None
+        orphan = len(value) > 1 and (
+            parent is None or _is_written(found.accesses[value[:-1]], value[-1])
+        )
+        if not misses or lines > _MOST_LINES or orphan:
+            continue
+        offset = value[-1] if len(value) > 1 else 0
+        numbers[value] = len(sources)
+        sources.append(Source(value[0], parent, False, offset, first, lines, frozenset(misses)))
+    # The value that the block leaves in the register of a root may be of memory that is chosen.
+    for value, number in list(numbers.items()):
+        if len(value) > 1 or value[0] in found.made:
+            continue
+        left = found.values.get(value[0], value)
+        parent = numbers.get(left[:-1])
+        if len(left) == 1 or parent is None or left in numbers:
+            continue
+        taken = any(one.delay and (one.parent, one.offset) == (parent, left[-1]) for one in sources)
+        if not taken and not _is_written(found.accesses[left[:-1]], left[-1]):
+            sources[number] = replace(sources[number], parent=parent, delay=True, offset=left[-1])
+    return sources
+
+
+def _is_written(uses: _Accesses, offset: int) -> bool:
+    """Whether the block writes to the pointer there."""
+    return any(
+        writes and start < offset + _POINTER_BYTES and offset < start + size
+        for _, start, size, _, writes in uses.places
+    )
+
+
+def _number(source: Source) -> int:
+    return int(RegisterExt.number(cast(Any, source.register)))
+
+
+def _listed(source: Source) -> bool:
+    return source.parent is None
+
+
+@dataclass(frozen=True)
+class _Glue:
+    """The code before each copy.
+
+    Attributes:
+      places: of the displacement of each source, and where the instruction ends; -1 for none.
+      jump: the same of the byte that the jump depends on.
+    """
+
+    code: bytes
+    places: list[tuple[int, int]]
+    jump: tuple[int, int]
+
+
+def _glue(sources: Sequence[Source]) -> _Glue:
+    code = b""
+    places = []
+    for one in sources:
+        if not _listed(one):
+            places.append((-1, -1))
+            continue
+        # mov register, [rip + entry of the list]
+        number = _number(one)
+        code += bytes([0x48 | number >> 3 << 2, 0x8B, 0x05 | (number & 7) << 3]) + bytes(4)
+        places.append((len(code) - 4, len(code)))
+    # cmp byte [rip + entry of the list], 0; jne to the next instruction
+    start = len(code)
+    code += b"\x80\x3d" + bytes(5) + b"\x75\x00"
+    return _Glue(code, places, (start + 2, start + 7))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What is asked for: a level of LEVELS, shares of loads that miss and of jumps mispredicted."""
+
+    level: str
+    miss: float
+    mispredict: float
+
+
+def rated(block: Block, rates: Rates, seed: int) -> Block:
+    """A block with the request for measure_blocks.c and what is known of its instructions.
+
+    The rates that it has are those that so many copies can have.
+
+    Args:
+      seed: of what is drawn when it is measured.
+
+    Returns:
+      The block whose code begins with what was added; with a reason in `refused`, and nothing
+      added, where it cannot be measured so.
+    """
+    line, reason = request(block.code)
+    sources = sources_of(block.code) if line else []
+    glue = _glue(sources)
+    code = glue.code + block.code
+    if not reason and len(code) > MOST_BYTES:
+        reason = "too long"
+    if not reason and not sources:
+        reason = NO_SOURCE
+    if reason:
+        return replace(block, refused=reason)
+    instructions = list(iced_x86.Decoder(64, code))
+    jump = sum(map(_listed, sources)) + 1
+    lines = sum(one.lines for one in sources)
+    copies = max(_FEWEST, -(-_WINDOW // len(instructions)))
+    copies = min(copies, _MOST_COPIES, _HOT_LINES // (2 * lines))
+    if copies < _FEWEST or copies * len(instructions) < _LEAST_WINDOW:
+        return replace(block, refused=TOO_FEW_COPIES)
+    cold = round(rates.miss * copies)
+    random_jumps = round(2 * rates.mispredict * copies)
+    level = LEVELS.index(rates.level) + 1 if cold else 0
+    operands = []
+    for word in line.split()[1:]:
+        place, end, target = map(int, word.split(":"))
+        operands.append(f"{place + len(glue.code)}:{end + len(glue.code)}:{target}")
+    head = f"{level} {copies} {cold} {random_jumps} {seed} {glue.jump[0]}:{glue.jump[1]}"
+    described = [
+        f"{-1 if one.parent is None else one.parent}:{one.delay:d}:{one.offset}:{place}:{end}:"
+        f"{_number(one)}:{one.first}:{one.lines}"
+        for one, (place, end) in zip(sources, glue.places, strict=True)
+    ]
+    missing = {jump + 1 + number for one in sources for number in one.misses}
+    pmu = _known(instructions, missing, jump, cold / copies, random_jumps / (2 * copies), level)
+    request_line = " ".join([code.hex(), *operands, "/", head, *described])
+    return replace(block, code=code, request=request_line, pmu=pmu)
+
+
+def _known(
+    instructions: Sequence[iced_x86.Instruction],
+    missing: set[int],
+    jump: int,
+    miss: float,
+    mispredict: float,
+    level: int,
+) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
+    """What is known of instructions, by name (docs/formats.md)."""
+    info = iced_x86.InstructionInfoFactory()
+    loads = [
+        any(part.access in _READS for part in info.info(one).used_memory()) for one in instructions
+    ]
+    found: dict[str, tuple[float | None, ...]] = {}
+    for number, name in enumerate(("l1_miss", "l2_miss", "l3_miss"), 1):
+        share = miss if level >= number else 0.0
+        found[name] = tuple(
+            (share if place in missing else 0.0) if load else None
+            for place, load in enumerate(loads)
+        )
+    found["mispredict"] = tuple(
+        mispredict if place == jump else None for place in range(len(instructions))
+    )
+    return tuple(found.items())
+
+
+def at_rates(
+    blocks: Sequence[Block], misses: Sequence[float], mispredicts: Sequence[float], seed: int
+) -> Iterator[Block]:
+    """Each block once for each share of misses; level and share of mispredicts are drawn.
+
+    A block that cannot be measured so is there once. Rates that copies cannot tell apart are one.
+
+    Args:
+      seed: of what is drawn.
+    """
+    for block in blocks:
+        seen = set()
+        for miss in misses:
+            own = derive_seed(seed, "rated block", block.code.hex(), str(miss))
+            drawn = random.Random(own)
+            rates = Rates(drawn.choice(LEVELS), miss, drawn.choice(list(mispredicts)))
+            one = rated(block, rates, own % (1 << 62) + 1)
+            key = (one.refused, one.pmu)
+            if key not in seen:
+                seen.add(key)
+                yield one

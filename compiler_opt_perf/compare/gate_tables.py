@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the gate says: tables for terminals, Markdown for a pull request, files for build bots."""
+
+import datetime
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from compiler_opt_perf.compare.baseline import Baseline
+from compiler_opt_perf.compare.check import Finding, Result
+from compiler_opt_perf.compare.metrics import SHARE
+from compiler_opt_perf.compare.training_tables import decided, names_in, place
+from compiler_opt_perf.run.symbol_names import demangled, printable, shortened
+
+# Columns of text that is not for a terminal.
+_WIDTH = 120
+# Of a name in the source, of which the least telling parts are left out first.
+_NAME_WIDTH = 160
+_MOST_ROWS = 20
+_MOST_REASONS = 8
+_COLUMNS = ("", "metric", "baseline", "candidate", "change", "allowed", "")
+# What is best not read as Markdown.
+_ESCAPED = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>()#|"})
+
+
+def value(number: float, unit: str, *, signed: bool = False) -> str:
+    """A value as people read it."""
+    sign = "+" if signed else ""
+    if unit == SHARE:
+        return f"{100 * number:{sign}.2f}%"
+    if unit == "ratio":
+        return f"{number:{sign}.4f}"
+    if unit == "seconds":
+        return f"{number:{sign}.3f} s"
+    return f"{number:{sign},.0f}"
+
+
+def _change(finding: Finding) -> str:
+    change = value(finding.after - finding.before, finding.unit, signed=True)
+    if finding.unit in (SHARE, "ratio") or not finding.before:
+        return change
+    return f"{change} ({100 * (finding.after / finding.before - 1):+.2f}%)"
+
+
+def _cells(finding: Finding) -> list[str]:
+    allowed = "" if finding.allowed is None else value(finding.allowed, finding.unit)
+    return [
+        printable(finding.name),
+        finding.metric,
+        value(finding.before, finding.unit),
+        value(finding.after, finding.unit),
+        _change(finding),
+        allowed,
+        "" if finding.verdict == "shown" else finding.verdict,
+    ]
+
+
+def headline(result: Result) -> str:
+    """One sentence."""
+    of = f"{result.problem}, {result.modules:,} modules"
+    changed = ", ".join(result.changed) or "nothing"
+    verdict = f"worse in {len(result.worse)} of the limits" if result.worse else "passes"
+    return f"{of}: {verdict}. Changed against the baseline: {changed}."
+
+
+def answers(result: Result) -> list[str]:
+    """What the figures mean together, in sentences; nothing where they speak for themselves."""
+    totals = {one.metric: one for one in result.findings if one.level == "total"}
+    said = []
+    differing = totals.get("differing")
+    if differing is not None and differing.before != differing.after:
+        before, after = (value(one, SHARE) for one in (differing.before, differing.after))
+        if not differing.after:
+            said.append(
+                f"The candidate's policy decides as the default does: none of its decisions "
+                f"differs, in the baseline {before} did."
+            )
+        elif not differing.before:
+            said.append(
+                f"The baseline's policy decided as the default does; {after} of the candidate's "
+                "decisions differ."
+            )
+    return said
+
+
+def _rows(result: Result) -> list[Finding]:
+    """Totals, and what is not the same of programs and modules, the worse before the better."""
+    totals = [one for one in result.findings if one.level == "total"]
+    others = [
+        one
+        for verdict in ("worse", "better")
+        for one in result.findings
+        if one.level != "total" and one.verdict == verdict
+    ]
+    return totals + others[:_MOST_ROWS]
+
+
+def describe(result: Result) -> str:
+    """Tables for a terminal, and why something is worse."""
+    width = None if Console().is_terminal else _WIDTH
+    console = Console(width=width, highlight=False, color_system=None)
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, column in enumerate(_COLUMNS):
+        table.add_column(column, justify="left" if number in (0, 1, 6) else "right")
+    for one in _rows(result):
+        table.add_row(*map(escape, _cells(one)))
+    with console.capture() as captured:
+        console.print(table)
+    lines = [*answers(result), *(f"changed: {printable(one)}" for one in result.changes)]
+    lines += [""] * bool(lines)
+    lines += [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+    for title, reasons in _first_reasons(result):
+        lines += ["", title, *(f"  {reason}" for reason in reasons)]
+    return "\n".join([*lines, "", headline(result)]) + "\n"
+
+
+def _first_reasons(result: Result) -> list[tuple[str, list[str]]]:
+    """As many as people read: of modules only where no program, nor the total, says the same.
+
+    What one has in common with those before it is not said again.
+    """
+    known = {one.metric for one in result.worse if one.level != "module"}
+    told = [one for one in result.worse if one.level != "module" or one.metric not in known]
+    reasons = []
+    said: set[str] = set()
+    for title, lines in _reasons(told[:_MOST_REASONS], result.problem):
+        new = [line for line in lines if line not in said]
+        said |= set(lines)
+        reasons.append((title, new or ["as above"]))
+    more = len(result.worse) - len(reasons)
+    if more > 0:
+        reasons.append((f"and {more} more, which --json and --junit have", []))
+    return reasons
+
+
+def markdown(result: Result) -> str:
+    """The same for a comment on a pull request."""
+    lines = [f"**{headline(result).translate(_ESCAPED)}**", ""]
+    said = [*answers(result), *(f"Changed: {printable(one)}" for one in result.changes)]
+    for one in said:
+        lines += [one.translate(_ESCAPED), ""]
+    rows = [list(_COLUMNS), ["---", "---", *["---:"] * 4, "---"]]
+    rows += [[cell.translate(_ESCAPED) for cell in _cells(one)] for one in _rows(result)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    for title, reasons in _first_reasons(result):
+        lines += ["", f"**{title.translate(_ESCAPED)}**", ""]
+        lines += [f"- {reason.strip().translate(_ESCAPED)}" for reason in reasons]
+    return "\n".join(lines) + "\n"
+
+
+def junit(result: Result) -> str:
+    """The same as JUnit's XML, a test case for each limit."""
+    suite = ElementTree.Element("testsuite", name="cop gate")
+    judged = [one for one in result.findings if one.verdict != "shown"]
+    suite.set("tests", str(len(judged)))
+    suite.set("failures", str(len(result.worse)))
+    whys = dict(
+        zip(
+            map(id, result.worse),
+            (own for _, own in _reasons(result.worse, result.problem)),
+            strict=True,
+        )
+    )
+    for one in judged:
+        name = printable(one.name)
+        case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{one.metric}", name=name)
+        if one.verdict == "worse":
+            failure = ElementTree.SubElement(case, "failure", message=_title(one))
+            failure.text = "\n".join(whys[id(one)])
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def lnt(measured: Baseline) -> dict[str, Any]:
+    """A report for LNT's server, version 2, with the metrics of its default suite "nts".
+
+    A test is the compilation of a module. LNT sorts runs by the compiler's version, then the date.
+    """
+    setup, environment = measured.setup, measured.environment
+    date = datetime.datetime.fromisoformat(environment.date).replace(tzinfo=None)
+    version = re.search(r"version (\d[\d.]*)", setup.compiler.is_of)
+    tests = []
+    for module in measured.modules:
+        test: dict[str, Any] = {"name": f"{setup.problem}/{module.name}"}
+        test["compile_status"] = int(not module.is_ok)
+        if module.is_ok:
+            test["code_size"] = module.text
+            test["mem_bytes"] = [1024 * kibibytes for kibibytes in module.memory]
+            if setup.effort == "time":
+                test["compile_time"] = list(module.effort)
+        tests.append(test)
+    return {
+        "format_version": "2",
+        "machine": {"name": environment.machine, "os": environment.system},
+        "run": {
+            "start_time": date.isoformat(timespec="seconds"),
+            "end_time": date.isoformat(timespec="seconds"),
+            "llvm_project_revision": f"{version[1] if version else '0'}-{date:%Y%m%d%H%M%S}",
+            "compiler_version": setup.compiler.is_of,
+            "policy": setup.policy.digest,
+        },
+        "tests": tests,
+    }
+
+
+def _title(finding: Finding) -> str:
+    of = "" if finding.level == "total" else f" of {printable(finding.name)}"
+    allowed = value(finding.allowed or 0.0, finding.unit)
+    return f"{finding.metric}{of}: {_change(finding)}, allowed {allowed}"
+
+
+def _reasons(findings: Sequence[Finding], problem: str) -> Iterator[tuple[str, list[str]]]:
+    """For each finding that is worse, its title and why it is so."""
+    keys = [change.key for one in findings if one.why for change in one.why.decisions]
+    places = names_in(keys, _NAME_WIDTH)
+    names = [change.function for one in findings if one.why for change in one.why.functions]
+    shown = demangled(list(dict.fromkeys(names)))
+    for one in findings:
+        reason = one.why
+        if reason is None:
+            continue
+        lines = [printable(cause) for cause in reason.causes]
+        lines += [
+            f"{printable(c.module)}: {shortened(shown[c.function], _NAME_WIDTH)}: "
+            f"{_size(c.before, one)} -> {_size(c.after, one)}"
+            for c in reason.functions
+        ]
+        number, grown = reason.further
+        if number:
+            by = f", by {_size(grown, one)} together" if grown else ""
+            lines.append(f"{number:,} other functions are worse, too{by}")
+        if reason.differing:
+            shown_of = f", {len(reason.decisions)} of them:" if reason.decisions else ""
+            lines.append(f"decisions taken otherwise: {reason.differing:,}{shown_of}")
+        lines += [
+            f"  {printable(c.module)}: {printable(place(c.key, places))}: "
+            f"{decided(problem, c.after)}, in the baseline {decided(problem, c.before)}"
+            for c in reason.decisions
+        ]
+        yield _title(one), lines
+
+
+def _size(number: float, finding: Finding) -> str:
+    return f"{number:,.2f}" if finding.metric == "score" else f"{number:,.0f} {finding.unit}"

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which of several changed inputs makes a module worse, and which of several compilers was first.
+
+One input at a time is taken from the candidate, with all others as in the baseline.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.compare.baseline import Artifact, Setup
+from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.measure import Candidate
+from compiler_opt_perf.compare.question import Question
+from compiler_opt_perf.compare.record import problem_of
+from compiler_opt_perf.compare.setup import setup_of
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A module with one of the candidate's inputs, or by one of several compilers.
+
+    Attributes:
+      what: the input, or the compiler's folder.
+      candidate: all that it was compiled with.
+      value: of the metric; infinite where the module does not compile.
+      is_worse: than the limits allow.
+    """
+
+    what: str
+    candidate: Candidate
+    value: float
+    is_worse: bool
+
+
+def differing(before: Setup, after: Setup, program: str) -> dict[str, Artifact | None]:
+    """The baseline's inputs of a program's modules that the candidate has others of, by name."""
+    sides = [_inputs(setup, program) for setup in (before, after)]
+    digests = [{name: one and one.digest for name, one in side.items()} for side in sides]
+    return {name: one for name, one in sides[0].items() if digests[0][name] != digests[1][name]}
+
+
+def _inputs(setup: Setup, program: str) -> dict[str, Artifact | None]:
+    profile = setup.profiles.get(program, setup.profiles.get(""))
+    return {"compiler": setup.compiler, "policy": setup.policy, "profile": profile}
+
+
+def as_before(
+    candidate: Candidate, changed: Mapping[str, Artifact | None], program: str
+) -> Candidate:
+    """The candidate with these inputs of the baseline.
+
+    Raises:
+      GateError: one is not what it was, as a compiler that was built anew in its place.
+      ToolchainError: the baseline's compiler lacks a tool.
+    """
+    for name, artifact in changed.items():
+        candidate = _with(candidate, name, None if artifact is None else Path(artifact.path))
+    left = _inputs(setup_of(candidate, [], None), program)
+    for name, artifact in changed.items():
+        own = left[name]
+        if (own and own.digest) != (artifact and artifact.digest):
+            assert artifact is not None
+            raise GateError(
+                f"{artifact.path}: is not the {name} that the baseline was recorded with any more; "
+                "keep that elsewhere than the candidate's, so that one can be put in for the other"
+            )
+    return candidate
+
+
+def _with(candidate: Candidate, name: str, path: Path | None) -> Candidate:
+    if name == "profile":
+        return dataclasses.replace(candidate, profiles=Profiles(path))
+    assert path is not None
+    if name == "policy":
+        problem = problem_of(path, candidate.problem.name)
+        return dataclasses.replace(candidate, model=path, problem=problem)
+    return dataclasses.replace(candidate, toolchain=Toolchain.load(path))
+
+
+def swap(
+    question: Question, before: Candidate, candidate: Candidate, names: Iterable[str]
+) -> list[Trial]:
+    """Takes one input at a time from the candidate.
+
+    Args:
+      before: the candidate with the baseline's inputs.
+      names: of those that differ.
+
+    Raises:
+      LogError, ObjectFileError, CostError: the compiler left what cannot be measured.
+    """
+    taken: dict[str, Path | None] = {
+        "compiler": candidate.toolchain.directory,
+        "policy": candidate.model,
+        "profile": candidate.profiles.of(question.module.program),
+    }
+    return [_tried(question, name, _with(before, name, taken[name])) for name in names]
+
+
+def first_worse(
+    question: Question, candidate: Candidate, toolchains: Sequence[Path]
+) -> tuple[Trial, Trial]:
+    """The last of several compilers that is not worse, and the next, which is: a binary search.
+
+    Args:
+      toolchains: in order; the first is not worse, the last is, and worse ones follow worse ones.
+
+    Raises:
+      GateError: the first is worse, or the last is not.
+      ToolchainError: one lacks a tool.
+      LogError, ObjectFileError, CostError: the compiler left what cannot be measured.
+    """
+
+    def tried(place: int) -> Trial:
+        folder = toolchains[place]
+        return _tried(question, str(folder), _with(candidate, "compiler", folder))
+
+    good, bad = tried(0), tried(len(toolchains) - 1)
+    question.require_worse(bad.value)
+    if good.is_worse:
+        raise GateError(f"{good.what}: {question.metric.name} is worse: begin with an older one")
+    low, high = 0, len(toolchains) - 1
+    while high - low > 1:
+        middle = tried((low + high) // 2)
+        if middle.is_worse:
+            high, bad = (low + high) // 2, middle
+        else:
+            low, good = (low + high) // 2, middle
+    return good, bad
+
+
+def _tried(question: Question, what: str, candidate: Candidate) -> Trial:
+    value = question.value(candidate)
+    return Trial(what, candidate, value, question.is_worse(value))

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the gate compares: a row for each metric."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_opt_perf.compare.baseline import ModuleRun, ProgramRun, Setup, detail_of
+from compiler_opt_perf.cost.regalloc_score import log_ratio
+from compiler_opt_perf.policy.problem import PROBLEMS
+
+#: A module in the baseline and with the candidate.
+Pair = tuple[ModuleRun, ModuleRun]
+#: A program, likewise.
+ProgramPair = tuple[ProgramRun, ProgramRun]
+#: What it was with the baseline, and is with the candidate; None where that has no meaning.
+Values = tuple[float, float] | None
+#: The unit of shares, from 0 to 1.
+SHARE = "share"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a module, of the modules of a program, or of all.
+
+    Attributes:
+      name: as in the file of limits.
+      unit: of its values; that of `effort` is in the setup.
+      worse: 1 when more is worse, -1 when less is, 0 when any change is.
+      values: of some modules, or programs.
+      needs_figures: only modules count that compile in the baseline and with the candidate.
+      of_programs: it is of whole programs, not of modules.
+      spread: how far the repeated measurements of the same are apart, on both sides.
+      applies: whether the setups of both sides have it.
+    """
+
+    name: str
+    unit: str
+    worse: int
+    values: Callable[[Sequence[Any]], Values]
+    needs_figures: bool = True
+    of_programs: bool = False
+    spread: Callable[[Sequence[Pair]], float] = lambda pairs: 0.0
+    applies: Callable[[Setup, Setup], bool] = lambda before, after: True
+
+    def worsening(self, before: float, after: float) -> float:
+        """How much worse the second value is; below 0 where it is better."""
+        change = after - before
+        return self.worse * change if self.worse else abs(change)
+
+
+def _count(of: Callable[[Any], bool]) -> Callable[[Sequence[Any]], Values]:
+    return _sum(lambda run: float(of(run)))
+
+
+def _sum(of: Callable[[Any], float | None]) -> Callable[[Sequence[Any]], Values]:
+    """Over what has a value on both sides; None where nothing has."""
+
+    def values(pairs: Sequence[Any]) -> Values:
+        sides = [(of(one), of(other)) for one, other in pairs]
+        known = [(one, other) for one, other in sides if one is not None and other is not None]
+        if not known:
+            return None
+        return math.fsum(one for one, _ in known), math.fsum(other for _, other in known)
+
+    return values
+
+
+def _share(of: Callable[[ModuleRun], int]) -> Callable[[Sequence[Pair]], Values]:
+    """Of decisions; none where a side takes none."""
+
+    def values(pairs: Sequence[Pair]) -> Values:
+        shares = []
+        for side in (0, 1):
+            decisions = sum(pair[side].decisions for pair in pairs)
+            if not decisions:
+                return None
+            shares.append(sum(of(pair[side]) for pair in pairs) / decisions)
+        return shares[0], shares[1]
+
+    return values
+
+
+def _scores(pairs: Sequence[Pair]) -> Values:
+    """The geometric mean of the functions' ratios, each function once; 1 in the baseline.
+
+    A score is per call of its function, so that sums mean nothing (`regalloc_score.score_ratio`).
+    Functions that took a decision on one side only have no ratio.
+    """
+    logarithms = []
+    for one, other in pairs:
+        before, after = detail_of(one).scores, detail_of(other).scores
+        shared = sorted(before.keys() & after.keys())
+        logarithms += [log_ratio(before[name], after[name]) for name in shared]
+    return (1.0, math.exp(math.fsum(logarithms) / len(logarithms))) if logarithms else None
+
+
+def _effort(pairs: Sequence[Pair]) -> Values:
+    medians = [[statistics.median(run.effort) for run in side] for side in zip(*pairs, strict=True)]
+    return math.fsum(medians[0]), math.fsum(medians[1])
+
+
+def _peak(pairs: Sequence[Pair]) -> Values:
+    """Of the module that takes most, a machine must have it."""
+    peaks = [[statistics.median(run.memory) for run in side] for side in zip(*pairs, strict=True)]
+    return float(max(peaks[0])), float(max(peaks[1]))
+
+
+def _range(samples: Sequence[float]) -> float:
+    return max(samples) - min(samples)
+
+
+def _effort_spread(pairs: Sequence[Pair]) -> float:
+    """Of a sum of measurements that have nothing to do with one another."""
+    return math.hypot(*(_range(run.effort) for pair in pairs for run in pair))
+
+
+def _memory_spread(pairs: Sequence[Pair]) -> float:
+    return float(max(_range(run.memory) for pair in pairs for run in pair))
+
+
+def _has_scores(before: Setup, after: Setup) -> bool:
+    return PROBLEMS[after.problem].score_in_log
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("failures", "modules", 1, _count(lambda run: run.status == "failed"), False),
+    Metric("crashes", "modules", 1, _count(lambda run: run.status == "crashed"), False),
+    Metric("timeouts", "modules", 1, _count(lambda run: run.status == "timeout"), False),
+    Metric("nondeterminism", "modules", 1, _count(lambda run: len(run.objects) > 1)),
+    Metric(
+        "modes",
+        "modules",
+        1,
+        _count(lambda run: bool(run.modes)),
+        applies=lambda before, after: after.release is not None,
+    ),
+    Metric("fallbacks", "warnings", 1, _sum(lambda run: run.fallbacks)),
+    Metric(
+        "stale",
+        "functions",
+        1,
+        _sum(lambda run: run.stale),
+        applies=lambda before, after: bool(after.profiles),
+    ),
+    Metric(
+        "with-pmu",
+        SHARE,
+        -1,
+        _share(lambda run: run.with_pmu),
+        applies=lambda before, after: bool(before.profiles),
+    ),
+    Metric("text", "bytes", 1, _sum(lambda run: run.text)),
+    Metric("linked", "bytes", 1, _sum(lambda run: run.linked), of_programs=True),
+    Metric("unlinked", "programs", 1, _count(lambda run: not run.is_ok), False, of_programs=True),
+    Metric(
+        "instructions",
+        "instructions",
+        1,
+        _sum(lambda run: run.instructions),
+        applies=lambda before, after: bool(before.traces),
+    ),
+    Metric(
+        "cycles",
+        "cycles",
+        1,
+        _sum(lambda run: run.cycles),
+        applies=lambda before, after: bool(before.traces) and before.cpu is not None,
+    ),
+    Metric(
+        "unreplayed",
+        "modules",
+        1,
+        _count(lambda run: bool(run.unreplayed)),
+        applies=lambda before, after: bool(before.traces),
+    ),
+    Metric("score", "ratio", 1, _scores, applies=_has_scores),
+    Metric(
+        "effort",
+        "",
+        1,
+        _effort,
+        spread=_effort_spread,
+        applies=lambda before, after: before.effort == after.effort != "none",
+    ),
+    Metric("memory", "KiB", 1, _peak, spread=_memory_spread),
+    Metric("decisions", "decisions", 0, _sum(lambda run: run.decisions)),
+    Metric("differing", SHARE, 0, _share(lambda run: run.differing)),
+)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiles a module with one policy in the compiler's three modes, which must agree.
+
+Training measures a policy in development mode, users run it in release mode, and interactive mode
+evaluates it in Python. They must take the same decisions and give the same object file, bit by bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from absl import logging
+
+from compiler_opt_perf.compare.remarks import Decision, read_decisions, remark_options
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.policy.export import MODEL_FILE, Policy
+from compiler_opt_perf.policy.interactive import InteractiveHost, policy_decisions
+from compiler_opt_perf.policy.problem import Problem, for_clang
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import read_input, sha256
+from compiler_opt_perf.run.json_text import FieldError, JsonError, decode
+from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
+from compiler_opt_perf.toolchain.model_inputs import MODELS
+
+TIMEOUT_S = 300.0
+
+
+class ModesError(Exception):
+    """Two modes take different decisions, or write different object files."""
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """What is needed of model.json: the checksums of the files."""
+
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if MODEL_FILE not in self.files:
+            raise FieldError("files", f"{MODEL_FILE} is missing")
+
+
+def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> None:
+    """Checks that the policy in a toolchain is the one in the folder `model`, by its checksum.
+
+    Without a description (model.json) on both sides it passes: only decisions can tell then.
+
+    Raises:
+      ModesError: the toolchain has another policy for the problem, or none.
+    """
+    (place,) = (place for place in MODELS if place.problem == problem.name)
+    compiled = toolchain.directory / "models" / place.name
+    # Building a set drops the models that the command does not name.
+    models: dict[str, str | Path] = {place.option: model}
+    for other in MODELS:
+        if other != place and compiled.with_name(f"{other.name}.o").is_file():
+            models[other.option] = "POLICY"
+    build_it = build_advice(toolchain.directory, models)
+    if not compiled.with_suffix(".o").is_file():
+        raise ModesError(
+            f"{toolchain.directory}: has no policy for {problem.name} compiled in, so "
+            f"that nothing can be compared; {build_it}"
+        )
+    try:
+        given = sha256(model / MODEL_FILE)
+    except OSError as error:
+        raise ModesError(
+            f"{model / MODEL_FILE}: {error.strerror}; name the folder of a policy"
+        ) from error
+    description = compiled.with_suffix(".json")
+    if not description.is_file():
+        if not (model / "model.json").exists():
+            logging.info("%s: does not say which policy it has", toolchain.directory)
+            return
+        held = "a policy without description"
+    else:
+        try:
+            files = decode(read_input(description), _Description, description).files
+        except (OSError, JsonError) as error:
+            raise ModesError(f"{error}; {build_it}") from error
+        checksum = files[MODEL_FILE]
+        if checksum == given:
+            return
+        held = f"one whose {MODEL_FILE} has SHA-256 {checksum}"
+    raise ModesError(
+        f"{toolchain.directory}: holds another policy for {problem.name} than {model}, whose "
+        f"{MODEL_FILE} has SHA-256 {given}: {held}; {build_it}"
+    )
+
+
+@dataclass(frozen=True)
+class Modes:
+    """A policy in the forms that the modes need, and the compilers that take them.
+
+    Attributes:
+      problem: what it decides.
+      release_clang: the clang into which the policy is compiled.
+      development_clang: a patched clang; may be the same.
+      litert_library: development mode's evaluator.
+      model: directory of the policy as `.tflite`.
+      policy: the same to be evaluated in Python; None leaves interactive mode out.
+      profiles: PMU profiles of the programs, given in all modes.
+    """
+
+    problem: Problem
+    release_clang: Path
+    development_clang: Path
+    litert_library: Path
+    model: Path
+    policy: Policy | None
+    profiles: Profiles
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The modes that `compile` compares."""
+        return ("release", "development", *(["interactive"] if self.policy is not None else []))
+
+    def compile(self, module: Module, folder: Path) -> tuple[bytes, list[Decision]]:
+        """Compiles in each mode; leaves `<mode>.o` and `<mode>.yaml` (remarks) in `folder`.
+
+        Returns:
+          The object file's bytes and the decisions, which are the same in all modes.
+
+        Raises:
+          ModesError: they are not; names the module and the first difference.
+          CommandError: a compilation failed.
+        """
+        self._release(module, folder)
+        self._development(module, folder)
+        if self.policy is not None:
+            self._interactive(module, folder, self.policy)
+        decisions = read_decisions(folder / "release.yaml", self.problem)
+        image = (folder / "release.o").read_bytes()
+        for mode in self.names[1:]:
+            if not _same(folder / "release.yaml", folder / f"{mode}.yaml"):
+                read = read_decisions(folder / f"{mode}.yaml", self.problem)
+                difference = first_difference(decisions, read, mode)
+                if difference:
+                    raise ModesError(f"{module.name}: {difference}")
+            if (folder / f"{mode}.o").read_bytes() != image:
+                raise ModesError(f"{module.name}: release and {mode} mode objects differ")
+        return image, decisions
+
+    def release_options(self, module: Module) -> list[str]:
+        """The compiler's options for the policy that is compiled into it."""
+        return self.problem.release_options(profile=self.profiles.of(module.program))
+
+    def _command(self, mode: str, module: Module, folder: Path, options: list[str]) -> list[str]:
+        clang = self.release_clang if mode == "release" else self.development_clang
+        remarks = remark_options(self.problem, folder / f"{mode}.yaml")
+        return module.compile_command(clang, folder / f"{mode}.o", [*for_clang(options), *remarks])
+
+    def _release(self, module: Module, folder: Path) -> None:
+        options = self.release_options(module)
+        run_command(self._command("release", module, folder, options), timeout_s=TIMEOUT_S)
+
+    def _development(self, module: Module, folder: Path) -> None:
+        profile = self.profiles.of(module.program)
+        options = self.problem.development_options(model=self.model, profile=profile)
+        run_command(
+            self._command("development", module, folder, options),
+            timeout_s=TIMEOUT_S,
+            env={"LLVM_LITERT_LIBRARY": str(self.litert_library)},
+        )
+
+    def _interactive(self, module: Module, folder: Path, policy: Policy) -> None:
+        with InteractiveHost(self.problem, policy_decisions(policy)) as host:
+            profile = self.profiles.of(module.program)
+            options = self.problem.interactive_options(host.channel, profile=profile)
+            command = self._command("interactive", module, folder, options)
+            host.run(command, timeout_s=TIMEOUT_S)
+
+
+def first_difference(
+    release: Sequence[Decision], other: Sequence[Decision], mode: str
+) -> str | None:
+    """The first decision in which release mode and `mode` differ, in words; None if none does."""
+    for index, (left, right) in enumerate(zip(release, other, strict=False)):
+        if left != right:
+            return f"decision {index}: release {left}, {mode} {right}"
+    if len(release) != len(other):
+        return f"{len(release)} decisions in release mode, {len(other)} in {mode} mode"
+    return None
+
+
+def _same(left: Path, right: Path) -> bool:
+    return left.read_bytes() == right.read_bytes()

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Why something got worse: what was changed, what the compiler says, functions, decisions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler_opt_perf.compare.baseline import Baseline, Detail, changed_inputs, detail_of
+from compiler_opt_perf.compare.metrics import Pair
+from compiler_opt_perf.cost.regalloc_score import log_ratio
+
+_MOST_MODULES = 3
+_MOST_FUNCTIONS = 5
+_MOST_DECISIONS = 5
+# What functions have a part in, as `Detail` has it.
+_OF_FUNCTIONS = {
+    "text": "functions",
+    "linked": "functions",
+    "score": "scores",
+    "instructions": "instructions",
+    "cycles": "cycles",
+}
+# What a policy's decisions lead to.
+_OF_DECISIONS = {*_OF_FUNCTIONS, "differing", "decisions"}
+# What a profile tells the policy shows in these.
+_OF_PROFILES = {*_OF_DECISIONS, "with-pmu", "stale"}
+# What the compiler says of these modules.
+_FAILING = {"failures": "failed", "crashes": "crashed", "timeouts": "timeout"}
+
+
+@dataclass(frozen=True)
+class FunctionChange:
+    """A function that is worse, in the metric's unit; 0 where it was not there."""
+
+    module: str
+    function: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class DecisionChange:
+    """A decision that was taken otherwise, by its key (docs/features.md)."""
+
+    module: str
+    key: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why something is worse.
+
+    Attributes:
+      causes: sentences: what was changed, then what is known of it.
+      functions: that got worse, those with the largest share first.
+      further: how many others got worse, and by how much together; 0 for scores, which do not add
+        up.
+      differing: how many decisions are others, of those that were taken on both sides.
+      decisions: some of them, those in these functions first.
+    """
+
+    causes: tuple[str, ...]
+    functions: tuple[FunctionChange, ...] = ()
+    differing: int = 0
+    decisions: tuple[DecisionChange, ...] = ()
+    further: tuple[int, float] = (0, 0.0)
+
+
+def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> Why:
+    """Why a metric of some modules is worse. Raises GateError: a baseline is damaged."""
+    changed = changed_inputs(baseline.setup, candidate.setup)
+    causes = []
+    if changed:
+        causes.append(f"changed: {', '.join(changed)}")
+    else:
+        causes.append(_nothing_changed(baseline, candidate))
+    causes += _said(metric, pairs, candidate)
+    if metric in _OF_PROFILES:
+        causes += _profile_facts(pairs, baseline, candidate)
+    if metric not in _OF_DECISIONS:
+        return Why(tuple(causes))
+    details = [
+        (pair[0].name, detail_of(pair[0]), detail_of(pair[1]))
+        for pair in pairs
+        if pair[0].is_ok and pair[1].is_ok
+    ]
+    functions = _functions(metric, details) if metric in _OF_FUNCTIONS else []
+    differing = _decisions(details, {one.function for one in functions})
+    others = functions[_MOST_FUNCTIONS:]
+    grown = 0.0 if metric == "score" else sum(one.after - one.before for one in others)
+    return Why(
+        tuple(causes),
+        tuple(functions[:_MOST_FUNCTIONS]),
+        len(differing),
+        tuple(differing[:_MOST_DECISIONS]),
+        (len(others), grown),
+    )
+
+
+def _nothing_changed(baseline: Baseline, candidate: Baseline) -> str:
+    before, after = baseline.environment, candidate.environment
+    names = ("machine", "cores", "system", "package")
+    others = [
+        f"{name} {getattr(after, name)}, before {getattr(before, name)}"
+        for name in names
+        if getattr(before, name) != getattr(after, name)
+    ]
+    where = f"; it was measured elsewhere: {'; '.join(others)}" if others else ""
+    return f"compiler, policy and profiles are those of the baseline{where}"
+
+
+def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
+    """What the compiler says of the modules that are concerned."""
+    said = []
+    if metric in _FAILING:
+        status = _FAILING[metric]
+        said = [
+            f"{after.name}: {after.message}"
+            for before, after in pairs
+            if after.status == status != before.status
+        ]
+    elif metric == "nondeterminism":
+        said = [
+            f"{after.name}: {len(after.objects)} different object files of the same compilation"
+            for _, after in pairs
+            if len(after.objects) > 1
+        ]
+    elif metric == "modes":
+        release = candidate.setup.release
+        if release is not None and "holds another policy" in release.is_of:
+            said.append(release.is_of)
+        said += [after.modes for _, after in pairs if after.modes]
+    elif metric == "fallbacks":
+        said = [
+            f"{after.name}: {after.warnings[0]}"
+            for _, after in pairs
+            if after.fallbacks and after.warnings
+        ]
+    elif metric == "unreplayed":
+        said = [f"{after.name}: {after.unreplayed}" for _, after in pairs if after.unreplayed]
+    elif metric == "unlinked":
+        names = {after.program for _, after in pairs}
+        said = [
+            f"{one.name}: {one.message}"
+            for one in candidate.programs
+            if one.message and one.name in names
+        ]
+    more = len(said) - _MOST_MODULES
+    return said[:_MOST_MODULES] + ([f"and {more} more"] if more > 0 else [])
+
+
+def _profile_facts(pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> list[str]:
+    """What is known of the candidate's profiles that was not so with the baseline's."""
+    facts = []
+    before, after = baseline.setup.profiles, candidate.setup.profiles
+    for program in sorted(before):
+        which = f"the profile of {program}" if program else "the profile"
+        if program not in after:
+            facts.append(f"{which} is not given any more")
+        else:
+            names = [own[program].is_of.partition(",")[0] for own in (before, after)]
+            if names[0] != names[1]:
+                facts.append(
+                    f"{which} is of another program: it was collected of {names[1]!r}, that of "
+                    f"the baseline of {names[0]!r}"
+                )
+    stale = [sum(pair[side].stale for pair in pairs) for side in (0, 1)]
+    if stale[1] > stale[0]:
+        facts.append(
+            f"the profile is stale: {stale[1]} functions have changed since it was collected, "
+            f"{stale[0]} with that of the baseline; collect it again"
+        )
+    known = {line for pair in pairs for line in pair[0].warnings}
+    new = dict.fromkeys(line for pair in pairs for line in pair[1].warnings if line not in known)
+    return facts + [f"the compiler warns: {line}" for line in new][:_MOST_MODULES]
+
+
+def _functions(metric: str, details: Sequence[tuple[str, Detail, Detail]]) -> list[FunctionChange]:
+    changes = []
+    for module, before, after in details:
+        one, other = (getattr(side, _OF_FUNCTIONS[metric]) for side in (before, after))
+        changes += [
+            FunctionChange(module, name, float(one.get(name, 0)), float(other.get(name, 0)))
+            for name in sorted(one.keys() | other.keys())
+        ]
+
+    def worsening(one: FunctionChange) -> float:
+        # Scores are per call of their function: only ratios can be compared.
+        if metric == "score":
+            return log_ratio(one.before, one.after)
+        return one.after - one.before
+
+    worse = [change for change in changes if change.after > change.before]
+    return sorted(worse, key=lambda one: (-worsening(one), one.module, one.function))
+
+
+def _decisions(
+    details: Sequence[tuple[str, Detail, Detail]], functions: set[str]
+) -> list[DecisionChange]:
+    changes = [
+        DecisionChange(module, key, before.decisions[key], after.decisions[key])
+        for module, before, after in details
+        for key in sorted(before.decisions.keys() & after.decisions.keys())
+        if before.decisions[key] != after.decisions[key]
+    ]
+    # A key begins with the function that the decision is in.
+    return sorted(changes, key=lambda one: one.key.partition(" ")[0] not in functions)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+from compiler_opt_perf.policy import export
+from compiler_opt_perf.policy.export import CandidateTemplate, ModelError, Policy
+from compiler_opt_perf.policy.network import Kind, to_grid
+from compiler_opt_perf.policy.problem import PROBLEMS, Problem
+from compiler_opt_perf.policy.testing import random_inputs, random_network
+from compiler_opt_perf.run import files
+from compiler_opt_perf.run.pool import Pool
+
+ROWS = 1000
+
+
+@pytest.fixture(scope="module", params=list(PROBLEMS))
+def problem(request: pytest.FixtureRequest) -> Problem:
+    return PROBLEMS[request.param]
+
+
+@pytest.fixture(scope="module")
+def policy(problem: Problem) -> Policy:
+    network = random_network(problem)
+    weights = network.initial_weights(seed=2)
+    network = dataclasses.replace(network, default_lead=0.5)
+    if problem.mask is None:
+        # The other decisions are the compiler's.
+        network = dataclasses.replace(network, asked=(Kind(0, 0, 1), Kind(1, 0, 0)))
+    return Policy(network, weights, {"seed": 2, "results": {"gain": 0.5}})
+
+
+@pytest.fixture(scope="module")
+def published(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("policies") / policy.network.problem.name
+    export.publish(policy, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def template(policy: Policy) -> CandidateTemplate:
+    return CandidateTemplate.make(policy.network)
+
+
+def litert_decisions(
+    content: bytes, problem: Problem, inputs: dict[str, npt.NDArray[Any]]
+) -> npt.NDArray[np.int64]:
+    run = Interpreter(model_content=content).get_signature_runner("action")
+    rows = len(inputs[problem.features[0].name])
+    rows_in = ({k: v[i : i + 1] for k, v in inputs.items()} for i in range(rows))
+    return np.array([run(**row)[problem.decision][0] for row in rows_in])
+
+
+def test_numpy_litert_and_saved_model_decide_alike(
+    policy: Policy, published: Path, problem: Problem
+) -> None:
+    inputs = random_inputs(problem, ROWS, seed=7)
+    expected = policy.decide(inputs)
+    assert len(set(expected.tolist())) > 1
+    content = (published / "model.tflite").read_bytes()
+    np.testing.assert_array_equal(litert_decisions(content, problem, inputs), expected)
+    tf = export.import_tensorflow()
+    action = tf.saved_model.load(str(published)).signatures["action"]
+    for i in range(100):
+        row = {name: tf.constant(values[i : i + 1]) for name, values in inputs.items()}
+        assert action(**row)[problem.decision].numpy().tolist() == [expected[i]]
+
+
+def test_model_has_the_names_that_the_compiler_looks_for(published: Path, problem: Problem) -> None:
+    interpreter = Interpreter(model_path=str(published / "model.tflite"))
+    inputs = {d["name"]: (d["dtype"], tuple(d["shape"])) for d in interpreter.get_input_details()}
+    assert inputs == {
+        f"action_{f.name}:0": (np.dtype(f.dtype).type, f.shape) for f in problem.inputs(True)
+    }
+    signature = interpreter.get_signature_list()["action"]
+    assert signature["outputs"] == [problem.decision]
+    (spec,) = json.loads((published / "output_spec.json").read_text())
+    assert spec["logging_name"] == problem.decision
+    (output,) = interpreter.get_output_details()
+    assert output["name"] == f"{spec['tensor_spec']['name']}:{spec['tensor_spec']['port']}"
+    assert output["dtype"] == np.int64
+    assert output["shape"].tolist() == spec["tensor_spec"]["shape"]
+
+
+def test_candidate_decides_as_a_fresh_conversion(
+    policy: Policy, published: Path, template: CandidateTemplate, problem: Problem
+) -> None:
+    inputs = random_inputs(problem, ROWS, seed=6)
+    converted = (published / "model.tflite").read_bytes()
+    np.testing.assert_array_equal(
+        litert_decisions(template.with_weights(policy.weights), problem, inputs),
+        litert_decisions(converted, problem, inputs),
+    )
+
+
+def test_candidates_off_the_grid_decide_as_their_nearest_weights(
+    problem: Problem, template: CandidateTemplate
+) -> None:
+    network = template.network
+    inputs = random_inputs(problem, 200, seed=8)
+    noise = np.random.default_rng(0).normal(0, 0.3, network.size).astype(np.float32)
+    content = template.with_weights(noise)
+    expected = network.decide(to_grid(noise), inputs)
+    np.testing.assert_array_equal(litert_decisions(content, problem, inputs), expected)
+
+
+def test_load_returns_what_was_published(policy: Policy, published: Path, problem: Problem) -> None:
+    loaded = export.load(published)
+    np.testing.assert_array_equal(loaded.weights, policy.weights)
+    assert loaded.description == policy.description
+    assert loaded.network.hidden == policy.network.hidden
+    inputs = random_inputs(problem, 200, seed=9)
+    np.testing.assert_array_equal(loaded.decide(inputs), policy.decide(inputs))
+
+
+def _edit_description(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    def edit(directory: Path) -> None:
+        path = directory / "model.json"
+        description = json.loads(path.read_text())
+        change(description)
+        path.write_text(json.dumps(description))
+
+    return edit
+
+
+def _replace_weights(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """Damages weights.npz such that its checksum is right."""
+
+    def edit(directory: Path) -> None:
+        path = directory / "weights.npz"
+        path.write_bytes(change(path.read_bytes()))
+        checksum = files.sha256(path)
+        _edit_description(lambda d: d["files"].update({path.name: checksum}))(directory)
+
+    return edit
+
+
+def _truncate(name: str) -> Callable[[Path], None]:
+    def edit(directory: Path) -> None:
+        path = directory / name
+        path.write_bytes(path.read_bytes()[:100])
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, r"model\.json: No such file"),
+        (_truncate("model.json"), r"model\.json:\d+:\d+: not JSON"),
+        (
+            _edit_description(lambda d: d.update(format="x")),
+            r"\$\.format: expected .*, found \"x\"",
+        ),
+        (
+            _edit_description(lambda d: d.update(version=99)),
+            r"\$\.version: expected 4, found 99: another version .*; train again",
+        ),
+        (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
+        (_edit_description(lambda d: d.pop("hidden")), r"model\.json: \$\.hidden: is missing"),
+        (
+            _edit_description(lambda d: d.update(hidden=[9])),
+            r"weights\.npz: damaged \(weights is float32 \[\d+\], expected float32 \[\d+\]\)",
+        ),
+        (_edit_description(lambda d: d.update(hidden=[100])), r"\$: a layer with 100"),
+        (_edit_description(lambda d: d.update(hidden=[-1])), r"\$: a layer with -1"),
+        (_edit_description(lambda d: d.update(default_lead=5)), r"\$: a default lead of 5"),
+        (lambda d: (d / "model.json").write_text("[" * 200_000), r"model\.json: not JSON: .*deep"),
+        (_edit_description(lambda d: d["files"].update({"a\0b": ""})), "missing; copy"),
+        (_replace_weights(lambda _: b"not an archive"), r"weights\.npz: damaged"),
+        (_replace_weights(lambda data: data[: len(data) // 2]), r"weights\.npz: damaged"),
+        # A compression that there is not.
+        (
+            _replace_weights(lambda data: re.sub(rb"(?s)(PK\x01\x02.{6})..", b"\\1c\0", data)),
+            r"weights\.npz: damaged",
+        ),
+        (
+            _edit_description(lambda d: d.update(with_pmu=1)),
+            r"\$\.with_pmu: expected `bool`, found 1",
+        ),
+        (_edit_description(lambda d: d["files"].update(x=1)), r'\$\.files\["x"\]: expected `str`'),
+        (
+            _edit_description(lambda d: d["features"][1].update(shape=[1.5])),
+            r"\$\.features\[1\]\.shape\[0\]: expected `int`, found 1\.5",
+        ),
+        (
+            _edit_description(lambda d: d["features"][1].update(name="renamed")),
+            "features differ .*renamed.*; train again",
+        ),
+        (_truncate("model.tflite"), r"model\.tflite: differs from its checksum"),
+        (_truncate("saved_model.pb"), r"saved_model\.pb: differs from its checksum"),
+        (lambda d: (d / "weights.npz").unlink(), r"weights\.npz: missing"),
+    ],
+)
+def test_damaged_directory_is_refused(
+    published: Path, tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    copy = tmp_path / "policy"
+    shutil.copytree(published, copy)
+    damage(copy)
+    with pytest.raises(ModelError, match=message):
+        export.load(copy)
+
+
+def test_failed_publication_leaves_the_old_policy(
+    policy: Policy, published: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "policy"
+    shutil.copytree(published, directory)
+    before = files.sha256(directory / "model.json")
+    not_json = dataclasses.replace(policy, description={"gain": float("nan")})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        export.publish(not_json, directory)
+    assert files.sha256(directory / "model.json") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+def test_the_same_policy_gives_the_same_bytes(
+    policy: Policy, published: Path, template: CandidateTemplate, tmp_path: Path
+) -> None:
+    # By now TensorFlow has done more in this process than when it was first published.
+    export.publish(policy, tmp_path / "again")
+    names = {path.relative_to(published) for path in published.rglob("*") if path.is_file()}
+    again = {path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*")}
+    assert names == {name for name in again if (tmp_path / "again" / name).is_file()}
+    for name in sorted(names):
+        assert files.sha256(published / name) == files.sha256(tmp_path / "again" / name), name
+
+
+def _process(module: str) -> tuple[int, bool]:
+    """What the worker was forked from, and whether it has the module."""
+    return os.getppid(), module in sys.modules
+
+
+def test_processes_that_publish_are_forked_from_one_with_tensorflow(published: Path) -> None:
+    parents = set()
+    for _ in range(2):
+        with Pool(1, preload="tensorflow") as pool:
+            parent, has_it = pool.map(_process, ["tensorflow"])[0].get()
+        assert has_it
+        parents.add(parent)
+    assert len(parents) == 1 and parents != {os.getpid()}
+
+
+@pytest.mark.parametrize("limit", [500, 5_000])
+def test_a_full_disk_is_one_error_that_names_the_folder(tmp_path: Path, limit: int) -> None:
+    # The largest file that the process may write stands for the room that is left.
+    code = f"""
+import resource
+from pathlib import Path
+from compiler_opt_perf.run.files import FileWriteError
+from compiler_opt_perf.policy.export import Policy, publish
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.testing import random_network
+
+network = random_network(PROBLEMS["inline-size"])
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    publish(Policy(network, network.initial_weights(1), {{}}), Path("policy"))
+except FileWriteError as error:
+    print(error)
+"""
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.startswith("policy: cannot be written: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_do_not_import_tensorflow() -> None:
+    code = "import sys, compiler_opt_perf.policy.export as e; sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

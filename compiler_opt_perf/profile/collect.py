@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From a program and a run of it to a PMU profile, in one call."""
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from absl import logging
+
+from compiler_opt_perf.binary.disassembly import split_by_execution
+from compiler_opt_perf.binary.elf import (
+    PROFILING_FLAGS,
+    build_id,
+    require_debug_info,
+    require_split_debug_info,
+)
+from compiler_opt_perf.binary.symbolize import (
+    Symbols,
+    located_functions,
+    require_locations,
+    symbolize,
+)
+from compiler_opt_perf.profile.backends import BackendName, choose, read_counts
+from compiler_opt_perf.profile.callgrind import CacheGeometry
+from compiler_opt_perf.profile.counts import Counts
+from compiler_opt_perf.profile.errors import PmuError
+from compiler_opt_perf.profile.function_table import FunctionTable, control_flow_checksums
+from compiler_opt_perf.profile.hot_code import add_hot_code
+from compiler_opt_perf.profile.manifest import SUFFIX, Collector, EventFile, Manifest, Program
+from compiler_opt_perf.profile.sample_profile import convert_to_binary
+from compiler_opt_perf.profile.store import save_profile
+from compiler_opt_perf.run.files import FileWriteError
+from compiler_opt_perf.run.progress import stage
+from compiler_opt_perf.run.workload import Run
+
+# Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
+_LOW_SHARE = 0.5
+
+
+def collect(
+    binary: Path,
+    arguments: Sequence[str],
+    output_manifest: Path,
+    *,
+    program: Path | None = None,
+    backend: BackendName = "callgrind",
+    geometry: CacheGeometry | None = None,
+    within: str | None = None,
+    stdin: Path | None = None,
+    stdout: Path | None = None,
+    cwd: Path | None = None,
+    timeout_s: float | None = None,
+    expected_status: int = 0,
+    text: bool = False,
+) -> Manifest:
+    """Runs `binary` and writes the PMU profile of the run.
+
+    The profile is the manifest and one sample profile an event beside it. They appear together
+    when all are complete; an interrupted or failed run leaves what was there before. The simulator
+    runs a copy without debug info, in a temporary folder, under the same file name.
+
+    Args:
+      binary: executable or shared library, with debug info for profiling and a build-id.
+      arguments: of the run.
+      output_manifest: NAME.pmu.json; the sample profiles become NAME.<event>.afdo.
+      program: what is run; the binary itself when None. A shared library needs one.
+      backend: "perf" counts in hardware, "callgrind" simulates; "auto" is perf if the machine has
+        the events that matter, else callgrind.
+      geometry: caches to simulate; CacheGeometry() when None.
+      within: count only what calls of this function of the binary execute; its linkage name. For
+        the simulator alone.
+      stdin: the program's standard input; empty when None.
+      stdout: where its standard output goes; discarded when None.
+      cwd: the working directory it runs in.
+      timeout_s: wall-clock limit of the run, in seconds.
+      expected_status: the exit status of a run as it should be.
+      text: write sample profiles in LLVM's text format instead of the extensible binary one.
+
+    Raises:
+      PmuError: a tool is missing, or the run failed.
+      BinaryError: the binary is not fit for profiling.
+      CommandError: one of LLVM's tools failed.
+      FileWriteError: disk full, or the output folder cannot be written.
+    """
+    profiled = _require_fit(binary, output_manifest)
+    run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)
+    if not os.access(run.program, os.X_OK):
+        raise PmuError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
+    chosen = choose(backend, binary, geometry or CacheGeometry(), within)
+    with _scratch() as directory:
+        collector = chosen.collector(run)
+        logging.info("%s: running under %s", run.name, collector.tool)
+        counts = chosen.count(run, binary, directory)
+        return _finish(output_manifest, profiled, collector, binary, counts, text, directory)
+
+
+def import_recording(
+    recording: Path, binary: Path, output_manifest: Path, *, text: bool = False
+) -> Manifest:
+    """Writes the PMU profile of a run that perf recorded, here or on another machine.
+
+    Args:
+      recording: a perf.data, or the text that the command of docs/collect.md made of one.
+      binary: the program that ran, with debug info; it may be in another folder now.
+      output_manifest, text: as for `collect`.
+
+    Raises: as `collect`.
+    """
+    program = _require_fit(binary, output_manifest)
+    with _scratch() as directory:
+        counts = read_counts(recording, binary)
+        collector = Collector(
+            backend="perf",
+            tool="perf",
+            command=(binary.name,),
+            options=(recording.name,),
+            cache_geometry={},
+        )
+        return _finish(output_manifest, program, collector, binary, counts, text, directory)
+
+
+def _require_fit(binary: Path, output_manifest: Path) -> Program:
+    """Checks, before a run that may take long, that it can come to something."""
+    if not output_manifest.name.endswith(SUFFIX):
+        raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
+    if output_manifest.is_dir():
+        raise PmuError(f"{output_manifest}: is a folder; name a file that can be written")
+    _require_writable(output_manifest.parent)
+    program = Program(binary.name, build_id(binary))
+    require_debug_info(binary)
+    require_split_debug_info(binary)
+    with stage("looking at the debug info"):
+        require_locations(binary)
+    return program
+
+
+def _finish(
+    output_manifest: Path,
+    program: Program,
+    collector: Collector,
+    binary: Path,
+    counts: Counts,
+    text: bool,
+    directory: Path,
+) -> Manifest:
+    """From counts at instructions to the profile."""
+    if not counts.at and collector.within:
+        raise PmuError(
+            f"{binary}: {collector.within} was not called in this run; choose arguments with which "
+            "it is"
+        )
+    if not counts.at:
+        raise PmuError(
+            f"{binary}: none of its instructions was seen to run; is it what was run? (A program "
+            "with an RPATH loads a library from there.)"
+        )
+    with stage("looking at the executed functions"):
+        functions, others = split_by_execution(binary, counts.at.keys())
+        add_hot_code(counts, {a: size for sizes in functions for a, size in sizes.items()})
+    with stage(f"symbolising {len(counts.at)} instructions"):
+        symbols = symbolize(binary, counts.at)
+        # The rest of each function, where it has debug info.
+        rest = [
+            address
+            for sizes in functions
+            if not symbols.locations.keys().isdisjoint(sizes)
+            for address in sizes
+            if address not in counts.at
+        ]
+        unlocated = symbols.unlocated - symbols.sources.keys()
+        if counts.add_unexecuted(rest):
+            symbolize(binary, rest, symbols)
+        else:
+            others.extend(rest)
+    with stage(f"looking for functions that did not run, in {len(others)} instructions"):
+        # What ran may be all without a line: such a function must not seem not to have run.
+        idle = located_functions(binary, others, symbols)
+        named = symbols.sources.keys() | (idle - unlocated)
+        table = FunctionTable.of(named, control_flow_checksums(binary), symbols.shared)
+    with stage(f"writing {len(counts.events)} sample profiles"):
+        manifest = _write(
+            output_manifest, program, collector, counts, symbols, table, text, directory
+        )
+    _log_figures(manifest, sum(counts.at[address][0] for address in symbols.undescribed))
+    return manifest
+
+
+def _write(
+    path: Path,
+    program: Program,
+    collector: Collector,
+    counts: Counts,
+    symbols: Symbols,
+    functions: FunctionTable,
+    text: bool,
+    scratch: Path,
+) -> Manifest:
+    """Attributes counts to source locations and writes them."""
+    profile = counts.attribute(symbols)
+    entries = [
+        EventFile(
+            name=event.name,
+            unit=event.unit,
+            period=period,
+            kind=event.kind,
+            precise=precise,
+            total=total,
+            located=located,
+            outside=outside,
+        )
+        for event, period, precise, total, located, outside in zip(
+            counts.events,
+            counts.periods,
+            counts.precise,
+            counts.totals(),
+            profile.located,
+            counts.outside,
+            strict=True,
+        )
+    ]
+
+    def write(number: int, output: Path) -> None:
+        if text:
+            profile.write_text(counts.events[number], output)
+        else:
+            profile.write_text(counts.events[number], scratch / "text")
+            convert_to_binary(scratch / "text", output)
+
+    return save_profile(
+        path, program, collector, entries, symbols.sources, functions, write, indexed=not text
+    )
+
+
+def _log_figures(manifest: Manifest, undescribed: int) -> None:
+    """Says how much is located, and why the rest is not.
+
+    Args:
+      undescribed: counts of the first event in functions without debug info.
+    """
+    event = manifest.events[0]
+    located = event.located / event.total if event.total else 0.0
+    without = undescribed / event.total if event.total else 0.0
+    logging.info(
+        "%s: %d sample profiles; of %d %s %.1f%% have a source location; "
+        "%d more were in other objects, which are not profiled",
+        manifest.path,
+        len(manifest.events),
+        event.total,
+        event.name,
+        100 * located,
+        event.outside,
+    )
+    logging.info(
+        "%s: %.1f%% of the %s are in functions without debug info, %.1f%% in instructions that "
+        "the optimiser gave no line",
+        manifest.path,
+        100 * without,
+        event.name,
+        100 * (1 - located - without) if event.total else 0.0,
+    )
+    if located < _LOW_SHARE:
+        logging.warning(
+            "%s: only %.1f%% of the %s have a source location; was all of the program "
+            "compiled with %s?",
+            manifest.path,
+            100 * located,
+            event.name,
+            PROFILING_FLAGS,
+        )
+
+
+def _require_writable(folder: Path) -> None:
+    """Makes `folder` if need be. Raises FileWriteError when no file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise FileWriteError(
+            f"{folder}: no file can be made in it: {error.strerror}; choose another output folder"
+        ) from error
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A temporary folder of this run alone. Raises PmuError when the disk is full."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="pmu-profile-") as name:
+            yield Path(name).resolve()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise PmuError(
+            f"{tempfile.gettempdir()}: no space left on the device; free some, or let TMPDIR name "
+            "a folder on another one"
+        ) from error

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The tables of all sample profiles of a PMU profile, computed once for all compilations.
+
+A compilation asks for a few functions. To find them it would read the names and the places of all
+functions of the program, in each of some twenty files; the index has both in a form that can be
+searched where it lies (docs/formats.md).
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from compiler_opt_perf.profile.errors import PmuError
+from compiler_opt_perf.run.leb128 import read_leb128
+from compiler_opt_perf.run.symbol_names import canonical_name
+
+_MAGIC = b"COPINDEX"
+_VERSION = 2
+_UNIQUE_SUFFIX = ".__uniq."
+
+# llvm/include/llvm/ProfileData/SampleProf.h: SPMagic(SPF_Ext_Binary), SPVersion(), SecType.
+_FILE_MAGIC = int.from_bytes(b"SPROF42\x04", "big")
+_FILE_VERSION = 103
+_SUMMARY, _NAMES, _OFFSETS, _FUNCTIONS = 1, 2, 4, 32
+# SecFlagCompress, and SecFlagMD5Name of the table of names.
+_COMPRESSED, _MD5_NAMES = 1, 1 << 32
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the index needs of one sample profile.
+
+    Attributes:
+      xxh3: of the file, of what is before its first section, and of its section of functions.
+      total: the sum of all counts.
+      names: in the order of the file.
+      places: of each function the index of its name, and where it begins in its section.
+    """
+
+    xxh3: tuple[int, int, int]
+    total: int
+    names: Sequence[str]
+    places: Sequence[tuple[int, int]]
+
+
+def write_index(profiles: Sequence[Path], path: Path) -> None:
+    """Writes the index of sample profiles in LLVM's extensible binary format to `path`.
+
+    Args:
+      profiles: of each event the profile, and the flattened one.
+
+    Raises:
+      PmuError: a profile is not as llvm-profdata writes it; names file and byte.
+      OSError: a file cannot be read or written.
+    """
+    tables = [_read(profile) for profile in profiles]
+    keys_of = {name: _key(name) for table in tables for name in table.names}
+    keys = sorted(set(keys_of.values()))
+    number_of_key = {key: number for number, key in enumerate(keys, 1)}
+    number_of = {name: number_of_key[key] for name, key in keys_of.items()}
+    has_unique_suffix = any(_UNIQUE_SUFFIX in name for name in keys_of)
+    head = struct.pack("<8sIIII", _MAGIC, _VERSION, int(has_unique_suffix), len(keys), len(tables))
+    parts = [head, struct.pack(f"<{len(keys)}Q", *keys)]
+    parts += [
+        struct.pack("<4Q2I", *table.xxh3, table.total, len(table.names), len(table.places))
+        for table in tables
+    ]
+    for table in tables:
+        numbers = [number_of[name] for name in table.names]
+        # Stable: parts of one function stay in the order of the file.
+        records = sorted(((numbers[name], place) for name, place in table.places), key=_first)
+        parts.append(struct.pack(f"<{len(numbers)}I", *numbers))
+        parts.append(struct.pack(f"<{2 * len(records)}I", *(n for row in records for n in row)))
+    path.write_bytes(b"".join(parts))
+
+
+def _first(record: tuple[int, int]) -> int:
+    return record[0]
+
+
+def _key(name: str) -> int:
+    """By what the compiler knows a name: 63 bits of the XXH3 of it without passes' suffixes."""
+    data = canonical_name(name).encode(errors="surrogateescape")
+    return xxhash.xxh3_64_intdigest(data) & (1 << 63) - 1
+
+
+def _read(path: Path) -> _Tables:
+    """Reads the tables of a sample profile; one of an event that never occurred may be empty."""
+    data = path.read_bytes()
+    if not data.strip():
+        nothing = xxhash.xxh3_64_intdigest(b"")
+        return _Tables((xxhash.xxh3_64_intdigest(data), nothing, nothing), 0, [], [])
+    cursor = _Cursor(path, data, 0)
+    if cursor.number() != _FILE_MAGIC or cursor.number() != _FILE_VERSION:
+        raise PmuError(f"{path}: not a sample profile as llvm-profdata writes it")
+    sections: dict[int, bytes] = {}
+    for _ in range(cursor.fixed()):
+        where = cursor.place
+        kind, flags, offset, size = (cursor.fixed() for _ in range(4))
+        if kind not in (_SUMMARY, _NAMES, _OFFSETS, _FUNCTIONS):
+            continue
+        again = kind in sections and size > 0 and kind != _SUMMARY
+        if again or flags & _COMPRESSED or (kind == _NAMES and flags & _MD5_NAMES):
+            raise PmuError(f"{path}: the section at byte {where} is of a kind without an index")
+        if size or kind not in sections:
+            sections[kind] = data[offset : offset + size]
+    head = data[: cursor.place]
+    functions = sections.get(_FUNCTIONS, b"")
+    xxh3 = tuple(xxhash.xxh3_64_intdigest(part) for part in (data, head, functions))
+
+    names = sections.get(_NAMES, b"\0")
+    cursor = _Cursor(path, names, 0)
+    number = cursor.number()
+    texts = names[cursor.place :].split(b"\0")[:number]
+    if len(texts) != number:
+        raise PmuError(f"{path}: its table of names is cut off; collect the profile again")
+    cursor = _Cursor(path, sections.get(_OFFSETS, b"\0"), 0)
+    places = [(cursor.number(), cursor.number()) for _ in range(cursor.number())]
+    if any(name >= number or place >= len(functions) for name, place in places):
+        raise PmuError(f"{path}: its table of functions is damaged; collect the profile again")
+    total = _Cursor(path, sections.get(_SUMMARY, b"\0"), 0).number()
+    decoded = [text.decode(errors="surrogateescape") for text in texts]
+    return _Tables((xxh3[0], xxh3[1], xxh3[2]), total, decoded, places)
+
+
+class _Cursor:
+    """Reads numbers of a file one after the other. Raises PmuError at its end."""
+
+    def __init__(self, path: Path, data: bytes, place: int):
+        self._path = path
+        self._data = data
+        self.place = place
+
+    def number(self) -> int:
+        """An unsigned LEB128 number."""
+        try:
+            value, self.place = read_leb128(self._data, self.place)
+        except (IndexError, ValueError) as error:
+            raise PmuError(
+                f"{self._path}: cut off or damaged; collect the profile again"
+            ) from error
+        return value
+
+    def fixed(self) -> int:
+        """A number of eight bytes."""
+        self.place += 8
+        if self.place > len(self._data):
+            raise PmuError(f"{self._path}: cut off; collect the profile again")
+        return int.from_bytes(self._data[self.place - 8 : self.place], "little")

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The manifest of a PMU profile: which events, in which files, of which program."""
+
+import dataclasses
+import json
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, cast
+
+import msgspec
+import xxhash
+
+from compiler_opt_perf.binary.elf import build_id
+from compiler_opt_perf.profile.errors import PmuError
+from compiler_opt_perf.profile.events import KINDS, Kind, Rate
+from compiler_opt_perf.profile.function_table import FunctionTable
+from compiler_opt_perf.run.files import read_input, write_text
+from compiler_opt_perf.run.json_text import (
+    Count,
+    FieldError,
+    FileName,
+    JsonError,
+    decode,
+    shown,
+)
+
+FORMAT = "compiler-opt-perf/pmu-profile"
+VERSION = 3
+SUFFIX = ".pmu.json"
+
+_COLLECT_AGAIN = "collect the profile again"
+
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Program:
+    """The profiled binary: its name, and the build-id (hexadecimal) that the linker gave it."""
+
+    path: str
+    build_id: str
+
+
+@dataclass(frozen=True)
+class Collector:
+    """How the profile was made.
+
+    Attributes:
+      backend: "callgrind" or "perf".
+      tool: name and version of the program that counted.
+      command: the profiled command line.
+      options: of the tool.
+      cache_geometry: simulated caches, "size,ways,line" in bytes by name (I1, D1, LL); empty when
+        nothing was simulated.
+      runs: how many runs the counts are of; `command` is that of the first.
+      within: the function of whose calls the counts are, with all that they call; empty when they
+        are of whole runs.
+    """
+
+    backend: str
+    tool: str
+    command: tuple[str, ...]
+    options: tuple[str, ...]
+    cache_geometry: Mapping[str, str]
+    runs: Count = 1
+    within: str = ""
+
+    @property
+    def scope(self) -> str:
+        """What the counts are of, in words."""
+        return f"calls of {self.within}" if self.within else "whole runs"
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A file of the profile as it was written.
+
+    Attributes:
+      file: its path, relative to the manifest.
+      bytes: its size.
+      xxh3: its checksum, XXH3 of 64 bits, as 16 lower-case hexadecimal digits. It finds damage, and
+        costs the compiler a tenth of what SHA-256 would.
+    """
+
+    file: FileName
+    bytes: Count
+    xxh3: str
+
+    @classmethod
+    def of(cls, path: Path, name: str | None = None) -> "FileRecord":
+        """The record of the file at `path`, under the name that it will have. Raises OSError."""
+        data = path.read_bytes()
+        return cls(name or path.name, len(data), xxhash.xxh3_64_hexdigest(data))
+
+
+UNWRITTEN = FileRecord("", 0, "")
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """One event's sample profile.
+
+    Attributes:
+      name: of the event.
+      unit: what one count stands for.
+      period: events that one sample stands for; counts in the file are multiplied already.
+      kind: "sum" or "max" over the instructions of a line.
+      precise: whether counts belong to exactly the instruction they are attributed to.
+      total: counts in the program's own code.
+      located: those of them that have a source location and are therefore in the file.
+      outside: counts in other objects (shared libraries, the loader), which are in no file.
+      profile: the sample profile, each count in its inlining context; `UNWRITTEN` before there is
+        one.
+      flattened: the same counts, summed over the contexts; None when only `profile` is there.
+    """
+
+    name: str
+    unit: str
+    period: int
+    kind: Kind
+    precise: bool
+    total: int
+    located: int
+    outside: int = 0
+    profile: FileRecord = UNWRITTEN
+    flattened: FileRecord | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A PMU profile, as described in docs/formats.md.
+
+    Attributes:
+      path: where the manifest was loaded from or saved to.
+      program: what was profiled.
+      collector: how.
+      events: the sample profiles.
+      rates: ratios of two events that a compiler can ask for.
+      sources: the table that reports find source lines by, JSON: linkage name ->
+        [file, first line]; None when there is none.
+      functions: the table of all functions of the binary, whether they ran or not; None when there
+        is none.
+      index: the tables of the sample profiles, for compilers; None when there is none.
+    """
+
+    path: Path = field(compare=False)
+    program: Program
+    collector: Collector
+    events: tuple[EventFile, ...]
+    rates: tuple[Rate, ...]
+    sources: FileRecord | None = None
+    functions: FileRecord | None = None
+    index: FileRecord | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> "Manifest":
+        """Reads a manifest and checks that its sample profiles are as they were written.
+
+        Raises:
+          PmuError: a file is missing, truncated, changed, or not in this format; names the file
+            and the line or the field.
+        """
+        try:
+            document = decode(read_input(path), _Document, path, (FORMAT, VERSION))
+            document.check(path)
+        except OSError as error:
+            raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
+        except JsonError as error:
+            raise PmuError(f"{error}; {_COLLECT_AGAIN}") from error
+        manifest = cls(
+            path,
+            document.program,
+            document.collector,
+            tuple(event.event() for event in document.events),
+            document.rates,
+            document.sources,
+            document.functions,
+            document.index,
+        )
+        manifest.verify_files()
+        return manifest
+
+    def to_json(self) -> str:
+        """The manifest as it stands in its file."""
+        document = dataclasses.asdict(self)
+        del document["path"]
+        # The fields of an event's file stand among its own.
+        for event in document["events"]:
+            event.update(event.pop("profile"))
+        document = {"format": FORMAT, "version": VERSION, **document}
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    def save(self) -> None:
+        """Writes the manifest to its path, atomically. Raises FileWriteError."""
+        write_text(self.path, self.to_json())
+
+    def event(self, name: str) -> EventFile:
+        """The event called `name`. Raises KeyError."""
+        return {event.name: event for event in self.events}[name]
+
+    def file(self, event: EventFile) -> Path:
+        """The path of `event`'s sample profile."""
+        return self.path.parent / event.profile.file
+
+    def files(self) -> list[tuple[str, FileRecord]]:
+        """What each file is, for messages, and its record."""
+        files = []
+        for event in self.events:
+            files.append((f"event {event.name!r}", event.profile))
+            if event.flattened is not None:
+                files.append((f"event {event.name!r}, flattened", event.flattened))
+        if self.sources is not None:
+            files.append(("sources", self.sources))
+        if self.functions is not None:
+            files.append(("functions", self.functions))
+        if self.index is not None:
+            files.append(("index", self.index))
+        return files
+
+    def read_functions(self) -> FunctionTable | None:
+        """The functions of the binary; None when the profile does not know. Raises PmuError."""
+        if self.functions is None:
+            return None
+        return FunctionTable.read(self.path.parent / self.functions.file)
+
+    def verify_files(self) -> None:
+        """Checks presence, size and checksum of each file. Raises PmuError."""
+        for what, record in self.files():
+            self._verify_file(what, record)
+
+    def _verify_file(self, what: str, record: FileRecord) -> None:
+        file = self.path.parent / record.file
+        where = f"{self.path}: {what}: {file}"
+        try:
+            # Before it is read: a pipe has no end, and another file may be of any size.
+            status = file.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise PmuError(f"{where}: is no regular file; {_COLLECT_AGAIN}")
+            if status.st_size != record.bytes:
+                raise PmuError(
+                    f"{where}: has {status.st_size} bytes, expected {record.bytes} (truncated, or "
+                    f"of another run); copy it again, or {_COLLECT_AGAIN}"
+                )
+            found = FileRecord.of(file)
+            if found.xxh3 != record.xxh3.lower():
+                raise PmuError(
+                    f"{where}: its checksum (xxh3) differs from the manifest's (damaged, or of "
+                    f"another run); copy it again, or {_COLLECT_AGAIN}"
+                )
+        except OSError as error:
+            raise PmuError(
+                f"{where}: cannot be read: {error.strerror}; the files of a profile must stay "
+                "where they were relative to the manifest"
+            ) from error
+
+    def verify_binary(self, binary: Path) -> None:
+        """Checks that `binary` is the profiled one, by its build-id. Raises PmuError."""
+        found = build_id(binary)
+        if found != self.program.build_id:
+            raise PmuError(
+                f"{binary}: its build-id is {found}, but {self.path} is a profile of "
+                f"{self.program.path} with build-id {self.program.build_id}; "
+                f"profile this binary, or take the one that was profiled"
+            )
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """An event as it stands in the file: the fields of its sample profile are among its own."""
+
+    name: str
+    unit: str
+    period: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    kind: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(KINDS)})$")]
+    precise: bool
+    total: Count
+    located: Count
+    file: FileName
+    bytes: Count
+    xxh3: str
+    outside: Count = 0
+    flattened: FileRecord | None = None
+
+    def __post_init__(self) -> None:
+        if self.located > self.total:
+            raise FieldError(
+                "located", f"expected at most the total {self.total}, found {self.located}"
+            )
+
+    def event(self) -> EventFile:
+        return EventFile(
+            name=self.name,
+            unit=self.unit,
+            period=self.period,
+            kind=cast(Kind, self.kind),
+            precise=self.precise,
+            total=self.total,
+            located=self.located,
+            outside=self.outside,
+            profile=FileRecord(self.file, self.bytes, self.xxh3),
+            flattened=self.flattened,
+        )
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """A manifest as it stands in the file, after format and version."""
+
+    program: Program
+    collector: Collector
+    events: Annotated[tuple[_Event, ...], msgspec.Meta(min_length=1)]
+    rates: tuple[Rate, ...]
+    sources: FileRecord | None = None
+    functions: FileRecord | None = None
+    index: FileRecord | None = None
+
+    def check(self, path: Path) -> None:
+        """Raises JsonError: names that are none or come twice, rates of what has none."""
+        _require_names(f"{path}: $.events", [event.name for event in self.events])
+        _require_names(f"{path}: $.rates", [rate.name for rate in self.rates])
+        kinds = {event.name: event.kind for event in self.events}
+        for number, rate in enumerate(self.rates):
+            for role, name in (("numerator", rate.numerator), ("denominator", rate.denominator)):
+                place = f"{path}: $.rates[{number}].{role}"
+                if name not in kinds:
+                    raise JsonError(
+                        f"{place}: expected one of {', '.join(kinds)}, found {shown(name)}"
+                    )
+                if kinds[name] != "sum":
+                    raise JsonError(f"{place}: {name!r} is of kind {kinds[name]!r}, expected 'sum'")
+
+
+def _require_names(table: str, names: Sequence[str]) -> None:
+    """Raises JsonError: one cannot become part of names of files and of tables, or comes twice."""
+    for number, name in enumerate(names):
+        place = f"{table}[{number}].name"
+        if not name or not name.isprintable() or "/" in name or len(name) > _LONGEST_NAME:
+            raise JsonError(
+                f"{place}: expected a name of printable characters without '/', found {shown(name)}"
+            )
+        if name in names[:number]:
+            raise JsonError(f"{place}: {name!r} is there twice")

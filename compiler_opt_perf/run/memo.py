@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Results of long steps, kept in files with what they were made from, and not made again.
+
+A note is a JSON file with two fields: `inputs`, all that a result depends on, and `result`. It is
+written when the step is done. A step that is interrupted leaves none, even where it had one: what
+the step writes besides may be half old, half new.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from absl import logging
+
+from compiler_opt_perf.run.files import read_input, write_text
+from compiler_opt_perf.run.json_text import JsonError, convert, decode
+
+T = TypeVar("T")
+
+
+class _Note(msgspec.Struct, frozen=True):
+    inputs: Any
+    result: Any
+
+
+def memo(
+    path: Path, inputs: Any, kind: type[T], make: Callable[[], T], files: Sequence[Path] = ()
+) -> T:
+    """What `make` returned when it was last called, or returns now if its inputs have changed.
+
+    Args:
+      path: of the note.
+      inputs: all that the result depends on, in values that JSON has; tuples count as lists.
+      kind: type of the result, one that msgspec converts from JSON.
+      make: the step.
+      files: that `make` writes besides; where one is missing, the step is done again.
+
+    Raises:
+      FileWriteError: the note cannot be written.
+    """
+    if all(file.exists() for file in files):
+        found = _read(path, inputs, kind)
+        if found:
+            return found[0]
+    path.unlink(missing_ok=True)
+    return note(path, inputs, kind, make())
+
+
+def stamped(path: Path, key: str, make: Callable[[], None], files: Sequence[Path] = ()) -> None:
+    """Calls `make` unless that was done before for the same `key`: a `memo` without a result.
+
+    The note is the key alone, as text. Builds have it so: others read some of their notes, and
+    what earlier versions built stays up to date.
+
+    Args:
+      key: all that the files depend on, in words or as a digest.
+      files: as of `memo`.
+
+    Raises:
+      FileWriteError: the note cannot be written.
+    """
+    done = path.is_file() and read_input(path) == key.encode()
+    if done and all(file.exists() for file in files):
+        return
+    path.unlink(missing_ok=True)
+    make()
+    write_text(path, key)
+
+
+def recall(path: Path, inputs: Any, kind: type[T]) -> T | None:
+    """The result in the note at `path`; None where there is none, or one of other inputs."""
+    found = _read(path, inputs, kind)
+    return found[0] if found else None
+
+
+def note(path: Path, inputs: Any, kind: type[T], result: T) -> T:
+    """Writes a note, of a part of a result, say, and returns the result as `recall` reads it.
+
+    Raises:
+      FileWriteError: the disk is full, or the folder cannot be written.
+    """
+    built = msgspec.to_builtins(result)
+    write_text(path, json.dumps({"inputs": inputs, "result": built}, allow_nan=False) + "\n")
+    return convert(built, kind, path)
+
+
+def numbered(folder: Path, inputs: Any) -> Path:
+    """The path of a note in a folder with a note for each of many inputs."""
+    return folder / f"{hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]}.json"
+
+
+def _read(path: Path, inputs: Any, kind: type[T]) -> tuple[T, ...]:
+    """The result, if there is one of these inputs; a damaged note is told and ignored."""
+    try:
+        found = decode(read_input(path), _Note, path)
+        if found.inputs != json.loads(json.dumps(inputs, allow_nan=False)):
+            return ()
+        return (convert(found.result, kind, f"{path}, result"),)
+    except FileNotFoundError:
+        return ()
+    except (OSError, JsonError) as error:
+        logging.warning("%s; done again", error)
+        return ()

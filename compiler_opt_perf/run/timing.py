@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What runs of programs take: processor time, or instructions."""
+
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.llvm import stock_tool
+
+SEGMENTS = Path(__file__).with_name("segments.c")
+_PLUGIN = Path(__file__).with_name("instructions.c")
+_COUNTED = "instructions:u"
+_QEMU = "qemu-x86_64"
+# So many times as long a command may take under QEMU.
+_QEMU_PATIENCE = 30
+
+
+def processor_seconds(
+    argv: Sequence[str | Path], cpu: int | None = None, env: Mapping[str, str] | None = None
+) -> float:
+    """Runs a program, its output discarded; returns its user and system time.
+
+    The two are not told apart: the kernel measures their sum, and splits it by sampling.
+
+    Args:
+      cpu: the processor that it is bound to; None for any.
+      env: variables added to this process's environment.
+
+    Raises:
+      CommandError: it ended with another status than 0.
+      OSError: it cannot be started.
+    """
+    bound = [] if cpu is None else ["taskset", "--cpu-list", str(cpu)]
+    words = [*bound, *map(str, argv)]
+    null = subprocess.DEVNULL
+    environment = {**os.environ, **(env or {})}
+    with subprocess.Popen(words, stdin=null, stdout=null, stderr=null, env=environment) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        reason = f"{Path(argv[0]).name}: exit status {process.returncode}"
+        raise CommandError("failed", reason, shlex.join(words), returncode=process.returncode)
+    return usage.ru_utime + usage.ru_stime
+
+
+def seconds_so_far(*, own: bool = True) -> float:
+    """User and system time so far of the processes that this one has started and waited for.
+
+    Args:
+      own: and its own.
+    """
+    whose = [resource.RUSAGE_CHILDREN, *[resource.RUSAGE_SELF] * own]
+    usages = map(resource.getrusage, whose)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@dataclass(frozen=True)
+class Meter:
+    """One way to measure what a command takes; may be sent to another process.
+
+    Attributes:
+      how: "perf" and "qemu" count instructions, "time" takes user and system time.
+      plugin: for "qemu", as `find_meter` has built it.
+    """
+
+    how: Literal["perf", "qemu", "time"]
+    plugin: Path | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts instructions: what else the machine does makes no difference then."""
+        return self.how != "time"
+
+    def __str__(self) -> str:
+        tools = {
+            "perf": "by the processor (perf stat)",
+            "qemu": "by QEMU's user mode (runs differ by less than 0.001%)",
+        }
+        return f"instructions, counted {tools[self.how]}" if self.counts else "processor time"
+
+    def measure(self, argv: Sequence[str | Path], timeout_s: float | None = None) -> float:
+        """Runs a command; returns the instructions, or the seconds, that it took.
+
+        Processor time is that of all children that this process has waited for: measure one
+        command at a time.
+
+        Raises:
+          CommandError: it failed, or took longer than `timeout_s` (wall clock; under QEMU, than 30
+            times that).
+        """
+        if not self.counts:
+            before = seconds_so_far(own=False)
+            run_command(argv, timeout_s=timeout_s)
+            return seconds_so_far(own=False) - before
+        with tempfile.TemporaryDirectory(prefix="meter-") as folder:
+            output = Path(folder) / "count"
+            counter = ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]
+            if self.how == "qemu":
+                counter = [_QEMU, "-plugin", f"{self.plugin},output={output}"]
+                timeout_s = None if timeout_s is None else _QEMU_PATIENCE * timeout_s
+            run_command([*counter, *argv], timeout_s=timeout_s)
+            count = _first_number(output.read_text())
+            if count is None:
+                raise CommandError(
+                    "failed", f"{counter[0]}: counted nothing", shlex.join(map(str, argv))
+                )
+            return float(count)
+
+
+def find_meter(kind: str, folder: Path) -> Meter:
+    """A meter that works on this machine.
+
+    Args:
+      kind: "instructions", "processor-time", or "auto": instructions where they can be counted, by
+        the processor or by QEMU (15 to 30 times as slow as the command itself), else time.
+      folder: for what must be built first.
+
+    Raises:
+      CommandError: QEMU's plugin cannot be built.
+    """
+    if kind == "processor-time":
+        return Meter("time")
+    if _processor_counts(folder):
+        return Meter("perf")
+    if kind == "auto" and shutil.which(_QEMU) is None:
+        return Meter("time")
+    plugin = folder.absolute() / "instructions.so"
+    run_command([stock_tool("clang"), "-O2", "-fPIC", "-shared", _PLUGIN, "-o", plugin])
+    return Meter("qemu", plugin)
+
+
+def _processor_counts(folder: Path) -> bool:
+    output = folder / "perf-stat"
+    try:
+        run_command(["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--", "true"])
+        return _first_number(output.read_text()) is not None
+    except (CommandError, OSError):
+        return False
+
+
+def _first_number(text: str) -> int | None:
+    """The number that a counter's output begins with, after comments; None if it has none."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    number = next(lines, "").partition(",")[0]
+    return int(number) if number.isdigit() else None
+
+
+class Stopwatch:
+    """Times the parts of runs between moments: of reading files, asking for the time, allocating.
+
+    Where a core is shared with others that nobody here knows of, no run of a second is undisturbed,
+    but some of the runs are, in each of its parts. Used in a `with` statement.
+
+    Attributes:
+      library: what tells of the moments, to be preloaded; in the statement.
+    """
+
+    library: Path
+
+    def __enter__(self) -> "Stopwatch":
+        self._folder = tempfile.TemporaryDirectory(prefix="stopwatch-")
+        self.library = self._built("segments.so")
+        return self
+
+    def _built(self, name: str, *options: str) -> Path:
+        library = Path(self._folder.name) / name
+        flags = ("-O2", "-shared", "-fPIC", *options)
+        run_command([stock_tool("clang"), *flags, SEGMENTS, "-o", library])
+        return library
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def times(self, argv: Sequence[str | Path], cpu: int) -> npt.NDArray[np.float64]:
+        """Runs a program, as processor_seconds; returns its processor time [M] at each moment.
+
+        The first moment is its start, the last its end; a program that does the same has as many.
+
+        Raises:
+          CommandError: it ended with another status than 0.
+          OSError: it cannot be started, or is not linked with a shared C library.
+        """
+        return self._noted(self.library, argv, cpu)
+
+    def faults(self, argv: Sequence[str | Path], cpu: int) -> npt.NDArray[np.float64]:
+        """The pages [M] that the system had given the program by each moment; raises as times."""
+        return self._noted(self._built("faults.so", "-DFAULTS"), argv, cpu)
+
+    def _noted(
+        self, library: Path, argv: Sequence[str | Path], cpu: int
+    ) -> npt.NDArray[np.float64]:
+        output = Path(self._folder.name) / "noted"
+        output.unlink(missing_ok=True)
+        processor_seconds(argv, cpu, {"LD_PRELOAD": str(library), "SEGMENTS": str(output)})
+        return np.fromfile(output)
+
+
+def boundaries(times: npt.NDArray[np.float64], shortest: float) -> npt.NDArray[np.int64]:
+    """The moments [S + 1], first and last among them, between which `shortest` seconds lie."""
+    chosen = [0]
+    for moment in range(1, len(times) - 1):
+        if min(times[moment] - times[chosen[-1]], times[-1] - times[moment]) >= shortest:
+            chosen.append(moment)
+    return np.array([*chosen, len(times) - 1])

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls the C libraries of tools/tracer, which are compiled when first needed."""
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.run.command import CommandError
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.toolchain.native_library import native_library
+from compiler_opt_perf.trace.block_table import BlockTable
+from compiler_opt_perf.trace.errors import TraceError
+
+SOURCES = REPO_ROOT / "tools" / "tracer"
+
+# A difference of two block numbers takes at most this many bytes.
+_MAX_BYTES = 5
+
+Numbers = npt.NDArray[np.uint32]
+
+_WRONG = {
+    -1: "the compressed data is damaged",
+    -2: "the list of blocks is malformed",
+    -3: "a block number is larger than the block table",
+    -4: "not enough memory",
+}
+
+
+def library(name: str) -> Path:
+    """The library of tools/tracer/NAME.c; compiles it if needed.
+
+    Raises:
+      TraceError: it does not compile.
+    """
+    source = SOURCES / f"{name}.c"
+    try:
+        return native_library(source, [SOURCES / "record.h"], ["-lzstd"])
+    except CommandError as error:
+        raise TraceError(
+            f"{source}: does not compile; tools/bootstrap installs what it needs\n{error}"
+        ) from error
+
+
+@functools.cache
+def _reader() -> Any:
+    loaded = ctypes.CDLL(str(library("reader")))
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    for function, result, *arguments in (
+        ("trace_decode", ctypes.c_int, pointer, size, size, pointer, size, ctypes.c_uint32),
+        ("trace_bound", size, size),
+        ("trace_compress", ctypes.c_int64, pointer, size, pointer, size),
+        ("trace_decompress", ctypes.c_int, pointer, size, pointer, size),
+        ("trace_encode", ctypes.c_int64, pointer, size, pointer),
+        ("trace_windows_new", pointer, size, ctypes.c_uint32),
+        ("trace_windows_delete", None, pointer),
+        ("trace_windows_add", ctypes.c_int64, pointer, pointer, size, ctypes.c_int),
+        ("trace_windows_size", size, pointer),
+        ("trace_windows_numbers", ctypes.POINTER(ctypes.c_uint32), pointer),
+        ("trace_windows_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
+    ):
+        getattr(loaded, function).restype = result
+        getattr(loaded, function).argtypes = arguments
+    return loaded
+
+
+@functools.cache
+def _predictor() -> Any:
+    loaded = ctypes.CDLL(str(library("branch_predictor")))
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    for function, result, *arguments in (
+        ("predictor_new", pointer, ctypes.c_uint32, pointer, pointer),
+        ("predictor_delete", None, pointer),
+        ("predictor_add", None, pointer, pointer, size, ctypes.c_int),
+        ("predictor_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
+    ):
+        getattr(loaded, function).restype = result
+        getattr(loaded, function).argtypes = arguments
+    return loaded
+
+
+def _check(code: int) -> int:
+    if code < 0:
+        raise TraceError(_WRONG[code])
+    return code
+
+
+def compress(raw: bytes) -> bytes:
+    """Compresses to one zstd frame with a checksum. Raises TraceError when memory runs out."""
+    frame = ctypes.create_string_buffer(_reader().trace_bound(len(raw)))
+    size = _check(_reader().trace_compress(raw, len(raw), frame, len(frame)))
+    return frame.raw[:size]
+
+
+def decompress(frame: bytes, raw_bytes: int) -> bytes:
+    """The content of a zstd frame, `raw_bytes` long. Raises TraceError when it is damaged."""
+    _require_plausible(frame, raw_bytes)
+    raw = ctypes.create_string_buffer(max(1, raw_bytes))
+    _check(_reader().trace_decompress(frame, len(frame), raw, raw_bytes))
+    return raw.raw[:raw_bytes]
+
+
+def _require_plausible(frame: bytes, raw_bytes: int) -> None:
+    """Checks, before memory is allocated, that a zstd frame can have that much content.
+
+    A block of a frame has a header of 3 bytes and at most 128 KiB of content. Raises TraceError.
+    """
+    if raw_bytes > (len(frame) // 3 + 1) << 17:
+        raise TraceError(_WRONG[-1])
+
+
+def encode(numbers: Numbers) -> bytes:
+    """Encodes block numbers: their differences, in zigzag code, as LEB128."""
+    numbers = np.ascontiguousarray(numbers, np.uint32)
+    raw = np.empty(len(numbers) * _MAX_BYTES, np.uint8)
+    size = _reader().trace_encode(numbers.ctypes.data, len(numbers), raw.ctypes.data)
+    return raw[:size].tobytes()
+
+
+def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
+    """Decodes a compressed list of `count` numbers, none above `limit`.
+
+    Raises:
+      TraceError: the list is damaged, or has another length.
+    """
+    _require_plausible(frame, raw_bytes)
+    # Each number takes at least one byte.
+    if count > raw_bytes:
+        raise TraceError(_WRONG[-2])
+    numbers = np.empty(count, np.uint32)
+    _check(_reader().trace_decode(frame, len(frame), raw_bytes, numbers.ctypes.data, count, limit))
+    return numbers
+
+
+class WindowCounter:
+    """Counts distinct windows of `length` consecutive blocks; `gap` is the number that marks a gap.
+
+    Each block ends one window: the blocks before it in its stream, oldest first, and itself. Where
+    fewer blocks precede, the window begins with `gap`.
+    """
+
+    def __init__(self, length: int, gap: int):
+        self._length = length
+        self._state = _reader().trace_windows_new(length, gap)
+        if not self._state:
+            raise TraceError(_WRONG[-4])
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            _reader().trace_windows_delete(self._state)
+
+    def add(self, numbers: Numbers, starts: bool) -> int:
+        """Counts the windows that end in `numbers`; returns their number.
+
+        Args:
+          numbers: the stream's next blocks.
+          starts: whether the blocks are the first of a stream.
+        """
+        numbers = np.ascontiguousarray(numbers, np.uint32)
+        return _check(
+            _reader().trace_windows_add(self._state, numbers.ctypes.data, len(numbers), starts)
+        )
+
+    def result(self) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+        """Distinct windows [N, length] and their counts [N], by falling count, then by content."""
+        number = _reader().trace_windows_size(self._state)
+        if not number:
+            return np.empty((0, self._length), np.uint32), np.empty(0, np.uint64)
+        windows = np.ctypeslib.as_array(
+            _reader().trace_windows_numbers(self._state), (number, self._length)
+        )
+        counts = np.ctypeslib.as_array(_reader().trace_windows_counts(self._state), (number,))
+        # lexsort sorts by its last key first.
+        keys = [windows[:, column] for column in range(self._length - 1, -1, -1)]
+        order = np.lexsort((*keys, ~counts))
+        return windows[order], counts[order]
+
+
+class BranchPredictor:
+    """Simulates a branch predictor and counts the branches that it mispredicts.
+
+    TAGE predicts directions, ITTAGE targets. Streams are simulated one after the other, as
+    threads that take turns on one core.
+    """
+
+    def __init__(self, table: BlockTable):
+        self._blocks = len(table)
+        # The library keeps the addresses of these.
+        self._function = np.ascontiguousarray(table.function, np.uint32)
+        entries = table.address == table.entry[table.function]
+        self._is_entry = np.ascontiguousarray(entries, np.uint8)
+        self._state = _predictor().predictor_new(
+            self._blocks, self._function.ctypes.data, self._is_entry.ctypes.data
+        )
+        if not self._state:
+            raise TraceError(_WRONG[-4])
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            _predictor().predictor_delete(self._state)
+
+    def add(self, numbers: Numbers, starts: bool) -> None:
+        """Simulates the next blocks of a stream.
+
+        Args:
+          numbers: the stream's next blocks.
+          starts: whether the blocks are the first of a stream.
+        """
+        numbers = np.ascontiguousarray(numbers, np.uint32)
+        _predictor().predictor_add(self._state, numbers.ctypes.data, len(numbers), starts)
+
+    def result(self) -> npt.NDArray[np.uint64]:
+        """Counts by block, [B, 4]: exits, mispredicted exits, calls, mispredicted calls."""
+        counts = _predictor().predictor_counts(self._state)
+        return np.ctypeslib.as_array(counts, (self._blocks, 4)).copy()

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One compilation of one module, by the compiler's own policy or by a candidate, and its cost.
+
+The functions here run in workers, on this machine or another: jobs carry contents of files, and
+nothing that this module imports loads TensorFlow, SciPy or matplotlib (layers_test.py looks).
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context, Evaluator, Replay
+from compiler_opt_perf.cost.size import ObjectFileError
+from compiler_opt_perf.policy.problem import Problem, for_clang
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.content import Content, Tool
+from compiler_opt_perf.run.files import (
+    atomic_write,
+    read_input,
+    require_space,
+    sha256,
+    write_json,
+)
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.train.log import LogError, read_log
+from compiler_opt_perf.train.rewards import REWARDS, Costs, Reward, evaluator_reward
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The patched compiler and the limits that one run of it must keep.
+
+    Attributes:
+      clang: patched clang.
+      litert_library: libLiteRt.so, which evaluates candidates.
+      problem: what is decided.
+      profiles: PMU profiles of the programs.
+      timeout_s: wall-clock limit of one compilation.
+      memory_mib: limit of its address space.
+      evaluator: what measures costs, by replaying a recorded run; None to use the problem's own
+        reward.
+      context: the recorded run, for the evaluator.
+      traces: of several programs, the recorded runs by program, in the place of the context's.
+    """
+
+    clang: Tool
+    litert_library: Tool
+    problem: Problem
+    profiles: Profiles
+    timeout_s: float
+    memory_mib: int
+    evaluator: Evaluator | None = None
+    context: Context = dataclasses.field(default_factory=Context)
+    traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        toolchain: Toolchain,
+        problem: Problem,
+        profiles: Profiles | None = None,
+        *,
+        timeout_s: float = 300.0,
+        memory_mib: int = 8192,
+    ) -> Self:
+        """The compiler of a toolchain, with limits that no module of a real program meets."""
+        clang, library = toolchain.clang, toolchain.litert_library
+        return cls(clang, library, problem, profiles or Profiles(), timeout_s, memory_mib)
+
+    @property
+    def reward(self) -> Reward:
+        """The cost that training makes smaller; to measure it, `reward_of` a program."""
+        if self.evaluator is None:
+            return REWARDS[self.problem.reward]
+        return evaluator_reward(self.evaluator, self.context)
+
+    def reward_of(self, program: str) -> Reward:
+        """The cost of a program's modules, with several traces by its own run and profile."""
+        if self.evaluator is None or not self.traces:
+            return self.reward
+        context = dataclasses.replace(
+            self.context, trace=self.traces[program], profile=self.profiles.of(program)
+        )
+        return evaluator_reward(self.evaluator, context)
+
+    @property
+    def evaluator_inputs(self) -> dict[str, str | None] | None:
+        """What the evaluator's costs depend on: its name, and files by their content."""
+        evaluator = self.evaluator
+        if evaluator is None:
+            return None
+        context = self.context
+        files = {"tool": context.tool, "trace": context.trace, "cpu": context.cpu}
+        files |= {f"trace of {program}": path for program, path in sorted(self.traces.items())}
+        hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
+        if isinstance(evaluator, Replay) and evaluator.learned is not None:
+            hashes["learned"] = evaluator.learned
+        return {"name": evaluator.name, **hashes}
+
+    @property
+    def score_in_log(self) -> bool:
+        """The reward is measured from the training log, else from the object file."""
+        return self.evaluator is None and self.problem.score_in_log
+
+    def compile(self, module: Module, output: Path, options: Sequence[str]) -> float:
+        """Compiles to the object file `output`; returns seconds. Raises CommandError."""
+        flags = REPLAY_FLAGS if self.evaluator is not None else ()
+        argv = module.compile_command(self.clang, output, [*for_clang(options), *flags])
+        environment = {"LLVM_LITERT_LIBRARY": os.fspath(self.litert_library)}
+        completed = run_command(
+            argv, timeout_s=self.timeout_s, memory_mib=self.memory_mib, env=environment
+        )
+        return completed.seconds
+
+
+@dataclass(frozen=True)
+class Job:
+    """One module to compile.
+
+    Attributes:
+      model: directory of the candidate's model; None for the compiler's own policy.
+      log: where `keep_default` writes the training log of the compiler's own policy.
+      key: identifies what the default measurement depends on; kept with the result.
+    """
+
+    compiler: Compiler
+    module: Module
+    model: Content | None = None
+    log: Path | None = None
+    key: tuple[str, ...] = ()
+
+    @property
+    def profile(self) -> Path | None:
+        """That of the module's program."""
+        return self.compiler.profiles.of(self.module.program)
+
+
+@dataclass(frozen=True)
+class Default:
+    """The result of compiling a module with the compiler's own policy.
+
+    Attributes:
+      costs: by part.
+      decisions: how many the policy took.
+      seconds: of one compilation.
+    """
+
+    costs: Costs
+    decisions: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DefaultRun:
+    """A compilation with the compiler's own policy: its result, and the bytes of its log."""
+
+    default: Default
+    log: bytes
+
+
+def measure_default(job: Job) -> DefaultRun:
+    """Compiles with the compiler's own policy. In a worker.
+
+    Raises:
+      CommandError: the compiler failed, crashed or hung.
+      LogError: it wrote a damaged log.
+      ObjectFileError: it wrote a damaged object file.
+      FileWriteError: a disk is full.
+    """
+    problem = job.compiler.problem
+    reward = job.compiler.reward_of(job.module.program)
+    with scratch() as folder:
+        object_file, log_file = folder / "module.o", folder / "module.log"
+        options = problem.development_options(log=log_file, profile=job.profile)
+        seconds = job.compiler.compile(job.module, object_file, options)
+        log = read_log(log_file)
+        if job.compiler.score_in_log:
+            costs = reward.measure(log_file)
+        else:
+            # Development mode takes the default policy's decisions, but differs from it otherwise.
+            job.compiler.compile(job.module, object_file, [])
+            costs = reward.measure(object_file)
+        return DefaultRun(Default(costs, len(log.starts), seconds), log.content)
+
+
+def keep_default(job: Job, run: DefaultRun) -> None:
+    """Writes the log, and the result as JSON beside it. Raises FileWriteError."""
+    assert job.log is not None
+    with atomic_write(job.log) as temporary:
+        temporary.write_bytes(run.log)
+    record = {"key": job.key, **dataclasses.asdict(run.default)}
+    write_json(record_path(job.log), {**record, "sha256": digest(record, job.log)})
+
+
+def digest(record: Mapping[str, Any], log: Path) -> str:
+    """SHA-256 of a result, as JSON, and of the log that belongs to it. Raises OSError."""
+    return hashlib.sha256(json.dumps(record).encode() + read_input(log)).hexdigest()
+
+
+def record_path(log: Path) -> Path:
+    """Where `keep_default` keeps the result that belongs to a log."""
+    return log.with_suffix(".json")
+
+
+def measure_candidate(job: Job) -> Costs:
+    """Compiles with the candidate in `job.model` in development mode.
+
+    Raises: as measure_default.
+    """
+    problem = job.compiler.problem
+    reward = job.compiler.reward_of(job.module.program)
+    with scratch() as folder:
+        object_file = folder / "module.o"
+        log = folder / "module.log" if job.compiler.score_in_log else None
+        options = problem.development_options(model=job.model, log=log, profile=job.profile)
+        job.compiler.compile(job.module, object_file, options)
+        return reward.measure(log or object_file)
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for the compiler's output. A failure for lack of room there is a FileWriteError."""
+    with tempfile.TemporaryDirectory(prefix="compile-") as name:
+        folder = Path(name)
+        try:
+            yield folder
+        except (CommandError, LogError, ObjectFileError):
+            require_space(folder)
+            raise

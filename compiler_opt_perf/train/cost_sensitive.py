@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Cost-sensitive imitation: learns from labels of both ways of a decision which one costs less.
+
+In two steps. Boosted trees (LightGBM) classify each labelled decision, whether deciding otherwise
+than the compiler pays; a label weighs what the wrong way costs (Zadrozny, Langford and Abe 2003),
+so that the classifier with the least loss is the policy with the least cost. Trees learn this from
+some thousand labels and hold on programs that they never saw, where a network fitted to the labels
+themselves learns them by heart (docs/results.md). Then a network is fitted to the trees' judgement
+of all logged decisions, many more than have labels (distillation, Bucila et al. 2006): it runs in
+the compiler in a fraction of a microsecond, with the same decisions everywhere.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lightgbm
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.policy.network import FloatArray, Kind, Network, fit_normalisation
+from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.run.seeds import derive_seed
+from compiler_opt_perf.train.gradient_descent import descend
+from compiler_opt_perf.train.recipe import NetworkSettings, TreeSettings
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+#: All kinds of decisions, by number: `strata`.
+KINDS = tuple(itertools.starmap(Kind, itertools.product((0, 1), repeat=3)))
+
+
+class Trees:
+    """Boosted trees that tell when to decide otherwise than the compiler.
+
+    Attributes:
+      kept: by stratum (see `strata`), the share of what deciding otherwise could save there that
+        trees kept which had not seen its program, or module; strata below the settings'
+        `least_share` are left to the compiler.
+    """
+
+    def __init__(
+        self, problem: Problem, boosters: Sequence[lightgbm.Booster], kept: dict[int, float]
+    ):
+        self._problem = problem
+        self._boosters = boosters
+        self.kept = kept
+
+    @classmethod
+    def fit(
+        cls,
+        problem: Problem,
+        inputs: Inputs,
+        gain: npt.NDArray[np.float64],
+        groups: npt.NDArray[np.int64],
+        settings: TreeSettings,
+        seed: int,
+    ) -> "Trees":
+        """Fits trees to labels.
+
+        Args:
+          problem: one with two decisions.
+          inputs: by feature, [rows] each.
+          gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
+            where deciding otherwise pays.
+          groups: [rows], the number of the program, or of the module, that each row is of. With
+            one group nothing is kept: nothing is unseen.
+          seed: of the samples of rows and features that each tree is fitted to.
+        """
+        rows = _matrix(problem, inputs)
+        # Each group judged by trees that know only the others.
+        judged = np.zeros(len(gain))
+        for group in np.unique(groups):
+            others = groups != group
+            boosters = _boosters(rows[others], gain[others], settings, seed)
+            if boosters:
+                judged[~others] = _votes(boosters, rows[~others])
+        kept = {}
+        of = strata(inputs)
+        for stratum in np.unique(of):
+            own = gain[of == stratum]
+            best = own[own > 0].sum()
+            kept[int(stratum)] = float(own[judged[of == stratum] > 0.5].sum() / max(best, 1.0))
+        kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
+        return cls(problem, _boosters(rows, gain, settings, seed), kept)
+
+    def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
+        rows = _matrix(self._problem, inputs)
+        if not self._boosters:
+            return np.zeros(len(rows))
+        admitted = np.isin(strata(inputs), list(self.kept))
+        return np.where(admitted, _votes(self._boosters, rows), 0.0)
+
+
+def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
+    """The kinds of decisions that are learnt or left alone as a whole (`Kind`), [rows].
+
+    The numbers of `KINDS`.
+    """
+    return np.asarray(
+        sum(number * kind.holds(inputs) for number, kind in enumerate(KINDS)), np.int64
+    )
+
+
+def _boosters(
+    rows: npt.NDArray[np.float64],
+    gain: npt.NDArray[np.float64],
+    settings: TreeSettings,
+    seed: int,
+) -> list[lightgbm.Booster]:
+    """The ensembles; none when no label tells a difference."""
+    size = np.abs(gain)
+    excess = np.log(np.maximum(size, settings.largest) / settings.largest)
+    weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
+    told = weight > 0
+    boosters: list[lightgbm.Booster] = []
+    if not told.any():
+        return boosters
+    for ensemble in range(settings.ensembles):
+        parameters = {
+            "objective": "binary",
+            "learning_rate": settings.learning_rate,
+            "num_leaves": settings.leaves,
+            "min_data_in_leaf": settings.leaf_rows,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "feature_fraction": 0.5,
+            "seed": derive_seed(seed, "ensemble", ensemble) % 2**31,
+            # The same seed gives the same trees.
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "verbose": -1,
+        }
+        data = lightgbm.Dataset(
+            rows[told],
+            (gain[told] > 0).astype(np.int64),
+            weight=weight[told] / weight[told].mean(),
+        )
+        boosters.append(lightgbm.train(parameters, data, settings.trees))
+    return boosters
+
+
+def _votes(
+    boosters: Sequence[lightgbm.Booster], rows: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    votes = [np.asarray(one.predict(rows, num_threads=1)) for one in boosters]
+    return np.asarray(np.mean(votes, axis=0))
+
+
+def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
+    columns = [inputs[feature.name] for feature in problem.inputs(with_pmu=False)]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+def student(
+    trees: Trees, problem: Problem, inputs: Inputs, settings: NetworkSettings, seed: int
+) -> tuple[Network, FloatArray]:
+    """A new network without PMU features, and its weights, fitted to what the trees say.
+
+    Args:
+      inputs: of logged decisions, [rows] each.
+      seed: of initial weights and of the batches.
+
+    Returns:
+      The network, and its weights as `distil` returns them.
+    """
+    normalisation = fit_normalisation(inputs, problem, with_pmu=False)
+    # What the trees leave alone, the network must not touch: it only comes near them.
+    asked = tuple(KINDS[stratum] for stratum in sorted(trees.kept))
+    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead, asked)
+    weights = distil(
+        trees,
+        inputs,
+        network,
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        seed=seed,
+    )
+    return network, weights
+
+
+def distil(
+    trees: Trees,
+    inputs: Inputs,
+    network: Network,
+    *,
+    steps: int,
+    batch_size: int,
+    learning_rate: float,
+    seed: int,
+) -> FloatArray:
+    """Fits a network to what the trees say (training.gradient_descent).
+
+    Args:
+      inputs: of logged decisions, [rows] each.
+      seed: of initial weights and of the batches.
+
+    Returns:
+      The weights, float32 [network.size], not yet on the grid.
+    """
+    otherwise = trees.otherwise(inputs)[:, None]
+    targets = np.where(network.is_default(inputs) > 0, 1.0 - otherwise, otherwise)
+    return descend(
+        network,
+        inputs,
+        targets,
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+    )

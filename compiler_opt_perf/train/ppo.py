@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Proximal policy optimisation: steps along the gradient of sampled decisions' rewards.
+
+J. Schulman, F. Wolski, P. Dhariwal, A. Radford, O. Klimov, "Proximal Policy Optimization
+Algorithms", 2017. Each decision has a reward of its own, so that no discount and no return over
+time is needed: the advantage is the reward less a learned value of the state. Knows nothing of
+compilers: the caller samples decisions and measures rewards.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
+from compiler_opt_perf.policy.network import (
+    MASKED_SCORE,
+    WEIGHT_LIMIT,
+    Network,
+    to_grid,
+)
+from compiler_opt_perf.train.adam import Adam
+from compiler_opt_perf.train.algorithm import Arrays, Vector
+
+_VALUE_WIDTH = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of an update.
+
+    Attributes:
+      clip_epsilon: of the probability ratio.
+      entropy_coefficient: of the bonus for exploring.
+      temperature: that the scores were divided by when decisions were sampled.
+      epochs: over the decisions.
+      batch_size: decisions in a gradient step.
+      learning_rate: Adam's, of policy and value.
+    """
+
+    clip_epsilon: float
+    entropy_coefficient: float
+    temperature: float
+    epochs: int
+    batch_size: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Sampled decisions.
+
+    Attributes:
+      inputs: of the network, by feature, [rows] or [rows, columns] each.
+      decisions: int64 [rows].
+      log_probability: float32 [rows], of each when it was sampled.
+      reward: float32 [rows].
+    """
+
+    inputs: dict[str, npt.NDArray[Any]]
+    decisions: npt.NDArray[np.int64]
+    log_probability: npt.NDArray[np.float32]
+    reward: npt.NDArray[np.float32]
+
+
+def start(network: Network, weights: npt.NDArray[Any], seed: int) -> dict[str, npt.NDArray[Any]]:
+    """The state before the first update: the policy's weights, and a value of 0 everywhere."""
+    random = np.random.default_rng(seed)
+    width = network.layer_widths[0]
+    hidden = random.normal(0.0, np.sqrt(2.0 / width), width * _VALUE_WIDTH)
+    value = np.concatenate([hidden, np.zeros(2 * _VALUE_WIDTH + 1)])
+    zeros = np.zeros(network.size + len(value))
+    return {
+        "weights": weights.astype(np.float64),
+        "value": value,
+        "steps": np.array(0, np.int64),
+        "first_moment": zeros,
+        "second_moment": zeros,
+    }
+
+
+def value_of(vector: Any, encoded: Any, ops: Any) -> Any:
+    """V(s), [rows], of encoded inputs [rows, width, columns]: a perceptron of their mean."""
+    width = encoded.shape[1]
+    cut = width * _VALUE_WIDTH
+    mean = ops.mean(encoded)
+    hidden = ops.relu(
+        ops.matmul(mean, ops.reshape(vector[:cut], (width, _VALUE_WIDTH)))
+        + vector[cut : cut + _VALUE_WIDTH]
+    )
+    last = ops.reshape(vector[cut + _VALUE_WIDTH : -1], (_VALUE_WIDTH, 1))
+    return ops.reshape(ops.matmul(hidden, last), (-1,)) + vector[-1]
+
+
+def update(
+    network: Network, state: Arrays, rollout: Rollout, settings: Settings, seed: int
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, float]]:
+    """Maximises, by Adam, over the decisions of a rollout,
+
+      E[ min(r A, clip(r, 1 - epsilon, 1 + epsilon) A) ] - 1/2 E[ (V(s) - R)^2 ] + c E[ H(pi) ]
+
+    with r = pi(a|s) / pi_old(a|s) and the advantage A = R - V_old(s), brought to mean 0 and
+    deviation 1 (equations 7 and 9 of the paper).
+
+    Args:
+      state: of `start` or of the update before.
+      seed: of the batches.
+
+    Returns:
+      The next state, and facts: the mean reward, and the share of its variance that V_old told.
+    """
+    tf = import_tensorflow()
+    tf.config.experimental.enable_op_determinism()
+    ops = tensorflow_ops()
+    ops.relu, ops.mean = tf.nn.relu, lambda values: tf.reduce_mean(values, axis=2)
+    encoded = network.encode(rollout.inputs)
+    lead = (network.default_lead * network.is_default(rollout.inputs)).astype(np.float32)
+    mask = network.problem.mask
+    closed = np.zeros(lead.shape, bool) if mask is None else rollout.inputs[mask] == 0
+    taken = np.eye(network.problem.decisions, dtype=np.float32)[rollout.decisions]
+    size, rows = network.size, len(taken)
+    value = value_of(tf.constant(state["value"], tf.float32), encoded, ops).numpy()
+    advantage = rollout.reward - value
+    told = 1.0 - float(advantage.var() / max(rollout.reward.var(), 1e-12))
+    advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-8)).astype(np.float32)
+
+    # Not a tf.function: an update has some dozen steps, and tracing takes as long as hundreds.
+    def gradient(
+        theta: Any, phi: Any, x: Any, offset: Any, shut: Any, a: Any, old: Any, adv: Any, ret: Any
+    ) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([theta, phi])
+            scores = network.scores(network.layers(theta, ops), x, ops) + offset
+            scores = tf.where(shut, MASKED_SCORE, scores / settings.temperature)
+            log_pi = tf.nn.log_softmax(scores)
+            ratio = tf.exp(tf.reduce_sum(log_pi * a, axis=1) - old)
+            clipped = tf.clip_by_value(
+                ratio, 1.0 - settings.clip_epsilon, 1.0 + settings.clip_epsilon
+            )
+            surrogate = tf.reduce_mean(tf.minimum(ratio * adv, clipped * adv))
+            entropy = -tf.reduce_mean(tf.reduce_sum(tf.exp(log_pi) * log_pi, axis=1))
+            value_loss = 0.5 * tf.reduce_mean(tf.square(value_of(phi, x, ops) - ret))
+            loss = value_loss - surrogate - settings.entropy_coefficient * entropy
+        return tape.gradient(loss, [theta, phi])
+
+    arrays = (encoded, lead, closed, taken, rollout.log_probability, advantage, rollout.reward)
+    adam = Adam(int(state["steps"]), state["first_moment"], state["second_moment"])
+    both: Vector = np.concatenate([state["weights"], state["value"]])
+    random = np.random.default_rng(seed)
+    for _ in range(settings.epochs):
+        order = random.permutation(rows)
+        for first in range(0, rows, settings.batch_size):
+            batch = order[first : first + settings.batch_size]
+            theta, phi = map(tf.constant, (to_grid(both[:size]), both[size:].astype(np.float32)))
+            found = gradient(theta, phi, *(array[batch] for array in arrays))
+            adam, direction = adam.step(np.concatenate([g.numpy() for g in found]).astype(float))
+            both = both - settings.learning_rate * direction
+            both[:size] = np.clip(both[:size], -WEIGHT_LIMIT, WEIGHT_LIMIT)
+    following = {
+        "weights": both[:size],
+        "value": both[size:],
+        "steps": np.array(adam.steps, np.int64),
+        "first_moment": adam.first_moment,
+        "second_moment": adam.second_moment,
+    }
+    return following, {"reward": float(rollout.reward.mean()), "value_told": told}

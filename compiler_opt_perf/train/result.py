@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The end of a training: the test of what was chosen, and its publication.
+
+Nothing that is published depends on time, on the number of workers or on interruptions.
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from compiler_opt_perf.policy import export
+from compiler_opt_perf.policy.export import ModelError, Policy
+from compiler_opt_perf.policy.network import to_grid
+from compiler_opt_perf.run.curve import curve_text, write_curve
+from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.train.checkpoint import Checkpoint
+from compiler_opt_perf.train.evaluation import Evaluator
+from compiler_opt_perf.train.run import Run
+from compiler_opt_perf.train.start import default_decisions
+
+#: What stages use besides.
+PACKAGES = ("cmaes", "lightgbm")
+# Trees learn from some thousand labels (`training.cost_sensitive`).
+_ENOUGH_LABELS = 2000
+WORSE = "worse than the default: do not ship"
+
+
+def verdict(change: float, failed: Collection[str]) -> str:
+    """A policy's change against the default and what the compiler fails on, in a few words."""
+    if change > 0 or failed:
+        return WORSE
+    return "better than the default" if change < 0 else "as good as the default"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The result. Changes are against the default's cost, -0.01 for 1% less.
+
+    Attributes:
+      policy: directory of the published policy.
+      reward: name of what was made smaller.
+      test_change: of the published policy, on the modules used for neither training nor choice.
+      test_failed: names of the test modules on which the compiler failed with the policy.
+      validation_change: of the published policy on the validation modules; optimistic, since the
+        policy was chosen by them.
+      start_change: of the policy that the training began with, there, or of the first that was
+        trained, if the one before decided at random.
+      generations: iterations done, of all stages.
+    """
+
+    policy: Path
+    reward: str
+    test_change: float
+    test_failed: tuple[str, ...]
+    validation_change: float
+    start_change: float
+    generations: int
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the policy costs more than the default, or fails on a module."""
+        return self.verdict == WORSE
+
+    @property
+    def verdict(self) -> str:
+        """The result in a few words."""
+        return verdict(self.test_change, self.test_failed)
+
+
+def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
+    """Why a policy is not better than the default, and what to do next, as far as that is known.
+
+    They are said, and are no part of what is published.
+    """
+    result, record = result_of(run, checkpoint), checkpoint.record
+    if result.test_change < 0 and not result.is_worse:
+        return []
+    said = []
+    curve = record["curve"]
+    learnt = [point["labels"] for point in curve if "labels" in point]
+    if learnt and learnt[-1] < _ENOUGH_LABELS:
+        said.append(
+            f"it learnt from {learnt[-1]:,} labels, which are too few: models/inline-size learnt "
+            "from 16,880 of many programs; raise modules and sites of the recipe, and the budget"
+        )
+    if not record["best_generation"] and checkpoint.generation:
+        said.append(
+            "no iteration led to a policy that is better on the validation modules than the one it "
+            "began with, which is published"
+        )
+    planned = run.config.iterations
+    if checkpoint.generation < planned:
+        said.append(
+            f"the budget ended it after {checkpoint.generation} of {planned} iterations; run the "
+            "command again with a larger one to go on"
+        )
+    begun = run.warm_start is not None
+    if not begun and run.problem.name == "inline-size" and not run.with_pmu:
+        said.append(
+            "--warm-start=models/inline-size, in another output folder, begins with a policy that "
+            "is better than the default on most programs"
+        )
+    return said
+
+
+def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
+    """Measures the best weights on the test modules.
+
+    The compilations are not counted, so that a training that goes on after this equals one that
+    never ended.
+    """
+    (measured,) = evaluator.measure([checkpoint.best], run.split.test, f"{run.problem.name}: test")
+    by_budget = checkpoint.generation < run.config.iterations
+    ended = {
+        "budget_s": run.config.budget_s if by_budget else 0.0,
+        "compilations": evaluator.compilations,
+        "test_change": measured.change,
+        "test_failed": list(measured.failed),
+        "grid_loss": _grid_loss(run, checkpoint, evaluator),
+    }
+    checkpoint = dataclasses.replace(checkpoint, record={**checkpoint.record, "ended": ended})
+    checkpoint.save(run.folder.checkpoint)
+    return checkpoint
+
+
+def _grid_loss(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> dict[str, float]:
+    """What it costs that weights are published on the grid of `policies.network`.
+
+    Returns:
+      Changes on the validation modules with the weights as they were trained and as they are
+      published, their difference, and the share of the default's decisions there that the two
+      policies decide differently.
+    """
+    trained, published = checkpoint.best, to_grid(checkpoint.best)
+    label = f"{run.problem.name}: validation, weights as trained"
+    (as_trained,) = evaluator.measure([trained], run.split.validation, label, on_grid=False)
+    network = run.network(checkpoint.normalisation)
+    inputs, _ = default_decisions(run, run.split.validation)
+    differing = network.decide(trained, inputs) != network.decide(published, inputs)
+    change = checkpoint.record["best_change"]
+    loss = {
+        "validation_change_as_trained": as_trained.change,
+        "validation_change": change,
+        "loss": change - as_trained.change,
+        "decisions_differing": float(differing.mean()),
+    }
+    logging.info(
+        "%s: on the grid of the published weights %+.3f%% on the validation modules, as trained "
+        "%+.3f%%: a loss of %+.4f%%; %.3f%% of %d decisions differ",
+        run.problem.name,
+        *(100 * change, 100 * as_trained.change, 100 * loss["loss"]),
+        *(100 * loss["decisions_differing"], len(differing)),
+    )
+    return loss
+
+
+def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+    """The result of an ended training."""
+    record = checkpoint.record
+    return TrainingResult(
+        policy=run.folder.policy,
+        reward=run.compiler.reward.name,
+        test_change=record["ended"]["test_change"],
+        test_failed=tuple(record["ended"]["test_failed"]),
+        validation_change=record["best_change"],
+        start_change=record["start_change"],
+        generations=checkpoint.generation,
+    )
+
+
+def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+    """Writes policy and record of a training that has ended. Raises FileWriteError."""
+    result = result_of(run, checkpoint)
+    network = run.network(checkpoint.normalisation)
+    description = _description(run, checkpoint)
+    logging.info(
+        "%s: writing the policy for TensorFlow and for the compiler, which takes a while",
+        run.problem.name,
+    )
+    export.publish(Policy(network, checkpoint.best, description), result.policy)
+    write_json(run.folder.result, _report(run, checkpoint))
+    write_curve(run.folder.curve, checkpoint.record["curve"])
+    logging.info(
+        "%s: %d iterations, %d compilations (%d failed) in %.0f s: %+.3f%% on the test "
+        "modules%s (%+.3f%% on those that it was chosen by, at the start %+.3f%% there), policy "
+        "in %s: %s",
+        run.problem.name,
+        result.generations,
+        checkpoint.record["compilations"],
+        checkpoint.record["failures"],
+        run.clock.seconds,
+        100 * result.test_change,
+        f", fails on {', '.join(result.test_failed)}" if result.test_failed else "",
+        100 * result.validation_change,
+        100 * result.start_change,
+        result.policy,
+        result.verdict,
+    )
+    for one in remarks(run, checkpoint):
+        logging.info("%s: %s", run.problem.name, one)
+    return result
+
+
+def is_published(run: Run, checkpoint: Checkpoint) -> bool:
+    """Whether policy, record and curve of an ended training are in place."""
+    report = json.dumps(_report(run, checkpoint), indent=1) + "\n"
+    try:
+        policy = export.load(run.folder.policy)
+        return (
+            np.array_equal(policy.weights, to_grid(checkpoint.best))
+            and policy.description == _description(run, checkpoint)
+            and run.folder.result.read_text(encoding="utf-8") == report
+            and run.folder.curve.read_text(encoding="utf-8")
+            == curve_text(checkpoint.record["curve"])
+        )
+    except (ModelError, OSError, ValueError):
+        return False
+
+
+def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The content of training.json."""
+    return {
+        "problem": run.problem.name,
+        **_description(run, checkpoint),
+        "modules": run.split.names,
+        "large": run.large,
+        "left_out": run.left_out,
+    }
+
+
+def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The common part of model.json and training.json; nothing in it depends on time."""
+    result, record = result_of(run, checkpoint), checkpoint.record
+    return {
+        "seed": run.config.seed,
+        "results": {
+            "reward": result.reward,
+            "verdict": result.verdict,
+            "test_change": result.test_change,
+            "test_failed": list(result.test_failed),
+            "validation_change": result.validation_change,
+            "start_change": result.start_change,
+            "grid": record["ended"]["grid_loss"],
+            "best_generation": record["best_generation"],
+            "compilations": record["compilations"],
+            "failures": record["failures"],
+        },
+        "training": {
+            "generations": result.generations,
+            "modules": {purpose: len(names) for purpose, names in run.split.names.items()},
+            "config": run.config.fixed(),
+            "ablation": run.compiler.profiles.ablation,
+            "versions": versions(*PACKAGES),
+        },
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of packages that the weights depend on: of these, and of those that all need."""
+    return {name: version(name) for name in ("numpy", "tensorflow-cpu", *packages)}

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rewards: the costs that training makes smaller, measured from one compilation of a module.
+
+Costs are compared to those of the compiler's own policy, module by module, as a ratio: below 1 is
+better. Reports have it as a change, -0.01 for 1% less.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, Replay
+from compiler_opt_perf.cost.regalloc_score import score_ratio
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.train.errors import TrainingError
+from compiler_opt_perf.train.log import read_log
+
+#: The part that holds instructions unknown to the CPU's model, charged the mean cost each.
+UNSUPPORTED = "(unsupported instructions)"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one compilation of a module costs.
+
+    Attributes:
+      parts: cost of each part: functions, or "text".
+      executions: by function, how many of the recorded run's block executions the code accounts
+        for; None when no run is replayed.
+    """
+
+    parts: Mapping[str, float]
+    executions: Mapping[str, int] | None = None
+
+    @property
+    def total(self) -> float:
+        """The sum over all parts."""
+        return math.fsum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class Reward:
+    """How a cost is measured, and how two are compared.
+
+    Attributes:
+      name: as in Problem.reward.
+      adds_up: whether costs of modules can be summed (bytes); if not, modules are compared one by
+        one (scores are relative to each function's entry).
+      measure: the costs of one compilation, given its training log if the problem has its score
+        there (Problem.score_in_log), else its object file.
+    """
+
+    name: str
+    adds_up: bool
+    measure: Callable[[Path], Costs]
+
+    def ratio(self, default: Costs, policy: Costs, calls: Mapping[str, float]) -> float:
+        """The cost of a module with the policy, as a multiple of the default's.
+
+        Args:
+          default: with a total above 0, if costs add up.
+          calls: how often each function was called, for scores.
+
+        Raises:
+          ScoreError: the two have scores of other functions.
+        """
+        if self.adds_up:
+            return charged_total(default, policy) / default.total
+        return score_ratio(default.parts, policy.parts, calls)
+
+    def change(self, defaults: Sequence[Costs], ratios: Sequence[float]) -> float:
+        """The change over modules: of the sums where costs add up, else the geometric mean.
+
+        Args:
+          defaults, ratios: of the same modules in the same order, at least one.
+        """
+        if self.adds_up:
+            totals = [costs.total for costs in defaults]
+            products = (total * ratio for total, ratio in zip(totals, ratios, strict=True))
+            return math.fsum(products) / math.fsum(totals) - 1.0
+        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) - 1.0
+
+
+def charged_total(default: Costs, policy: Costs) -> float:
+    """The policy's total, with a charge for code that it lost.
+
+    Recorded executions of blocks that the policy's code no longer has cannot be priced. For single
+    blocks llvm-trace-cost charges the mean cost; a function that is missing has no cost at all.
+    So a function that lost executions costs at least what it costs with the default policy.
+    """
+    total = policy.total
+    if default.executions is None or policy.executions is None:
+        return total
+    for function, executions in default.executions.items():
+        if policy.executions.get(function, 0) < executions:
+            own = policy.parts.get(function, 0.0)
+            total += max(default.parts[function] - own, 0.0)
+    return total
+
+
+def _size(object_file: Path) -> Costs:
+    return Costs({"text": float(text_bytes(object_file))})
+
+
+def _regalloc_score(log: Path) -> Costs:
+    # Logged by RegAllocScoring (MLRegAllocEvictAdvisor.cpp) after each function with a decision:
+    # block-frequency-weighted loads, stores, copies and rematerialisations; lower is better. Which
+    # functions those are depends on no decision.
+    return Costs(read_log(log).last_rewards())
+
+
+REWARDS: dict[str, Reward] = {
+    reward.name: reward
+    for reward in (
+        Reward("text bytes", adds_up=True, measure=_size),
+        Reward("RegAllocScore", adds_up=False, measure=_regalloc_score),
+    )
+}
+
+
+def require_comparable(
+    problem: Problem,
+    evaluator: Evaluator,
+    context: Context,
+    traces: Mapping[str, Path],
+    programs: Sequence[str],
+) -> None:
+    """Refuses an evaluator that cannot compare compilations of the problem.
+
+    Args:
+      traces: by program, in the place of the context's.
+      programs: those of the modules.
+
+    Raises:
+      TrainingError: it replays no trace, the problem does not keep the recorded functions and
+        blocks, or the context lacks something.
+    """
+    name = evaluator.name
+    if not isinstance(evaluator, Replay):
+        known = [name for name, row in EVALUATORS.items() if isinstance(row, Replay)]
+        raise TrainingError(
+            f"evaluator {name}: a training's modules are compared by one that replays a "
+            f"trace: {', '.join(known)}, or a learned one"
+        )
+    if not problem.keeps_blocks:
+        raise TrainingError(
+            f"evaluator {name}: cannot compare policies for {problem.name}: their decisions "
+            "change the functions and blocks that the trace is of, and a function that vanishes "
+            "would cost nothing; train without an evaluator, on its own reward, "
+            f"{problem.reward}"
+        )
+    if context.trace is None and not traces:
+        raise TrainingError(f"evaluator {name}: needs the trace to replay (--trace)")
+    if traces and (others := sorted(traces.keys() ^ set(programs))):
+        raise TrainingError(
+            f"--trace: {', '.join(others)}: the corpus has modules of {', '.join(programs)}; give "
+            "a trace of each of these programs and of no other"
+        )
+    if evaluator.uses_cpu and context.cpu is None:
+        raise TrainingError(f"evaluator {name}: needs a CPU file (--cpu)")
+
+
+def evaluator_reward(evaluator: Evaluator, context: Context) -> Reward:
+    """An evaluator's cost of the object file, function by function (docs/cost.md).
+
+    Instructions, cycles and bytes add up over the modules of one program.
+
+    Args:
+      context: the recorded run of the program that the modules belong to.
+    """
+
+    def measure(object_file: Path) -> Costs:
+        cost = evaluator.cost([object_file], context)
+        return replayed_costs(cost.parts, cost.report)
+
+    return Reward(f"{evaluator.name} {evaluator.unit}", adds_up=True, measure=measure)
+
+
+def replayed_costs(parts: Mapping[str, float], report: Mapping[str, Any]) -> Costs:
+    """Costs, with the executions that a report of llvm-trace-cost could not price.
+
+    Args:
+      parts: by function, and of unmapped blocks.
+      report: docs/formats.md; empty when no run was replayed.
+    """
+    if "functions" not in report:
+        return Costs(parts)
+    executions: dict[str, int] = {}
+    for function in report["functions"]:
+        own = sum(block["executions"] for block in function["blocks"])
+        executions[function["name"]] = executions.get(function["name"], 0) + own
+    if unsupported := report.get("unsupported", {}).get("executions", 0):
+        mean = math.fsum(parts.values()) / max(report["instructions"], 1.0)
+        parts = {**parts, UNSUPPORTED: unsupported * mean}
+    return Costs(parts, executions)
