@@ -38,7 +38,7 @@ from compiler_opt_perf.train.config import read_config
 
 pytestmark = pytest.mark.long
 
-_PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").glob("*.md")])
+_PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
 _LANGUAGES = ("console", "cpp", "diff", "ini", "json", "python", "sh", "text", "toml")
 _FENCE = re.compile(r"( *)```(\w*)$")
 _COMMENT = re.compile(r"<!-- test:\s(.*?)\s*-->", re.DOTALL)
@@ -51,11 +51,11 @@ _CALL = re.compile(r"(?:^|[\s(/])cop ((?:[^`|;&)\n\\<>#]|\\\n|(?<=\$)\()+)", re.
 _TOOLCHAINS = ("dev", "release", "mine", "candidate")
 _POLICIES = {"inline-size": "inline-one-block", "regalloc-evict": "evict-last"}
 _TESTDATA = REPO_ROOT / "docs" / "testdata"
-_RESULTS = REPO_ROOT / "docs" / "results.md"
+_RESULTS = REPO_ROOT / "docs" / "results" / "index.md"
 
 
 def _finished() -> frozenset[str]:
-    """The studies that docs/results.md lists as finished: an earlier commit has their commands."""
+    """The studies that docs/results/index.md lists as finished: an earlier commit has them."""
     section = _RESULTS.read_text().partition("\n## Finished studies\n")[2].partition("\n## ")[0]
     return frozenset(re.findall(r"`study ([a-z-]+)`", section))
 
@@ -121,7 +121,13 @@ def _blocks(page: Path) -> Iterator[_Block]:
 
 
 _BLOCKS = {page: tuple(_blocks(page)) for page in _PAGES}
-_GUIDES = [page for page in _PAGES if any(b.language in ("sh", "console") for b in _BLOCKS[page])]
+
+
+def _is_run(block: _Block) -> bool:
+    return block.language in ("sh", "console") and not block.values("not_run")
+
+
+_GUIDES = [page for page in _PAGES if any(map(_is_run, _BLOCKS[page]))]
 
 
 def _prose(page: Path) -> str:
@@ -130,7 +136,7 @@ def _prose(page: Path) -> str:
 
 
 def _is_finished(words: list[str], page: Path) -> bool:
-    """Whether it is a call of a finished study; only the page of results shows these."""
+    """Whether it is a call of a finished study; only the index of results shows these."""
     return page == _RESULTS and words[0] == "study" and words[1] in _FINISHED
 
 
@@ -147,7 +153,7 @@ def _check_call(words: list[str], place: str) -> None:
 
 
 def _ids(pages: list[Path]) -> list[str]:
-    return [page.stem for page in pages]
+    return [str(page.relative_to(REPO_ROOT).with_suffix("")) for page in pages]
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))
@@ -206,8 +212,6 @@ def test_finished_studies_are_gone() -> None:
 def test_files_links_and_targets_exist(page: Path) -> None:
     prose = _prose(page)
     targets = re.findall(r"^([a-z-]+):", (REPO_ROOT / "Makefile").read_text(), re.MULTILINE)
-    if page == _RESULTS:
-        targets += [f"bench-{study}" for study in _FINISHED]
     for target in re.findall(r"`make ([a-z-]+)", prose):
         assert target in targets, f"make {target}"
     folders = "compiler_opt_perf|docs|lit_tests|llvm_patches|models|tools"
@@ -279,7 +283,7 @@ def _script(blocks: tuple[_Block, ...]) -> str:
     """One script of all blocks, so that later ones see variables; `place` says where it is."""
     lines = ["set -eu"]
     for block in blocks:
-        if block.language not in ("sh", "console") or block.values("not_run"):
+        if not _is_run(block):
             continue
         lines.append(f"echo {block.place} > place")
         lines += block.values("before")
