@@ -44,7 +44,7 @@ class CorpusError(Exception):
     """A corpus that cannot be read, or does not hold what was asked for."""
 
 
-class Description(msgspec.Struct, frozen=True):
+class CorpusDescription(msgspec.Struct, frozen=True):
     """What `corpus_description.json` says.
 
     Attributes:
@@ -120,7 +120,7 @@ class Corpus:
         """
         path = directory / DESCRIPTION
         try:
-            description = decode(read_input(path), Description, path)
+            description = decode(read_input(path), CorpusDescription, path)
         except FileNotFoundError:
             inside = sorted(str(found.parent) for found in directory.glob(f"*/{DESCRIPTION}"))
             remedy = (
