@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.blocks.cpu_files import FOLDER
 from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.evaluator import (
     EVALUATORS,
@@ -41,7 +42,7 @@ BZIP2 = (
     "randtable",
 )
 SOURCE = Path(__file__).parent / "testdata" / "pressure.c"
-CPU = Path(__file__).parent / "cpus" / "icelake-server.json"
+CPU = FOLDER / "icelake-server.json"
 # Register allocators of the stock compiler: another one, and fewer registers for the usual one.
 VARIANTS: dict[str, list[str]] = {
     "default": [],
