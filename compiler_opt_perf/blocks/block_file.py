@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, input_lines
 from compiler_opt_perf.run.json_text import Count, FieldError, decode
 
@@ -22,7 +23,7 @@ Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 
 
-class BlockFileError(Exception):
+class BlockFileError(UserError):
     """A file of measured blocks that cannot be read; the message names the place."""
 
 

@@ -16,6 +16,7 @@ from absl import logging
 
 from compiler_opt_perf.blocks.cpu_files import host_cpu
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.llvm import stock_tool
 
@@ -52,7 +53,7 @@ _LEVELS = ("l1", "l2", "l3", "memory")
 _STEADY = 1.5
 
 
-class CalibrationError(Exception):
+class CalibrationError(UserError):
     """This machine cannot be measured; the message says why."""
 
 

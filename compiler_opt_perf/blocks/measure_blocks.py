@@ -28,6 +28,7 @@ from compiler_opt_perf.blocks.block_file import (
 )
 from compiler_opt_perf.blocks.cpu_files import host_cpu
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, read_input
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.pool import Pool
@@ -43,7 +44,7 @@ _NOP_TOLERANCE = 0.06
 _WORKERS_PER_CORE = 3
 
 
-class MeasureError(Exception):
+class MeasureError(UserError):
     """Blocks that cannot be measured here; the message says why."""
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.blocks.block_file import Cpu, Known, Positive, encoded
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, input_lines
 from compiler_opt_perf.run.json_text import Count, FieldError, decode
 from compiler_opt_perf.trace.edit import part
@@ -30,7 +31,7 @@ SUFFIX = ".parts"
 Floats = npt.NDArray[np.float64]
 
 
-class PartsError(Exception):
+class PartsError(UserError):
     """A run that has no parts, or a file that cannot be read."""
 
 
