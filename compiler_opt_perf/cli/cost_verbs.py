@@ -162,7 +162,7 @@ def _define_predict(values: flags.FlagValues) -> None:
 
 def _predict(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, TraceReplay
-    from compiler_opt_perf.cost.report import Candidate, describe, document
+    from compiler_opt_perf.cost.report import CandidateCost, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     evaluator: Evaluator
@@ -192,7 +192,7 @@ def _predict(values: Any, arguments: list[str]) -> Table:
         without=tuple(values.without),
     )
     candidates = [
-        Candidate(name, tuple(files), evaluator.cost(files, context))
+        CandidateCost(name, tuple(files), evaluator.cost(files, context))
         for name, files in named.items()
     ]
     return Table(

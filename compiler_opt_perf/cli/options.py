@@ -11,6 +11,7 @@ from absl import flags
 
 from compiler_opt_perf.cli.verb import UsageError
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.json_text import JsonError, parse_json
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from compiler_opt_perf.run.executor import Executor
 
 
-class FolderError(Exception):
+class FolderError(UserError):
     """A folder that a flag names is not there; the message says which one may be meant."""
 
 

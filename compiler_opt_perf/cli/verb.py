@@ -9,10 +9,11 @@ from typing import Any
 
 from absl import flags
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.symbol_names import printable_lines
 
 
-class UsageError(Exception):
+class UsageError(UserError):
     """A command line that cannot be meant; the message says what to write instead."""
 
 
