@@ -65,6 +65,8 @@ private:
   Error readSample(StringRef Raw, uint32_t Count);
   Error readWindows(StringRef Raw, uint32_t Count);
   Error readBranches(StringRef Raw, uint32_t Count);
+  Error readULEB128(const uint8_t *&P, const uint8_t *End, uint64_t &Value);
+  /// Reads the difference of a block's number to the last one, \p Number.
   Error readNumber(const uint8_t *&P, const uint8_t *End, uint32_t &Number);
   void addWindow(std::vector<unsigned> Blocks, uint64_t Count) {
     Counts[std::move(Blocks)] += Count;
@@ -127,7 +129,7 @@ Error Reader::readTable(StringRef Raw) {
       return error("the name of function " + Twine(I) +
                    " lies outside of the block table");
     Result.Functions.push_back(
-        {Names.slice(Begin, End).str(), read64le(Addresses + I * 8), {}});
+        {Names.slice(Begin, End).str(), read64le(Addresses + I * 8)});
     Begin = End;
   }
   for (uint64_t I = 0; I != B; ++I) {
@@ -135,21 +137,26 @@ Error Reader::readTable(StringRef Raw) {
     if (Block.Function >= F)
       return error("block " + Twine(I) + " names a function that is not there");
     Result.Blocks.push_back(Block);
-    Result.Functions[Block.Function].IDs.push_back(Block.ID);
   }
-  for (TracedFunction &Function : Result.Functions)
-    llvm::sort(Function.IDs);
+  return Error::success();
+}
+
+Error Reader::readULEB128(const uint8_t *&P, const uint8_t *End,
+                          uint64_t &Value) {
+  unsigned Size = 0;
+  const char *Message = nullptr;
+  Value = decodeULEB128(P, &Size, End, &Message);
+  if (Message)
+    return error(Message);
+  P += Size;
   return Error::success();
 }
 
 Error Reader::readNumber(const uint8_t *&P, const uint8_t *End,
                          uint32_t &Number) {
-  unsigned Size = 0;
-  const char *Message = nullptr;
-  uint64_t Zigzag = decodeULEB128(P, &Size, End, &Message);
-  if (Message)
-    return error(Message);
-  P += Size;
+  uint64_t Zigzag;
+  if (Error E = readULEB128(P, End, Zigzag))
+    return E;
   Number += uint32_t(Zigzag >> 1) ^ -uint32_t(Zigzag & 1);
   // One past the last block is a gap.
   if (Number > Result.Blocks.size())
@@ -207,12 +214,9 @@ Error Reader::readSample(StringRef Raw, uint32_t Count) {
 Error Reader::readWindows(StringRef Raw, uint32_t Count) {
   const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
   for (uint32_t I = 0; I != Count; ++I) {
-    unsigned Size = 0;
-    const char *Message = nullptr;
-    uint64_t Executions = decodeULEB128(P, &Size, End, &Message);
-    if (Message)
-      return error(Message);
-    P += Size;
+    uint64_t Executions;
+    if (Error E = readULEB128(P, End, Executions))
+      return E;
     std::vector<unsigned> Blocks;
     uint32_t Number = 0;
     for (unsigned K = 0; K != StoredLength; ++K) {
@@ -240,14 +244,9 @@ Error Reader::readBranches(StringRef Raw, uint32_t Count) {
   uint64_t Block = 0;
   for (uint32_t I = 0; I != Count; ++I) {
     uint64_t Values[5];
-    for (uint64_t &Value : Values) {
-      unsigned Size = 0;
-      const char *Message = nullptr;
-      Value = decodeULEB128(P, &Size, End, &Message);
-      if (Message)
-        return error(Message);
-      P += Size;
-    }
+    for (uint64_t &Value : Values)
+      if (Error E = readULEB128(P, End, Value))
+        return E;
     Block += Values[0];
     if (Block >= Result.Blocks.size())
       return error("block " + Twine(Block) + " is not in the table of " +

@@ -31,8 +31,6 @@ struct TracedFunction {
   std::string Name;
   /// In the traced binary.
   uint64_t Address;
-  /// The ids of its blocks, ascending.
-  std::vector<unsigned> IDs;
 };
 
 struct TracedBlock {

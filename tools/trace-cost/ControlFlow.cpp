@@ -92,13 +92,6 @@ const MiddleExit *tracecost::exitTo(ArrayRef<MiddleExit> Exits,
   return It == Exits.end() ? nullptr : It;
 }
 
-size_t tracecost::numEdges(ArrayRef<FlowBlock> Flow) {
-  size_t Result = 0;
-  for (const FlowBlock &Block : Flow)
-    Result += Block.Successors.size();
-  return Result;
-}
-
 namespace {
 
 /// All edges that enter a block, or all that leave it.
@@ -162,6 +155,9 @@ void tracecost::completeExecutions(
 void tracecost::completeExecutions(
     ArrayRef<FlowBlock> Flow,
     MutableArrayRef<std::optional<uint64_t>> Executions) {
-  std::vector<std::optional<uint64_t>> Edges(numEdges(Flow));
+  size_t NumEdges = 0;
+  for (const FlowBlock &Block : Flow)
+    NumEdges += Block.Successors.size();
+  std::vector<std::optional<uint64_t>> Edges(NumEdges);
   completeExecutions(Flow, Executions, Edges);
 }

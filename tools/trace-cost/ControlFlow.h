@@ -54,9 +54,6 @@ const MiddleExit *exitTo(ArrayRef<MiddleExit> Exits, const CodeBlock &Next);
 void completeExecutions(ArrayRef<FlowBlock> Flow,
                         MutableArrayRef<std::optional<uint64_t>> Executions);
 
-/// The successors of all blocks.
-size_t numEdges(ArrayRef<FlowBlock> Flow);
-
 /// The same with \p Edges: how often each block was left for each of its
 /// successors, in the order of \p Flow. What is known of them counts, and what
 /// follows is set.

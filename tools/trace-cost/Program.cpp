@@ -421,6 +421,14 @@ std::vector<DecodedInst> Program::decode(const CodeBlock &Block) const {
   return Result;
 }
 
+bool Program::hasFramePointer(const CodeFunction &Function) const {
+  return any_of(blocks(Function), [&](const CodeBlock &Block) {
+    return Block.IsEntry && any_of(decode(Block), [&](const DecodedInst &D) {
+             return D.Valid && Model.setsFramePointer(D.Inst);
+           });
+  });
+}
+
 std::optional<RegionOffset> Program::jumpTarget(const DecodedInst &D,
                                                 const CodeBlock &Block) const {
   if (!D.Valid || !Model.desc(D.Inst).isBranch())

@@ -88,6 +88,9 @@ public:
   /// The instructions of \p Block. All files must have been added.
   std::vector<DecodedInst> decode(const CodeBlock &Block) const;
 
+  /// Whether \p Function sets up a frame pointer.
+  bool hasFramePointer(const CodeFunction &Function) const;
+
   /// Where \p D, an instruction of \p Block, jumps to. Nothing if it is no
   /// jump, or registers or memory say where.
   std::optional<RegionOffset> jumpTarget(const DecodedInst &D,

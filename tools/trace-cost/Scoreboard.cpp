@@ -69,7 +69,6 @@ TimedInst Scoreboard::describe(const mca::Instruction &I,
                                const MCInst &MI) const {
   TimedInst Result;
   const mca::InstrDesc &Desc = I.getDesc();
-  const MCInstrDesc &MCDesc = Model.desc(MI);
   const MCSchedModel &SM = Model.schedModel();
   Result.Latency = Desc.MaxLatency;
   Result.MicroOps = Desc.NumMicroOps;
@@ -80,7 +79,7 @@ TimedInst Scoreboard::describe(const mca::Instruction &I,
   bool Renames = Parts.has(ModelPart::Renaming);
   bool IsZero = Renames && Model.isZeroIdiom(MI);
   bool IsEliminated = Renames && isEliminated(MI);
-  std::optional<unsigned> Memory = Model.memoryOperand(MCDesc);
+  std::optional<unsigned> Memory = Model.memoryOperand(MI);
   for (const mca::ReadState &R : I.getUses()) {
     if (!R.getRegisterID() || R.isIndependentFromDef() || IsZero)
       continue;

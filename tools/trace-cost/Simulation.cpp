@@ -6,11 +6,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Cost.h"
-#include "EventDraws.h"
-#include "EventRates.h"
+#include "Simulation.h"
+#include "EventProbabilities.h"
 #include "RatioEstimator.h"
-#include "Simulator.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Parallel.h"
 #include "llvm/Support/xxhash.h"
@@ -19,7 +17,9 @@
 using namespace llvm;
 using namespace llvm::tracecost;
 
-/// A window is visited so many times at most; further visits tell little.
+/// How many sets of events are drawn, over all windows.
+static constexpr unsigned AllVisits = 4096;
+/// The most sets of events that are drawn for one window; more tell little.
 static constexpr unsigned MaxVisits = 64;
 /// Events are drawn by this many last blocks of a window.
 static constexpr unsigned KeyBlocks = 4;
@@ -29,32 +29,13 @@ static constexpr unsigned WarmUpBlocks = 100;
 /// A block that samples visit less often is simulated in its windows.
 static constexpr unsigned MinSampleVisits = 16;
 
-double Cycles::total() const {
-  return Execution + FirstLevelMiss + LLCMiss + Mispredict + FrontEnd;
-}
-
-Cycles &Cycles::operator+=(const Cycles &Other) {
-  Execution += Other.Execution;
-  FirstLevelMiss += Other.FirstLevelMiss;
-  LLCMiss += Other.LLCMiss;
-  Mispredict += Other.Mispredict;
-  FrontEnd += Other.FrontEnd;
-  return *this;
-}
-
-Cycles Cycles::operator*(double Factor) const {
-  return {Execution * Factor, FirstLevelMiss * Factor, LLCMiss * Factor,
-          Mispredict * Factor, FrontEnd * Factor};
-}
-
 namespace {
 
 /// A block ready for the pipeline.
 struct ReadyBlock {
   SimBlock Sim;
-  /// The probabilities of events, by operation.
-  std::vector<double> Miss, FirstLevelMiss, Mispredict, FetchMiss;
-  /// The same for every candidate.
+  EventProbabilities Events;
+  /// Identifies the block in all candidates.
   uint64_t Key;
 };
 
@@ -88,7 +69,8 @@ class Simulation {
 public:
   Simulation(const Program &Code, const BlockHistogram &Histogram,
              const BlockMapping &Mapping, const CPUParameters &CPU,
-             EventRates *Rates, const CostOptions &Options, CostResult &Result)
+             EventRates *Rates, const SimulationOptions &Options,
+             CostResult &Result)
       : Code(Code), Histogram(Histogram), Mapping(Mapping), CPU(CPU),
         Rates(Rates), Options(Options), Result(Result) {}
 
@@ -98,11 +80,9 @@ private:
   void collectSamples();
   void collectWindows();
   Error prepareBlocks();
-  void setProbabilities(ReadyBlock &R, unsigned Index,
-                        const PredictedBranches *Predicted);
-  void setMispredictions(ReadyBlock &R, const CodeBlock &Block,
-                         const PredictedBranches *Predicted,
-                         uint64_t Executions);
+  /// Draws the events of the block at \p Index of the sequence \p Window.
+  void drawEvents(unsigned Block, unsigned Index, const SimWindow &Window,
+                  DrawFn Draw, WindowEvents &Events) const;
   void simulate(ReadySample &S) const;
   Error simulate(ReadyWindow &W) const;
   void addUp();
@@ -114,7 +94,7 @@ private:
   const BlockMapping &Mapping;
   const CPUParameters &CPU;
   EventRates *Rates;
-  const CostOptions &Options;
+  const SimulationOptions &Options;
   CostResult &Result;
 
   std::unique_ptr<Simulator> Sim;
@@ -214,8 +194,8 @@ void Simulation::collectWindows() {
       break;
     Covered += W.Count;
     double Share = double(W.Count) / Result.Executions;
-    uint64_t Visits = std::min<uint64_t>(
-        {uint64_t(Share * Options.Visits), W.Count, MaxVisits});
+    uint64_t Visits =
+        std::min<uint64_t>({uint64_t(Share * AllVisits), W.Count, MaxVisits});
     if (Rates || !Histogram.Branches.empty())
       W.Visits = llvm::bit_floor(std::max<uint64_t>(Visits, 1));
     Windows.push_back(std::move(W));
@@ -237,135 +217,45 @@ Error Simulation::prepareBlocks() {
     for (auto [Index, Branches] : enumerate(Histogram.Branches))
       if (std::optional<unsigned> Own = Mapping.of(Index))
         Predicted[*Own] = &Branches;
-  SmallVector<ArrayRef<unsigned>, 0> Sequences;
+  BitVector IsNeeded(Code.blocks().size());
   for (const ReadyWindow &W : Windows)
-    Sequences.push_back(W.Blocks);
+    for (unsigned B : W.Blocks)
+      IsNeeded.set(B);
   for (const ReadySample &S : Samples)
-    Sequences.push_back(S.Blocks);
-  std::map<unsigned, bool> HasFrame;
-  for (ArrayRef<unsigned> Sequence : Sequences)
-    for (unsigned B : Sequence) {
-      if (Ready[B])
+    for (unsigned B : S.Blocks)
+      IsNeeded.set(B);
+
+  EventModel Events(Rates, Options.Parts, Result.Loads, Result.Branches);
+  for (const CodeFunction &F : Code.functions()) {
+    std::optional<bool> HasFrame;
+    for (unsigned B = F.FirstBlock; B != F.FirstBlock + F.NumBlocks; ++B) {
+      if (!IsNeeded[B])
         continue;
+      if (!HasFrame)
+        HasFrame = Code.hasFramePointer(F);
       const CodeBlock &Block = Code.blocks()[B];
-      auto [Frame, IsNew] = HasFrame.try_emplace(Block.Function);
-      if (IsNew)
-        for (const CodeBlock &Own :
-             Code.blocks(Code.functions()[Block.Function]))
-          Frame->second |= Own.IsEntry && Sim->setsFrame(Own);
+      const BlockCost &Cost = Result.Blocks[B];
       Ready[B] = std::make_unique<ReadyBlock>();
-      Ready[B]->Sim =
-          Sim->prepare(Block, Frame->second, Result.Blocks[B].meanSkipped());
-      for (const std::string &Opcode : Ready[B]->Sim.Unsupported)
-        Result.Unsupported[Opcode] += Result.Blocks[B].Executions;
-      setProbabilities(*Ready[B], B, Predicted[B]);
+      ReadyBlock &R = *Ready[B];
+      R.Sim = Sim->prepare(Block, *HasFrame, Cost.meanSkipped());
+      R.Key = xxh3_64bits(F.Name) + Block.ID * 0x9e3779b97f4a7c15;
+      R.Events = Events.probabilities(R.Sim, Cost.Executions, Predicted[B]);
+      for (const std::string &Opcode : R.Sim.Unsupported)
+        Result.Unsupported[Opcode] += Cost.Executions;
     }
+  }
   return Error::success();
 }
 
-static double probability(std::optional<double> Rate, KnownShare *Share,
-                          uint64_t Executions) {
-  if (Share) {
-    Share->All += Executions;
-    Share->Known += Rate ? Executions : 0;
-  }
-  return Rate.value_or(0.0);
-}
-
-static double ratio(uint64_t Part, uint64_t Whole) {
-  return Whole ? double(Part) / Whole : 0.0;
-}
-
-void Simulation::setProbabilities(ReadyBlock &R, unsigned Index,
-                                  const PredictedBranches *Predicted) {
-  const CodeBlock &Block = Code.blocks()[Index];
-  uint64_t Executions = Result.Blocks[Index].Executions;
-  R.Key = xxh3_64bits(Code.functions()[Block.Function].Name) +
-          Block.ID * 0x9e3779b97f4a7c15;
-  size_t N = R.Sim.Operations.size();
-  R.Miss.resize(N);
-  R.FirstLevelMiss.resize(N);
-  R.Mispredict.resize(N);
-  R.FetchMiss.resize(N);
-  if (Options.Parts.has(ModelPart::Mispredicts))
-    setMispredictions(R, Block, Predicted, Executions);
-  double *Line = nullptr;
-  for (size_t I = 0; Rates && I != N; ++I) {
-    const Operation &Op = R.Sim.Operations[I];
-    if (Op.CanMiss && Options.Parts.has(ModelPart::LLCMisses))
-      R.Miss[I] = probability(Rates->llcMiss(Block, Op.Address), &Result.Loads,
-                              Executions);
-    if (Op.CanMiss && Options.Parts.has(ModelPart::FirstLevelMisses))
-      R.FirstLevelMiss[I] =
-          probability(Rates->firstLevelMiss(Block, Op.Address), nullptr, 0);
-    if (Op.StartsLine)
-      Line = &R.FetchMiss[I];
-    // The rate is per instruction; a line misses once.
-    if (Line && Options.Parts.has(ModelPart::ICacheMisses))
-      *Line = std::min(1.0,
-                       *Line + probability(Rates->icacheMiss(Block, Op.Address),
-                                           nullptr, 0));
-  }
-}
-
-void Simulation::setMispredictions(ReadyBlock &R, const CodeBlock &Block,
-                                   const PredictedBranches *Predicted,
-                                   uint64_t Executions) {
-  // The trace tells where a block's exit led, and its calls. Of several
-  // conditional branches, it is the last one's.
-  Operation *Exit = nullptr;
-  for (Operation &Op : R.Sim.Operations)
-    if (Op.IsConditionalBranch ||
-        (Op.IsIndirectJump && !(Exit && Exit->IsConditionalBranch)))
-      Exit = &Op;
-  for (auto [Op, Mispredict] : zip(R.Sim.Operations, R.Mispredict)) {
-    if (!Op.IsConditionalBranch && !Op.IsIndirectJump && !Op.IsIndirectCall)
-      continue;
-    KnownShare *Share = Op.IsConditionalBranch ? &Result.Branches : nullptr;
-    if (Predicted) {
-      if (Share) {
-        Share->All += Executions;
-        Share->Known += Executions;
-      }
-      if (Op.IsIndirectCall)
-        Mispredict = ratio(Predicted->MispredictedCalls, Predicted->Calls);
-      else if (&Op == Exit)
-        Mispredict = ratio(Predicted->MispredictedExits, Predicted->Exits);
-    } else if (Rates) {
-      Mispredict = probability(
-          Op.IsConditionalBranch ? Rates->mispredict(Block, Op.Address)
-                                 : Rates->indirectMispredict(Block, Op.Address),
-          Share, Executions);
-    }
-  }
-}
-
-/// Draws the events of a visit; \p Draw(Ordinal, Kind) is a number between 0
-/// and
-/// 1. \p Index is the block's place in the sequence.
-template <typename DrawFn>
-static void drawEvents(const ReadyBlock &Block, const SimWindow &Sequence,
-                       unsigned Index, DrawFn Draw, WindowEvents &Events) {
-  unsigned Loads = 0, Branches = 0, Lines = 0;
-  unsigned First = Index ? Sequence.Ends[Index - 1] : 0;
-  for (auto [I, Op] :
-       enumerate(ArrayRef(Block.Sim.Operations)
-                     .take_front(Sequence.Ends[Index] - First))) {
-    unsigned Bit = First + I;
-    // One number for both levels: what misses the last misses the first.
-    if (Op.CanMiss) {
-      double Number = Draw(Loads++, DrawKind::Load);
-      if (Number < Block.Miss[I])
-        Events.Miss.set(Bit);
-      else if (Number < Block.FirstLevelMiss[I])
-        Events.FirstLevelMiss.set(Bit);
-    }
-    if ((Op.IsConditionalBranch || Op.IsIndirectJump || Op.IsIndirectCall) &&
-        Draw(Branches++, DrawKind::Branch) < Block.Mispredict[I])
-      Events.Mispredict.set(Bit);
-    if (Op.StartsLine && Draw(Lines++, DrawKind::Line) < Block.FetchMiss[I])
-      Events.FetchMiss.set(Bit);
-  }
+void Simulation::drawEvents(unsigned Block, unsigned Index,
+                            const SimWindow &Window, DrawFn Draw,
+                            WindowEvents &Events) const {
+  const ReadyBlock &R = *Ready[Block];
+  unsigned First = Index ? Window.Ends[Index - 1] : 0;
+  tracecost::drawEvents(
+      R.Events,
+      ArrayRef(R.Sim.Operations).take_front(Window.Ends[Index] - First), First,
+      Draw, Events);
 }
 
 /// The results with no event, and with the kinds added one after the other.
@@ -399,11 +289,11 @@ void Simulation::simulate(ReadySample &S) const {
   SimWindow Sequence = Sim->window(Blocks);
   WindowEvents All(Sequence.Stream.size());
   for (auto [Index, B] : enumerate(S.Blocks)) {
-    const ReadyBlock &R = *Ready[B];
-    auto Draw = [&, Visit = S.Visits[Index]](unsigned Ordinal, DrawKind Kind) {
-      return drawVisit(R.Key, Ordinal, Kind, Visit);
+    auto Draw = [Key = Ready[B]->Key, Visit = S.Visits[Index]](unsigned Ordinal,
+                                                               DrawKind Kind) {
+      return drawVisit(Key, Ordinal, Kind, Visit);
     };
-    drawEvents(R, Sequence, Index, Draw, All);
+    drawEvents(B, Index, Sequence, Draw, All);
   }
   auto Finished = simulateParts(All, [&](const WindowEvents &Events) {
     ++S.Simulations;
@@ -462,7 +352,7 @@ Error Simulation::simulate(ReadyWindow &W) const {
       auto Draw = [&](unsigned Ordinal, DrawKind Kind) {
         return Drawn(FromEnd, Ordinal, Kind, Visit);
       };
-      drawEvents(*Ready[B], Sequence, Index, Draw, All);
+      drawEvents(B, Index, Sequence, Draw, All);
     }
     Sum += differences(simulateParts(All, Simulate));
   }
@@ -577,8 +467,10 @@ Error Simulation::run() {
   return Error::success();
 }
 
-Error TraceReplay::simulate(const CPUParameters &CPU, EventRates *Rates,
-                            const CostOptions &Options) {
+Error tracecost::simulate(const Program &Code, const BlockHistogram &Histogram,
+                          const BlockMapping &Mapping, const CPUParameters &CPU,
+                          EventRates *Rates, const SimulationOptions &Options,
+                          CostResult &Result) {
   return Simulation(Code, Histogram, Mapping, CPU, Rates, Options, Result)
       .run();
 }

@@ -92,8 +92,7 @@ Error Simulator::append(SimBlock &Block, const DecodedInst &D, bool HasFrame) {
     Op.Flow.Stores = Op.Timed.Stores;
     // The stack is in the first-level cache. Reloads share the source line, and
     // so the profile, of what they are inserted before.
-    Op.CanMiss = Model.desc(MI).mayLoad() &&
-                 Model.memoryOperand(Model.desc(MI)) &&
+    Op.CanMiss = Model.desc(MI).mayLoad() && Model.memoryOperand(MI) &&
                  !Model.accessesStack(MI, HasFrame);
   }
   Operation &First =
@@ -172,12 +171,6 @@ static ArrayRef<Operation> executed(const SimBlock &Block,
       return All;
   }
   return All.take_front(Block.LikelyOperations);
-}
-
-bool Simulator::setsFrame(const CodeBlock &Entry) const {
-  return any_of(Code.decode(Entry), [&](const DecodedInst &D) {
-    return D.Valid && Model.setsFramePointer(D.Inst);
-  });
 }
 
 /// Whether \p Next lies right behind \p Block, of the same function.

@@ -40,6 +40,10 @@ struct Operation {
   bool IsIndirectJump = false, IsIndirectCall = false;
   /// The instruction is the first of the block in its cache line.
   bool StartsLine = false;
+
+  bool canMispredict() const {
+    return IsConditionalBranch || IsIndirectJump || IsIndirectCall;
+  }
 };
 
 /// A block, ready for the pipeline. Shared by threads, never changed.
@@ -73,9 +77,6 @@ public:
   /// An error if the CPU's scheduling model can't be used.
   static Expected<std::unique_ptr<Simulator>>
   create(const Program &Code, const CPUParameters &CPU, ModelParts Parts);
-
-  /// Whether the function with the block \p Entry has a frame pointer.
-  bool setsFrame(const CodeBlock &Entry) const;
 
   /// Makes \p Block ready. \p Skipped of its instructions lie behind a jump
   /// that is taken, in the mean. Not for several threads at once.

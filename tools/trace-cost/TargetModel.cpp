@@ -82,11 +82,12 @@ Expected<unsigned> TargetModel::opcodeNamed(StringRef Name) const {
                            " has no instruction " + Name);
 }
 
-std::optional<unsigned>
-TargetModel::memoryOperand(const MCInstrDesc &Desc) const {
-  for (auto [Index, Operand] : enumerate(Desc.operands()))
+std::optional<unsigned> TargetModel::memoryOperand(const MCInst &MI) const {
+  for (auto [Index, Operand] : enumerate(desc(MI).operands()))
     if (Operand.OperandType == MCOI::OPERAND_MEMORY)
-      return Index;
+      return Index + NumMemoryOperands <= MI.getNumOperands()
+                 ? std::optional<unsigned>(Index)
+                 : std::nullopt;
   return std::nullopt;
 }
 

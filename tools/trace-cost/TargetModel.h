@@ -145,8 +145,9 @@ public:
     return Reg ? GeneralRegisters[Reg] : NoGPR;
   }
   unsigned memoryOperandCount() const { return NumMemoryOperands; }
-  /// The number of the first of an instruction's memory operands.
-  std::optional<unsigned> memoryOperand(const MCInstrDesc &Desc) const;
+  /// The index of the first operand that is part of the address of \p MI.
+  /// Nothing if it has no memory operand.
+  std::optional<unsigned> memoryOperand(const MCInst &MI) const;
 
   /// Calls and returns as stores, loads and jumps. Nothing for others.
   virtual std::optional<Replacement> replaceCall(const MCInst &MI) const = 0;
@@ -163,7 +164,6 @@ public:
   virtual bool setsFramePointer(const MCInst &MI) const = 0;
   /// The registers that callees may change.
   virtual ArrayRef<GPR> callClobbered() const = 0;
-  virtual GPR stackPointer() const = 0;
 
   /// Whether it sets its result to zero whatever its operands are, and the
   /// renamer knows.

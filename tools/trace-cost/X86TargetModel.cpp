@@ -5,55 +5,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-///
-/// \file
-/// Opcodes are told by their names, which are the only public description of
-/// them: the enumeration is private to the X86 target. Each opcode is
-/// classified once, when the model is made.
-///
-//===----------------------------------------------------------------------===//
 
 #include "TargetModel.h"
+#include "X86Opcodes.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSwitch.h"
 #include "llvm/BinaryFormat/ELF.h"
-#include "llvm/Support/xxhash.h"
+#include "llvm/Support/TargetSelect.h"
 
 using namespace llvm;
 using namespace llvm::tracecost;
+using namespace llvm::tracecost::x86;
 
 namespace {
 
 /// Base, scale, index, displacement and segment.
 constexpr unsigned MemoryOperands = 5;
-
-enum Kind : uint8_t {
-  Other,
-  Push,
-  Pop,
-  Move,
-  Load,
-  Store,
-  Addition,
-  Subtraction,
-  Increment,
-  Decrement,
-  Lea,
-  ZeroIdiom,
-  VectorMove,
-  ConditionalJump
-};
-
-/// Which conditions of a branch the flags of an instruction fuse with, as
-/// LLVM's X86MacroFusion knows them.
-enum Fusion : uint8_t { NotFused, Tests, Compares, Arithmetics, Counts };
-
-struct OpcodeInfo {
-  Kind K = Other;
-  Fusion F = NotFused;
-  uint64_t Content = 0;
-};
 
 class X86TargetModel : public TargetModel {
 public:
@@ -72,7 +38,6 @@ public:
     static constexpr GPR Numbers[] = {0, 1, 2, 6, 7, 8, 9, 10, 11};
     return Numbers;
   }
-  GPR stackPointer() const override { return number(StackPointer); }
   bool isZeroIdiom(const MCInst &MI) const override;
   RenamerOperation renamerOperation(const MCInst &MI) const override;
   bool isFused(const MCInst &First, const MCInst &Branch) const override;
@@ -86,14 +51,12 @@ private:
   const OpcodeInfo &info(const MCInst &MI) const {
     return Opcodes[MI.getOpcode()];
   }
-  OpcodeInfo classify(StringRef Name) const;
   /// Whether \p MI has the register \p Reg as its operand \p Index.
   static bool has(const MCInst &MI, unsigned Index, MCRegister Reg) {
     return Index < MI.getNumOperands() && MI.getOperand(Index).isReg() &&
            MI.getOperand(Index).getReg() == Reg;
   }
-  /// Nothing if \p MI has no memory operand.
-  std::optional<unsigned> memoryOf(const MCInst &MI) const;
+  GPR stackPointer() const { return number(StackPointer); }
 
   std::vector<OpcodeInfo> Opcodes;
   MCRegister StackPointer, FramePointer, InstructionPointer;
@@ -107,6 +70,10 @@ private:
 } // namespace
 
 std::unique_ptr<TargetModel> tracecost::createX86TargetModel() {
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86Disassembler();
+  LLVMInitializeX86TargetMCA();
   return std::make_unique<X86TargetModel>();
 }
 
@@ -164,86 +131,6 @@ Error X86TargetModel::initialize() {
   return Error::success();
 }
 
-/// What of an opcode's name says what it computes: "ADD64" of ADD64rr, ADD64rm
-/// and ADD64mr. TEST of a register with itself is folded to CMP of a spilled
-/// one with zero, and an addition whose result has another register is an LEA.
-static StringRef operation(StringRef Name) {
-  StringRef Stem =
-      Name.take_until([](char C) { return isLower(C) || C == '_'; });
-  StringRef Form = Name.drop_front(Stem.size());
-  bool IsByConstant = Form.starts_with("ri") || Form.starts_with("mi");
-  if (Stem == "LEA64" || Stem == "LEA32" || Stem == "INC64" ||
-      Stem == "INC32" || Stem == "DEC64" || Stem == "DEC32" ||
-      ((Stem == "SUB64" || Stem == "SUB32") && IsByConstant))
-    return Stem.ends_with("64") && !Form.starts_with("_32") ? "ADD64" : "ADD32";
-  return Stem.starts_with("TEST") || Stem.starts_with("CMP")
-             ? (Stem.ends_with("64")   ? "COMPARE64"
-                : Stem.ends_with("32") ? "COMPARE32"
-                                       : "COMPARE")
-             : Stem;
-}
-
-OpcodeInfo X86TargetModel::classify(StringRef Name) const {
-  OpcodeInfo Result;
-  Result.K =
-      StringSwitch<Kind>(Name)
-          .Cases({"MOV64rr", "MOV64rr_REV", "MOV32rr", "MOV32rr_REV"}, Move)
-          .Case("MOV64rm", Load)
-          .Case("MOV64mr", Store)
-          .Cases({"ADD64ri8", "ADD64ri32"}, Addition)
-          .Cases({"SUB64ri8", "SUB64ri32"}, Subtraction)
-          .Case("INC64r", Increment)
-          .Case("DEC64r", Decrement)
-          .Case("LEA64r", Lea)
-          .Cases({"XOR32rr", "XOR64rr", "SUB32rr", "SUB64rr"}, ZeroIdiom)
-          .Cases({"PXORrr", "XORPSrr", "XORPDrr"}, ZeroIdiom)
-          .Cases({"VPXORrr", "VXORPSrr", "VXORPDrr", "VPXORYrr", "VXORPSYrr"},
-                 ZeroIdiom)
-          .Cases({"MOVAPSrr", "MOVAPDrr", "MOVDQArr"}, VectorMove)
-          .Cases({"VMOVAPSrr", "VMOVAPDrr", "VMOVDQArr"}, VectorMove)
-          .Cases({"VMOVAPSYrr", "VMOVAPDYrr", "VMOVDQAYrr"}, VectorMove)
-          .Case("JCC_1", ConditionalJump)
-          .Case("JCC_4", ConditionalJump)
-          .StartsWith("PUSH", Push)
-          .StartsWith("POP64", Pop)
-          .Default(Other);
-
-  // A comparison of memory with a constant does not fuse, nor does what stores.
-  StringRef Form = Name.drop_until([](char C) { return isLower(C); });
-  bool IsRead = Form.starts_with("r") || Form.starts_with("i");
-  auto Is = [&](StringRef Stem) {
-    StringRef Rest = Name;
-    return Rest.consume_front(Stem) && !Rest.empty() && isDigit(Rest[0]);
-  };
-  if (Is("TEST") || (Is("AND") && IsRead))
-    Result.F = Form.starts_with("mi") ? NotFused : Tests;
-  else if (Is("CMP") && !Form.starts_with("mi"))
-    Result.F = Compares;
-  else if ((Is("ADD") || Is("SUB")) && IsRead)
-    Result.F = Arithmetics;
-  else if ((Is("INC") || Is("DEC")) && IsRead)
-    Result.F = Counts;
-
-  // What register allocation inserts: copies and constants.
-  bool IsMove = Name.starts_with("MOV") && !Name.starts_with("MOVSX") &&
-                !Name.starts_with("MOVZX") && !Name.starts_with("MOVBE");
-  // What follows from the order of the blocks: jumps, and padding.
-  bool IsLayout = Name.starts_with("JMP_") || Name.starts_with("NOOP");
-  if (Result.K != Push && Result.K != Pop && !IsMove && !IsLayout &&
-      !Name.starts_with("VMOV") && !Name.starts_with("LEAVE"))
-    Result.Content = xxh3_64bits(operation(Name)) | 1;
-  return Result;
-}
-
-std::optional<unsigned> X86TargetModel::memoryOf(const MCInst &MI) const {
-  for (auto [Index, Operand] : enumerate(desc(MI).operands()))
-    if (Operand.OperandType == MCOI::OPERAND_MEMORY)
-      return Index + MemoryOperands <= MI.getNumOperands()
-                 ? std::optional<unsigned>(Index)
-                 : std::nullopt;
-  return std::nullopt;
-}
-
 void X86TargetModel::relocate(DecodedInst &D, unsigned Offset, uint32_t Type,
                               RegionOffset Target, int64_t Addend,
                               bool IsLinkTimeConstant) const {
@@ -251,7 +138,7 @@ void X86TargetModel::relocate(DecodedInst &D, unsigned Offset, uint32_t Type,
   // next instruction.
   RegionOffset Relative{Target.In,
                         Target.Offset + Addend + int64_t(D.Size - Offset)};
-  std::optional<unsigned> Memory = memoryOf(D.Inst);
+  std::optional<unsigned> Memory = memoryOperand(D.Inst);
   if (!Memory) {
     if (desc(D.Inst).isBranch() &&
         (Type == ELF::R_X86_64_PC32 || Type == ELF::R_X86_64_PLT32))
@@ -304,7 +191,7 @@ uint64_t X86TargetModel::contentCode(const MCInst &MI) const {
   if (desc(MI).getNumDefs() && has(MI, 0, StackPointer))
     return 0;
   // An address that can be computed anew anywhere is a constant.
-  if (std::optional<unsigned> Memory = memoryOf(MI);
+  if (std::optional<unsigned> Memory = memoryOperand(MI);
       Memory && name(MI).starts_with("LEA") &&
       (has(MI, *Memory, InstructionPointer) || has(MI, *Memory, StackPointer)))
     return 0;
@@ -321,7 +208,7 @@ std::optional<Replacement> X86TargetModel::replaceCall(const MCInst &MI) const {
   const MCInstrDesc &Desc = desc(MI);
   if (!Desc.isCall() && !Desc.isReturn())
     return std::nullopt;
-  std::optional<unsigned> Memory = memoryOf(MI);
+  std::optional<unsigned> Memory = memoryOperand(MI);
   bool IsRegister = !Memory && MI.getNumOperands() &&
                     MI.getOperand(0).isReg() && MI.getOperand(0).getReg();
   bool IsCall = Desc.isCall() && !Desc.isReturn();
@@ -355,7 +242,7 @@ std::optional<Replacement> X86TargetModel::replaceCall(const MCInst &MI) const {
 bool X86TargetModel::accessesStack(const MCInst &MI, bool HasFrame) const {
   if (Kind K = info(MI).K; K == Push || K == Pop)
     return true;
-  std::optional<unsigned> Memory = memoryOf(MI);
+  std::optional<unsigned> Memory = memoryOperand(MI);
   return Memory && (has(MI, *Memory, StackPointer) ||
                     (HasFrame && has(MI, *Memory, FramePointer)));
 }
@@ -374,7 +261,7 @@ std::optional<MemoryPlace> X86TargetModel::memory(const DecodedInst &D,
   }
   if (!Desc.mayLoad() && !Desc.mayStore())
     return std::nullopt;
-  std::optional<unsigned> Memory = memoryOf(MI);
+  std::optional<unsigned> Memory = memoryOperand(MI);
   if (!Memory)
     return std::nullopt;
   const MCOperand &Base = MI.getOperand(*Memory),

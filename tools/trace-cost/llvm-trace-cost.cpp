@@ -13,14 +13,14 @@
 ///
 //===----------------------------------------------------------------------===//
 
-#include "Cost.h"
 #include "EventRates.h"
+#include "Report.h"
+#include "Simulation.h"
+#include "TraceReplay.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/Parallel.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/ToolOutputFile.h"
 #include "llvm/Support/WithColor.h"
 
@@ -105,10 +105,6 @@ static cl::opt<double> Coverage(
              "cost what the others of the same block do, and rarer blocks what "
              "the others do"),
     cl::cat(Category));
-static cl::opt<unsigned>
-    Visits("visits", cl::init(4096),
-           cl::desc("How many times events are drawn, over all windows"),
-           cl::cat(Category));
 static cl::opt<unsigned> Threads("threads", cl::init(0),
                                  cl::desc("0: one a core (default)"),
                                  cl::cat(Category));
@@ -122,208 +118,8 @@ static constexpr unsigned MaxThreads = 256;
 
 static ExitOnError ExitOnErr;
 
-static void write(json::OStream &J, const Cycles &C) {
-  J.object([&] {
-    J.attribute("execution", C.Execution);
-    J.attribute("front_end", C.FrontEnd);
-    J.attribute("l1_miss", C.FirstLevelMiss);
-    J.attribute("llc_miss", C.LLCMiss);
-    J.attribute("mispredict", C.Mispredict);
-    J.attribute("total", C.total());
-  });
-}
-
-static json::Value orNull(std::optional<double> Value) {
-  return Value ? json::Value(*Value) : nullptr;
-}
-
-static json::Value known(const KnownShare &Share) {
-  return Share.All ? json::Value(Share.Known / Share.All) : nullptr;
-}
-
-namespace {
-
-/// A function that was executed, and the sums over its blocks.
-struct FunctionCost {
-  const CodeFunction &Function;
-  ArrayRef<CodeBlock> Blocks;
-  ArrayRef<BlockCost> Costs;
-  std::optional<double> StandardError = std::nullopt;
-  uint64_t Entries = 0;
-  double Instructions = 0, Allocation = 0;
-  Cycles Total = {};
-};
-
-} // namespace
-
-static std::vector<FunctionCost> sumUp(const Program &Code,
-                                       const CostResult &R) {
-  std::vector<FunctionCost> Result;
-  for (auto [Index, Function] : enumerate(Code.functions())) {
-    FunctionCost Sum{
-        Function, Code.blocks(Function),
-        ArrayRef(R.Blocks).slice(Function.FirstBlock, Function.NumBlocks)};
-    if (!R.FunctionErrors.empty())
-      Sum.StandardError = R.FunctionErrors[Index];
-    bool IsExecuted = false;
-    for (auto [Block, Cost] : zip(Sum.Blocks, Sum.Costs)) {
-      if (!Cost.Executions)
-        continue;
-      IsExecuted = true;
-      Sum.Instructions += Cost.executedInstructions();
-      Sum.Allocation += Cost.Executions * Cost.Allocation;
-      Sum.Total += Cost.Total;
-      if (Block.IsEntry)
-        Sum.Entries += Cost.Executions;
-    }
-    if (IsExecuted)
-      Result.push_back(Sum);
-  }
-  return Result;
-}
-
-static void write(json::OStream &J, const FunctionCost &F, bool HasCycles) {
-  J.object([&] {
-    J.attribute("allocation", F.Allocation);
-    J.attributeArray("blocks", [&] {
-      for (auto [Block, Cost] : zip(F.Blocks, F.Costs)) {
-        if (!Cost.Executions)
-          continue;
-        J.objectBegin();
-        J.attribute("allocation", Cost.Executions * Cost.Allocation);
-        if (HasCycles) {
-          J.attributeBegin("cycles");
-          write(J, Cost.Total);
-          J.attributeEnd();
-        }
-        J.attribute("executions", Cost.Executions);
-        J.attribute("id", Block.ID);
-        J.attribute("instructions", Cost.executedInstructions());
-        if (HasCycles)
-          J.attribute("standard_error", orNull(Cost.StandardError));
-        J.objectEnd();
-      }
-    });
-    if (HasCycles) {
-      J.attributeBegin("cycles");
-      write(J, F.Total);
-      J.attributeEnd();
-    }
-    J.attribute("entries", F.Entries);
-    J.attribute("instructions", F.Instructions);
-    J.attribute("name", F.Function.Name);
-    if (HasCycles)
-      J.attribute("standard_error", orNull(F.StandardError));
-  });
-}
-
-/// The names of attributes are in order.
-static void writeReport(json::OStream &J, const Program &Code,
-                        const BlockHistogram &Histogram, const CostResult &R,
-                        const CPUParameters *CPU, bool HasProfile) {
-  bool HasCycles = CostModel != Model::Count;
-  std::vector<FunctionCost> Functions = sumUp(Code, R);
-  double Instructions = R.UnmappedInstructions,
-         Allocation = R.UnmappedAllocation;
-  Cycles Total = R.UnmappedCycles;
-  for (const FunctionCost &F : Functions) {
-    Instructions += F.Instructions;
-    Allocation += F.Allocation;
-    Total += F.Total;
-  }
-  J.object([&] {
-    J.attributeObject("added", [&] {
-      J.attribute("blocks", R.AddedBlocks);
-      J.attribute("executions", R.AddedExecutions);
-      J.attribute("unknown_blocks", R.UnknownBlocks);
-    });
-    J.attribute("allocation", Allocation);
-    J.attributeObject("changed", [&] {
-      J.attribute("executions", R.ChangedExecutions);
-      J.attributeArray("functions", [&] {
-        for (const std::string &Name : R.ChangedFunctions)
-          J.value(Name);
-      });
-    });
-    if (HasCycles) {
-      J.attribute("cpu", CPU->Name);
-      J.attributeBegin("cycles");
-      write(J, Total);
-      J.attributeEnd();
-    }
-    J.attribute("different_executions",
-                R.DifferentExecutions ? json::Value(*R.DifferentExecutions)
-                                      : nullptr);
-    J.attribute("executions", R.Executions);
-    J.attributeObject("foreign",
-                      [&] { J.attribute("executions", R.ForeignExecutions); });
-    J.attribute("format", "compiler-opt-perf/trace-cost");
-    J.attributeArray("functions", [&] {
-      for (const FunctionCost &F : Functions)
-        write(J, F, HasCycles);
-    });
-    J.attribute("instructions", Instructions);
-    J.attribute("model", CostModel == Model::Count ? "count"
-                         : CostModel == Model::MCA ? "mca"
-                                                   : "mca-pmu");
-    if (HasProfile)
-      J.attributeObject("profile", [&] {
-        J.attribute("known_branches", known(R.Branches));
-        J.attribute("known_loads", known(R.Loads));
-      });
-    if (HasCycles)
-      J.attributeArray("sample_residuals", [&] {
-        for (double Residual : R.Residuals)
-          J.value(Residual);
-      });
-    if (HasCycles)
-      J.attributeObject("simulation", [&] {
-        J.attribute("covered", R.Covered);
-        J.attribute("instructions", R.SimulatedInstructions);
-        J.attribute("simulated_windows", R.SimulatedWindows);
-        J.attribute("simulations", R.Simulations);
-        J.attribute("windows", R.Windows);
-      });
-    if (HasCycles)
-      J.attribute("standard_error", orNull(R.StandardError));
-    J.attributeObject("trace", [&] {
-      J.attribute("build_id", Histogram.BuildID);
-      J.attribute("executions", Histogram.Total);
-      J.attribute("truncated", Histogram.Truncated);
-    });
-    J.attributeObject("unmapped", [&] {
-      J.attribute("allocation", R.UnmappedAllocation);
-      J.attribute("ambiguous_executions", R.AmbiguousExecutions);
-      J.attribute("blocks", R.UnmappedBlocks);
-      if (HasCycles) {
-        J.attributeBegin("cycles");
-        write(J, R.UnmappedCycles);
-        J.attributeEnd();
-      }
-      J.attribute("executions", R.UnmappedExecutions);
-      J.attribute("instructions", R.UnmappedInstructions);
-    });
-    if (HasCycles)
-      J.attributeObject("unsupported", [&] {
-        uint64_t Executions = 0;
-        for (const auto &[Opcode, Count] : R.Unsupported)
-          Executions += Count;
-        J.attribute("executions", Executions);
-        J.attributeObject("opcodes", [&] {
-          for (const auto &[Opcode, Count] : R.Unsupported)
-            J.attribute(Opcode, Count);
-        });
-      });
-    J.attribute("version", 2);
-  });
-}
-
 int main(int argc, char **argv) {
   InitLLVM X(argc, argv);
-  InitializeAllTargetInfos();
-  InitializeAllTargetMCs();
-  InitializeAllDisassemblers();
-  InitializeAllTargetMCAs();
   cl::ParseCommandLineOptions(
       argc, argv,
       "Predicts the instructions and core cycles of a candidate's machine "
@@ -378,23 +174,25 @@ int main(int argc, char **argv) {
   std::unique_ptr<EventRates> Rates;
   if (EventRates::isRequested())
     Rates = ExitOnErr(EventRates::create(Ctx, Code));
+  CostResult Result = Replay->takeResult();
   if (HasCycles)
-    ExitOnErr(Replay->simulate(*CPU, Rates.get(),
-                               {ContextInstructions, Coverage, Visits,
-                                CostModel == Model::MCA
-                                    ? ModelParts::none()
-                                    : ModelParts::allBut(Without.getBits()),
-                                CostModel == Model::MCA}));
+    ExitOnErr(simulate(Code, Histogram, Replay->mapping(), *CPU, Rates.get(),
+                       {ContextInstructions, Coverage,
+                        CostModel == Model::MCA
+                            ? ModelParts::none()
+                            : ModelParts::allBut(Without.getBits()),
+                        CostModel == Model::MCA},
+                       Result));
 
   std::error_code EC;
   ToolOutputFile Output(OutputPath, EC, sys::fs::OF_Text);
   if (EC)
     ExitOnErr(createFileError(OutputPath, EC));
-  json::OStream J(Output.os(), /*IndentSize=*/2);
-  writeReport(J, Code, Histogram, Replay->result(), CPU ? &*CPU : nullptr,
-              Rates != nullptr);
-  J.flush();
-  Output.os() << '\n';
+  StringRef ModelName = CostModel == Model::Count ? "count"
+                        : CostModel == Model::MCA ? "mca"
+                                                  : "mca-pmu";
+  writeReport(Output.os(), Code, Histogram, Result, ModelName,
+              CPU ? &*CPU : nullptr, Rates != nullptr);
   Output.os().flush();
   if (Output.os().has_error()) {
     std::error_code Failure = Output.os().error();

@@ -9,7 +9,6 @@
 
 #include "BlockMapping.h"
 #include "llvm/ObjectYAML/yaml2obj.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/YAMLTraits.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Testing/Support/Error.h"
@@ -35,11 +34,6 @@ struct TestFunction {
 
 class BlockMappingTest : public testing::Test {
 protected:
-  static void SetUpTestSuite() {
-    InitializeAllTargetInfos();
-    InitializeAllTargetMCs();
-    InitializeAllDisassemblers();
-  }
   void SetUp() override {
     Expected<std::unique_ptr<TargetModel>> M =
         TargetModel::create(Triple::x86_64, "x86-64");
@@ -106,10 +100,8 @@ protected:
       Traced.Address = Address;
       for (const TestBlock &B : F.Blocks) {
         H.Blocks.push_back({unsigned(Index), B.ID});
-        Traced.IDs.push_back(B.ID);
         Address += B.Code.size() / 2;
       }
-      llvm::sort(Traced.IDs);
     }
     return H;
   }

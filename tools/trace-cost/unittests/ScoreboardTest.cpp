@@ -8,7 +8,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Scoreboard.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Testing/Support/Error.h"
 #include "gtest/gtest.h"
 
@@ -21,11 +20,6 @@ namespace {
 /// cycle.
 class ScoreboardTest : public testing::Test {
 protected:
-  static void SetUpTestSuite() {
-    InitializeAllTargetInfos();
-    InitializeAllTargetMCs();
-    InitializeAllDisassemblers();
-  }
   void SetUp() override {
     Expected<std::unique_ptr<TargetModel>> M =
         TargetModel::create(Triple::x86_64, "skylake");

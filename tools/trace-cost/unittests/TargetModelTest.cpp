@@ -8,7 +8,6 @@
 
 #include "TargetModel.h"
 #include "llvm/BinaryFormat/ELF.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Testing/Support/Error.h"
 #include "gtest/gtest.h"
 
@@ -20,11 +19,6 @@ namespace {
 
 class X86TargetModelTest : public testing::Test {
 protected:
-  static void SetUpTestSuite() {
-    InitializeAllTargetInfos();
-    InitializeAllTargetMCs();
-    InitializeAllDisassemblers();
-  }
   void SetUp() override { use("skylake"); }
   void use(StringRef CPU) {
     Expected<std::unique_ptr<TargetModel>> M =

@@ -1,4 +1,4 @@
-//===- Cost.cpp - Cost of a candidate's code on a trace -------------------===//
+//===- TraceReplay.cpp - Count what a candidate executes ------------------===//
 //
 // Part of the LLVM Project, under the Apache License v2.0 with LLVM Exceptions.
 // See https://llvm.org/LICENSE.txt for license information.
@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Cost.h"
+#include "TraceReplay.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace llvm;
@@ -56,22 +56,12 @@ static bool hasCall(const Program &Code, const CodeBlock &Block) {
   });
 }
 
-// As in RegAllocScore.cpp.
+// The weights of LLVM's RegAllocScore.cpp.
 static constexpr double CopyWeight = 0.2, LoadWeight = 4.0, StoreWeight = 1.0;
 
-static bool hasFrame(const Program &Code, unsigned Function) {
-  return any_of(
-      Code.blocks(Code.functions()[Function]), [&](const CodeBlock &Block) {
-        return Block.IsEntry &&
-               any_of(Code.decode(Block), [&](const DecodedInst &D) {
-                 return D.Valid && Code.model().setsFramePointer(D.Inst);
-               });
-      });
-}
-
-/// Copies, and loads and stores of the stack: reloads and spills, pushes and
-/// pops, and whatever else the function keeps there, which is the same for all
-/// allocations.
+/// Weighs copies, and loads and stores of the stack. These are reloads, spills,
+/// pushes and pops, and accesses of the function's own variables there, which
+/// are the same for all allocations.
 static double allocationScore(const Program &Code, const CodeBlock &Block,
                               bool HasFrame) {
   const TargetModel &Model = Code.model();
@@ -129,18 +119,24 @@ void TraceReplay::countExecutions() {
     if (std::optional<unsigned> Own = Mapping.of(Index))
       IsMapped[*Own] = true;
   countAddedBlocks();
+  countInstructions();
+}
+
+void TraceReplay::countInstructions() {
   double Instructions = 0, Allocation = 0;
-  std::map<unsigned, bool> HasFrame;
-  for (auto [Index, Block] : enumerate(Result.Blocks)) {
-    if (!Block.Executions)
-      continue;
-    const CodeBlock &Own = Code.blocks()[Index];
-    auto [Frame, IsNew] = HasFrame.try_emplace(Own.Function);
-    if (IsNew)
-      Frame->second = hasFrame(Code, Own.Function);
-    Block.Instructions = Code.decode(Own).size();
-    Block.Allocation = allocationScore(Code, Own, Frame->second);
-    Allocation += Block.Executions * Block.Allocation;
+  for (const CodeFunction &F : Code.functions()) {
+    std::optional<bool> HasFrame;
+    for (auto [Block, Cost] :
+         zip(Code.blocks(F),
+             MutableArrayRef(Result.Blocks).slice(F.FirstBlock, F.NumBlocks))) {
+      if (!Cost.Executions)
+        continue;
+      if (!HasFrame)
+        HasFrame = Code.hasFramePointer(F);
+      Cost.Instructions = Code.decode(Block).size();
+      Cost.Allocation = allocationScore(Code, Block, *HasFrame);
+      Allocation += Cost.Executions * Cost.Allocation;
+    }
   }
   countSkipped();
   for (const BlockCost &Block : Result.Blocks)
