@@ -16,12 +16,11 @@ using namespace llvm::tracecost;
 
 namespace {
 
-/// A block of a function. Ids come from files, and may be any numbers and come
-/// twice: clones of a block share its id. The first of the traced ones is then
-/// the first of the candidate's.
+/// Identifies a block of a function. Ids may be any numbers. Clones of a block
+/// share its id: the first traced one is then the candidate's first one.
 struct NumberedBlock {
   unsigned ID;
-  /// Of the blocks with this id, by address.
+  /// The number among the blocks with this id, by address.
   unsigned Ordinal;
 
   bool operator<(const NumberedBlock &Other) const {
@@ -53,10 +52,10 @@ private:
   const Program &Code;
   const BlockHistogram &Histogram;
   const Program *Traced;
-  /// By function.
+  /// One element for each traced function.
   std::vector<NumberedBlocks> TracedBlocks;
   std::map<unsigned, NumberedBlocks> CandidateBlocks;
-  /// By block of the trace.
+  /// One element for each block of the trace.
   std::vector<uint64_t> TracedHashes;
   std::map<unsigned, uint64_t> CandidateHashes;
   BlockMapping Result;
@@ -117,8 +116,8 @@ void Mapper::mapFunction(unsigned TracedFunction, unsigned Candidate) {
 void Mapper::pair(ArrayRef<unsigned> Originals, ArrayRef<unsigned> Candidates) {
   std::vector<unsigned> Left(Originals), Right(Candidates);
   bool IsSameNumber = Left.size() == Right.size();
-  // Local functions of several files may share a name. What is most alike in
-  // both directions belongs together.
+  // Local functions of several files may share a name. Two belong together if
+  // each is the most similar one to the other.
   if (Left.size() > 1 || Right.size() > 1) {
     std::vector<std::vector<double>> Alike;
     for (unsigned O : Left) {
@@ -154,14 +153,15 @@ void Mapper::pair(ArrayRef<unsigned> Originals, ArrayRef<unsigned> Candidates) {
     Left = RestLeft;
     Right = RestRight;
   }
-  // Those that are left of as many are in the same order.
+  // If both programs have as many functions of the name, the others are in the
+  // same order.
   if (IsSameNumber) {
     for (auto [O, C] : zip(Left, Right))
       mapFunction(O, C);
     return;
   }
-  // If all of the candidate's have found their own, the others are of other
-  // modules.
+  // If each function of the candidate has been paired, the other traced ones
+  // belong to other modules.
   if (Right.empty())
     return;
   for (unsigned O : Left)

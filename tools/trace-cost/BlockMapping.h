@@ -7,9 +7,9 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Finds the blocks of a trace in a candidate: by the names of functions and
-/// the ids of blocks and, where the traced program is at hand, by what the
-/// blocks' instructions compute.
+/// Finds the blocks of a trace in a candidate by the names of functions and the
+/// ids of blocks. Where the traced program is given, also by what the blocks'
+/// instructions compute.
 ///
 //===----------------------------------------------------------------------===//
 
@@ -36,15 +36,14 @@ enum class Match : uint8_t {
 };
 
 struct BlockMapping {
-  /// By block of the trace.
+  /// How each block of the trace was matched.
   std::vector<Match> Matches;
-  /// The candidate's block of those that are mapped.
+  /// The candidate's block for each block of the trace that is mapped.
   std::vector<unsigned> Blocks;
-  /// Functions with other block ids than the traced ones; by index into the
-  /// trace's functions.
+  /// The trace's functions whose block ids differ in the candidate, by index.
   std::set<unsigned> Changed;
-  /// Blocks of the trace that are mapped and compute something else. Nothing
-  /// if the traced program is not at hand.
+  /// Blocks of the trace that are mapped to blocks which compute something
+  /// else. Nothing if the traced program is not given.
   std::optional<std::set<unsigned>> Different;
 
   std::optional<unsigned> of(unsigned TracedBlock) const {

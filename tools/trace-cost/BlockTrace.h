@@ -29,7 +29,7 @@ inline constexpr unsigned MaxWindowLength = 1024;
 
 struct TracedFunction {
   std::string Name;
-  /// In the traced binary.
+  /// Its address in the traced binary.
   uint64_t Address;
 };
 
@@ -45,8 +45,8 @@ struct Window {
   uint64_t Count = 0;
 };
 
-/// How often a predictor, fed with the run, mispredicted where a block's branch
-/// and its calls led.
+/// What a branch predictor did at the exit of a block and at its calls, in the
+/// whole run.
 struct PredictedBranches {
   uint64_t Exits = 0, MispredictedExits = 0, Calls = 0, MispredictedCalls = 0;
 };
@@ -55,15 +55,15 @@ struct BlockHistogram {
   std::string BuildID;
   std::vector<TracedFunction> Functions;
   std::vector<TracedBlock> Blocks;
-  /// Distinct, most frequent first.
+  /// Distinct windows, the most frequent first.
   std::vector<Window> Windows;
-  /// Parts of the run, evenly spread over it: consecutive blocks.
+  /// Stretches of consecutive blocks, evenly spread over the run.
   std::vector<std::vector<unsigned>> Samples;
-  /// By block; empty if unknown.
+  /// One entry for each of Blocks; empty if unknown.
   std::vector<PredictedBranches> Branches;
-  /// Executions of all windows.
+  /// The executions of all windows.
   uint64_t Total = 0;
-  /// Set if the recording was cut off; what was read is what there was.
+  /// Whether the recording was cut off. Everything before the cut is here.
   bool Truncated = false;
 };
 
@@ -71,7 +71,7 @@ struct BlockHistogram {
 /// to MaxWindowLength. An error names the file and the place in it.
 Expected<BlockHistogram> readBlockHistogram(StringRef Path, unsigned Length);
 
-/// The same of the contents of the file \p Path.
+/// Parses \p Contents, which the file \p Path holds.
 Expected<BlockHistogram> parseBlockHistogram(StringRef Path, StringRef Contents,
                                              unsigned Length);
 

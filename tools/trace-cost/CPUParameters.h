@@ -28,14 +28,14 @@
 namespace llvm {
 namespace tracecost {
 
-/// Cycles are core cycles.
+/// The figures of a CPU. Cycles are core cycles.
 struct CPUParameters {
   std::string Name;
-  /// The CPU whose scheduling model LLVM has.
+  /// The CPU whose scheduling model of LLVM's is used.
   std::string SchedModel;
   /// Load to use, from memory.
   unsigned MemoryLatency;
-  /// The same, from the second-level cache.
+  /// Load to use, from the second-level cache.
   unsigned L2Latency;
   /// Loads from memory that can be under way at once; 0: as many as there are.
   unsigned OutstandingMisses;
@@ -44,9 +44,10 @@ struct CPUParameters {
   /// From the execution of a mispredicted branch to the dispatch of the first
   /// instruction of the right path.
   unsigned MispredictPenalty;
-  /// Without instructions, after a miss in the first-level instruction cache.
+  /// How long no instruction comes after a miss in the first-level instruction
+  /// cache.
   unsigned ICacheMissPenalty;
-  /// Micro-operations a cycle.
+  /// Micro-operations that are dispatched in a cycle.
   unsigned DispatchWidth;
   /// Whether moves between general registers, and additions of small constants,
   /// are done when registers are renamed.
@@ -82,10 +83,10 @@ private:
   unsigned Bits;
 };
 
-/// An error names the file and the parameter.
+/// Reads the CPU file \p Path. An error names the file and the parameter.
 Expected<CPUParameters> readCPUParameters(StringRef Path);
 
-/// The same of the contents of the file \p Path.
+/// Parses \p Contents, which the file \p Path holds.
 Expected<CPUParameters> parseCPUParameters(StringRef Path, StringRef Contents);
 
 } // namespace tracecost

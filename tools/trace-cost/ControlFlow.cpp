@@ -19,8 +19,8 @@ std::vector<FlowBlock> tracecost::controlFlow(const Program &Code,
   const TargetModel &Model = Code.model();
   ArrayRef<CodeBlock> Blocks = Code.blocks(Function);
   std::vector<FlowBlock> Flow(Blocks.size());
-  // A jump to where empty blocks are goes through all of them, but not through
-  // those that a range ends with.
+  // A jump to an address with empty blocks goes through all of them, except for
+  // those at the end of a range.
   std::map<std::pair<Region, uint64_t>, unsigned> ByAddress;
   bool HasCodeBehind = true;
   for (unsigned B = Blocks.size(); B--;) {
@@ -53,9 +53,9 @@ std::vector<FlowBlock> tracecost::controlFlow(const Program &Code,
       if (D.Valid && Model.desc(D.Inst).isBranch())
         AddPlace(Code.jumpTarget(D, Block));
     }
-    // A jump to the next block in the order of the map counts as falling
-    // through. Where that is elsewhere, what lies behind is next only if the
-    // linker has removed the jump.
+    // A jump to the next block of the map counts as falling through. At the end
+    // of a range, the next block is elsewhere. Control then reaches what lies
+    // behind only if the linker has removed the jump.
     bool FallsThrough = Block.Flags.CanFallThrough && !EndsWithJump;
     if (FallsThrough && !Block.EndsRange)
       AddSuccessor(B + 1);
@@ -64,7 +64,7 @@ std::vector<FlowBlock> tracecost::controlFlow(const Program &Code,
           RegionOffset{Block.In, int64_t(Block.Address + Block.Bytes.size())});
     HasIndirectBranch |= Block.Flags.HasIndirectBranch;
   }
-  // These lead anywhere.
+  // Indirect branches lead anywhere.
   if (HasIndirectBranch)
     for (FlowBlock &F : Flow)
       F.OnlyEnteredByEdges = false;
@@ -120,7 +120,7 @@ void tracecost::completeExecutions(
     Entering[B].Block = Leaving[B].Block = B;
     if (Block.OnlyEnteredByEdges)
       Sides.push_back(std::move(Entering[B]));
-    // A call that doesn't return is a block's end, too.
+    // A block without successors may end with a call that doesn't return.
     if (Block.OnlyLeftByEdges && !Leaving[B].Edges.empty())
       Sides.push_back(std::move(Leaving[B]));
   }

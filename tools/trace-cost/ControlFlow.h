@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Executions of blocks that the trace lacks, from those of the blocks around
-/// them: what enters a block leaves it.
+/// Infers how often blocks that the trace lacks were executed from the blocks
+/// around them: a block is left as often as it is entered.
 ///
 //===----------------------------------------------------------------------===//
 
@@ -20,12 +20,13 @@
 namespace llvm {
 namespace tracecost {
 
-/// A block of a function, by its number there.
+/// A block in the control flow graph of a function. Blocks are named by their
+/// numbers in the function.
 struct FlowBlock {
   /// Distinct.
   SmallVector<unsigned, 2> Successors;
-  /// Whether control comes from blocks that have it as a successor alone, and
-  /// goes to its successors alone. Calls return.
+  /// Whether control enters it only from blocks that have it as a successor,
+  /// and leaves it only to its successors. Calls are taken to return.
   bool OnlyEnteredByEdges = true, OnlyLeftByEdges = true;
 };
 
@@ -33,30 +34,28 @@ struct FlowBlock {
 std::vector<FlowBlock> controlFlow(const Program &Code,
                                    const CodeFunction &Function);
 
-/// A jump with instructions behind it: those are executed only where it does
-/// not jump.
+/// A jump in the middle of a block. The instructions behind it are executed
+/// only if it is not taken.
 struct MiddleExit {
   RegionOffset To;
-  /// How many instructions of the block are executed where it jumps.
+  /// How many instructions of the block are executed if it is taken.
   unsigned Executed;
 };
 
-/// Of the jumps of \p Block, but for its last instruction, those of which it is
-/// known where they lead.
+/// The jumps before the last instruction of \p Block whose targets are known.
 SmallVector<MiddleExit, 1> middleExits(const Program &Code,
                                        const CodeBlock &Block);
 
 /// The exit by which control gets to \p Next; null if none leads there.
 const MiddleExit *exitTo(ArrayRef<MiddleExit> Exits, const CodeBlock &Next);
 
-/// Sets those of \p Executions, by block of \p Flow, that are not known and
-/// follow from the others.
+/// Sets the unknown elements of \p Executions that follow from the known ones.
+/// It has an element for each block of \p Flow.
 void completeExecutions(ArrayRef<FlowBlock> Flow,
                         MutableArrayRef<std::optional<uint64_t>> Executions);
 
-/// The same with \p Edges: how often each block was left for each of its
-/// successors, in the order of \p Flow. What is known of them counts, and what
-/// follows is set.
+/// Does the same for \p Edges, too: how often each block was left for each of
+/// its successors, in the order of \p Flow.
 void completeExecutions(ArrayRef<FlowBlock> Flow,
                         MutableArrayRef<std::optional<uint64_t>> Executions,
                         MutableArrayRef<std::optional<uint64_t>> Edges);

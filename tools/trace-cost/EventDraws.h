@@ -23,16 +23,18 @@
 namespace llvm {
 namespace tracecost {
 
-/// What is drawn; a load has one number for all levels of the caches.
+/// What a number is drawn for. A load has one number for all levels of the
+/// caches.
 enum class DrawKind : unsigned { Load, Branch, Line };
 
-/// For visit \p Visit of the block that \p Key stands for, and the \p
-/// Ordinal-th place of its kind in it: multiples of the golden ratio's fraction
-/// from a start of the place's own.
+/// Draws a number for the \p Ordinal-th place of its kind in the block that
+/// \p Key identifies. Each visit adds the golden ratio's fraction to a start
+/// that is the place's own.
 double drawVisit(uint64_t Key, unsigned Ordinal, DrawKind Kind, unsigned Visit);
 
-/// Draws for a fixed number of visits, a power of two. A place gets a number in
-/// each of as many equal parts of 0 to 1 once, in an order of its own.
+/// Draws for a fixed number of visits, a power of two (stratified sampling). In
+/// each visit, a place gets a number in another of as many strata of equal
+/// size, in an order of its own.
 class StratifiedDraw {
 public:
   StratifiedDraw(uint64_t Key, unsigned Visits) : Key(Key), Visits(Visits) {}

@@ -17,8 +17,8 @@ using namespace llvm::tracecost;
 
 namespace {
 
-/// Gives the sections of code of an object file different addresses, where
-/// each begins at 0. Its debug info is read with them.
+/// Gives the sections of code of an object file, which all begin at 0, distinct
+/// addresses for reading its debug info.
 class SectionLayout
     : public LoadedObjectInfoHelper<SectionLayout, LoadedObjectInfo> {
 public:
@@ -159,7 +159,7 @@ std::optional<double> EventRates::rate(std::optional<unsigned> Rate,
     llvm::Function *Declaration =
         llvm::Function::Create(FunctionType::get(Type::getVoidTy(Ctx), false),
                                GlobalValue::ExternalLinkage, F.Name, M);
-    // Local functions of several files may share a name.
+    // The declaration goes: local functions of several files may share a name.
     Known = std::make_unique<PMUFunctionProfile>(Profile, *Declaration);
     Declaration->eraseFromParent();
   }

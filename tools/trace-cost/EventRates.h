@@ -33,7 +33,7 @@ public:
   /// Whether a profile was asked for.
   static bool isRequested() { return PMUProfile::isRequested(); }
 
-  /// Of the profile that was asked for. An error if it can't be read, or has
+  /// Reads the profile that was asked for. An error if it can't be read, or has
   /// none of the rates that the model uses.
   static Expected<std::unique_ptr<EventRates>> create(LLVMContext &Ctx,
                                                       const Program &Code);
@@ -43,7 +43,7 @@ public:
   std::optional<double> llcMiss(const CodeBlock &Block, uint64_t Address) {
     return rate(LLCMiss, Block, Address);
   }
-  /// The same for the first-level cache.
+  /// The probability that it misses the first-level cache.
   std::optional<double> firstLevelMiss(const CodeBlock &Block,
                                        uint64_t Address) {
     return rate(FirstLevelMiss, Block, Address);

@@ -26,7 +26,8 @@ struct RelocationEntry {
 
 } // namespace
 
-/// The iterators of ELFObjectFile end the process where a file is damaged.
+/// Reads relocations. The iterators of ELFObjectFile would end the process
+/// where a file is damaged.
 static Expected<std::vector<RelocationEntry>>
 readEntries(const ELF64LEObjectFile &Object, const SectionRef &Section) {
   const ELF64LEFile &File = Object.getELFFile();
@@ -107,7 +108,7 @@ Program::readText(const ELF64LEObjectFile &Object) {
   return std::move(Result);
 }
 
-/// The linker leaves the map as it is.
+/// The linker changes code, but not the map.
 static constexpr char OrChanged[] =
     ", or the linker has changed the code (--optimize-bb-jumps)";
 
@@ -202,8 +203,8 @@ Program::readRanges(const ELF64LEObjectFile &Object, ArrayRef<Text> Sections) {
 }
 
 Error Program::readFunctions(const ELF64LEObjectFile &Object) {
-  // Functions have the names of their symbols; where several symbols have one
-  // address, a global one, and of those the first by name.
+  // A function has the name of its symbol. Of several symbols at one address, a
+  // global one counts, and of these the first by name.
   std::map<std::pair<uint64_t, uint64_t>, std::pair<bool, std::string>> Names;
   for (const ELFSymbolRef Symbol : Object.symbols()) {
     Expected<SymbolRef::Type> Type = Symbol.getType();
@@ -285,7 +286,7 @@ Error Program::checkBlocks() const {
   llvm::stable_sort(Sorted, [](const CodeBlock *A, const CodeBlock *B) {
     return A->Address < B->Address;
   });
-  // Functions that the linker has found to be identical begin at one place.
+  // Identical functions, which the linker has merged, begin at one place.
   for (size_t I = 1; I < Sorted.size(); ++I) {
     const CodeBlock &A = *Sorted[I - 1], &B = *Sorted[I];
     if (A.Address != B.Address && A.Address + A.Bytes.size() > B.Address)
@@ -441,7 +442,7 @@ std::optional<RegionOffset> Program::jumpTarget(const DecodedInst &D,
 }
 
 uint64_t Program::contentHash(const CodeBlock &Block) const {
-  // A sum: schedulers change the order.
+  // A sum does not depend on the order, which schedulers change.
   uint64_t Hash = 0;
   for (const DecodedInst &D : decode(Block))
     Hash += D.Valid ? Model.contentCode(D.Inst) : 1;

@@ -32,17 +32,18 @@ struct CodeBlock {
   /// Index into Program::functions().
   unsigned Function;
   unsigned ID;
-  /// What the address is relative to: the section, for an object file; else 0.
+  /// What Address is relative to: a section of an object file, or 0 in a
+  /// binary.
   Region In;
   uint64_t Address;
   /// A function may have blocks in several sections.
   uint64_t SectionIndex;
   ArrayRef<uint8_t> Bytes;
   bool IsEntry;
-  /// What lies behind it is no block of its function, or one that it does not
-  /// run into: the function has its next blocks elsewhere.
+  /// Whether it is the last block of a range. The next blocks of its function
+  /// are elsewhere, and it does not run into them.
   bool EndsRange;
-  /// Of how control enters and leaves it.
+  /// How control enters and leaves it.
   object::BBAddrMap::BBEntry::Metadata Flags;
 };
 
@@ -62,10 +63,10 @@ class Program {
 public:
   explicit Program(const TargetModel &Model) : Model(Model) {}
 
-  /// Adds the object file or binary \p Path. An error if it is none, is not for
+  /// Adds the object file or binary \p Path. An error if it holds no code for
   /// the model's target or has no basic block address map.
   Error add(StringRef Path);
-  /// The same of a file that was opened as \p Path.
+  /// Adds \p File, which was opened as \p Path.
   Error add(StringRef Path, object::OwningBinary<object::Binary> File);
 
   const TargetModel &model() const { return Model; }
@@ -105,7 +106,7 @@ private:
   struct Relocation {
     uint64_t Offset;
     uint32_t Type;
-    /// The place, or the name of a global symbol.
+    /// What it refers to: a place, or the name of a global symbol.
     RegionOffset Place;
     std::string Global;
     int64_t Addend;
@@ -129,7 +130,7 @@ private:
   /// An error if blocks of the binary that is being added overlap.
   Error checkBlocks() const;
   Expected<std::vector<Text>> readText(const object::ELF64LEObjectFile &Object);
-  /// By function of the map.
+  /// The ranges of each function of the map.
   Expected<std::vector<std::vector<Range>>>
   readRanges(const object::ELF64LEObjectFile &Object, ArrayRef<Text> Sections);
   Error readSymbols(const object::ELF64LEObjectFile &Object);
@@ -145,16 +146,16 @@ private:
   std::vector<CodeBlock> Blocks;
   StringMap<SmallVector<unsigned, 1>> ByName;
 
-  /// By object and section.
+  /// The regions of sections, by object and section.
   std::map<std::pair<unsigned, uint64_t>, Region> SectionRegions;
-  /// Of object files, by name; the first definition counts.
+  /// The global symbols of object files. The first definition counts.
   struct GlobalSymbol {
     RegionOffset Place;
     bool IsDefined = false;
   };
   StringMap<GlobalSymbol> Globals;
   Region NumRegions = 0;
-  /// By object and section, in the order of the offsets.
+  /// The relocations by object and section, in the order of offsets.
   std::map<std::pair<unsigned, uint64_t>, std::vector<Relocation>> Relocations;
 };
 

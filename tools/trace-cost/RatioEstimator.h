@@ -49,10 +49,10 @@ public:
     double Executions;
   };
 
-  /// By sample: how much its visits of these blocks, scaled to the run, cost
-  /// more than the estimate says. The sum of squares is close to the variance
-  /// of the estimated cost of all executions. Two candidates are compared by
-  /// the differences of their residuals, for they have the same samples.
+  /// By how much each sample's visits of these blocks, scaled to the run, cost
+  /// more than the estimate says. The sum of squares approximates the variance
+  /// of the estimated cost of all executions. Two candidates have the same
+  /// samples, so they are compared by the differences of their residuals.
   std::vector<double> residuals(ArrayRef<Weight> Weights) const;
 
   /// The standard error of the cost of all these executions. Nothing if there
@@ -60,7 +60,7 @@ public:
   std::optional<double> standardError(ArrayRef<Weight> Weights) const {
     return errorOf(residuals(Weights));
   }
-  /// The same, of residuals.
+  /// The standard error that belongs to \p Residuals.
   std::optional<double> errorOf(ArrayRef<double> Residuals) const;
 
 private:

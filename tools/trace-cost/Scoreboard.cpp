@@ -15,7 +15,7 @@
 using namespace llvm;
 using namespace llvm::tracecost;
 
-/// So many cycles the front end runs ahead at most.
+/// The most cycles that the front end runs ahead.
 static constexpr unsigned FetchQueueCycles = 16;
 
 Expected<Scoreboard> Scoreboard::create(const TargetModel &Model,
@@ -88,7 +88,8 @@ TimedInst Scoreboard::describe(const mca::Instruction &I,
     int Advance = Model.subtarget().getReadAdvanceCycles(
         SC, R.getDescriptor().UseIndex, 0);
     bool IsAddress = !Result.LoadLatency;
-    // The stack pointer of pops, and what the memory operand names.
+    // The address depends on the stack pointer of a pop, and on the registers
+    // of the memory operand.
     if (Result.LoadLatency && Advance <= 0)
       IsAddress =
           !Memory ||
@@ -122,7 +123,7 @@ TimedInst Scoreboard::describe(const mca::Instruction &I,
       Ports |= PortsOfBit[countr_zero(Units)];
     if (!Ports)
       continue;
-    // Of a group, each cycle is a micro-operation of its own.
+    // Each cycle of a group of ports is a micro-operation of its own.
     if (IsGroup)
       Result.Ports.append(Usage.size(), {Ports, 1});
     else
@@ -133,7 +134,7 @@ TimedInst Scoreboard::describe(const mca::Instruction &I,
       Result.Buffers.push_back(*Buffer);
   if (!Renames)
     return Result;
-  // The scheduling models count what ports execute.
+  // Scheduling models count what ports execute, not what is dispatched.
   Result.MicroOps = Model.dispatchedMicroOps(MI, Result.MicroOps);
   return Result;
 }
@@ -153,13 +154,13 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
                                          unsigned NumSlots,
                                          const WindowEvents &Events) const {
   std::vector<unsigned> Finished(Ends.size());
-  // Of the next of Ends; blocks may be empty.
+  // The index of the next of Ends. Blocks may be empty.
   unsigned Next = 0;
   while (Next != Ends.size() && !Ends[Next])
     ++Next;
   SmallVector<unsigned, 0> Ready(Model.registers().getNumRegUnits()),
       Stored(NumSlots + 1);
-  // The reorder buffer: of the last micro-operations, by their number.
+  // The reorder buffer: when each of the last micro-operations retires.
   SmallVector<unsigned, 0> RetiredAt(PowerOf2Ceil(ReorderBuffer));
   const unsigned Mask = RetiredAt.size() - 1;
   const unsigned LoadLatency = Model.schedModel().LoadLatency;
@@ -201,8 +202,8 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
       ++Dispatch;
     }
 
-    // Operands: those of the load's address, and the others. Without a load,
-    // all are the first.
+    // When the operands of the load's address are ready, and when the others
+    // are. Without a load, Address stands for all of them.
     unsigned Address = Dispatch + 1, Others = 0;
     for (const TimedInst::Read &R : I.Reads) {
       int At = int(Ready[R.Unit]) - R.Advance;
@@ -212,8 +213,8 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
         Address = std::max(Address, At > 0 ? unsigned(At) : 0);
     }
     unsigned Issue = I.Ports.empty() ? Address : 0;
-    // What waits for operands other than the load's address waits apart from
-    // it; for simplicity, its ports are taken with the load's.
+    // The operation on the loaded value may wait for other operands while the
+    // load is executed. For simplicity, its ports are taken with the load's.
     for (const TimedInst::PortUse &Use : I.Ports)
       Issue = std::max(Issue, Ports.occupy(Use.Ports, Use.Cycles, Address));
     for (uint8_t Buffer : I.Buffers)
@@ -223,9 +224,9 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
     if (I.LoadLatency) {
       unsigned Value = Issue + I.LoadLatency;
       if (Entry.Slot && Stored[Entry.Slot]) {
-        // Where it is faster than a load, the core recognises the pair when it
-        // renames registers, and the load need not be executed. That is known
-        // to hold on the stack.
+        // Where forwarding is faster than a load, the core recognises the pair
+        // when it renames registers, and does not execute the load. That is
+        // known to hold on the stack.
         unsigned Latency =
             Entry.OnStack ? CPU.StoreForwardLatency
                           : std::max(CPU.StoreForwardLatency, I.LoadLatency);
@@ -239,7 +240,7 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
       } else if (Events.FirstLevelMiss[Index]) {
         Value = Issue + std::max(CPU.L2Latency, I.LoadLatency);
       }
-      // Others' own time: what they are late by passes the load's latency.
+      // Other operands that come late delay the result, but not the load.
       unsigned Base = Others ? std::max(Value, Others + I.LoadLatency) : Value;
       Done = Value;
       for (const TimedInst::Write &W : I.Writes) {
@@ -260,19 +261,19 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
         Stored[Entry.Slot] = I.LoadLatency ? std::max(Issue, Others) + 1
                              : Renames     ? Address
                                            : Issue;
-      // It waits for its place in order, not for the cache.
+      // A store waits for its turn to retire, not for the cache.
       Done = std::max(Issue + 1, I.LoadLatency ? Done : 0);
     }
     Retired = std::max(Retired, Done);
     for (unsigned K = 0; K != I.MicroOps; ++K)
       RetiredAt[MicroOps++ & Mask] = Retired + 1;
-    // One stretch of code up to a taken branch is fetched in a cycle at most.
+    // In a cycle, code is fetched up to the first taken branch at most.
     if (Entry.Jumps && Parts.has(ModelPart::TakenBranches)) {
       unsigned Oldest = Dispatch - std::min(Dispatch, FetchQueueCycles);
       Fetch = std::max(Fetch, Oldest) + 1;
       Front = std::max(Front, Fetch);
     }
-    // A branch that was mispredicted ends when the front end goes on.
+    // A mispredicted branch lasts until the front end goes on.
     unsigned Here = Retired;
     if (Events.Mispredict[Index]) {
       Front = std::max(Front, Done + CPU.MispredictPenalty);

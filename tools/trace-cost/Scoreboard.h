@@ -44,7 +44,7 @@ struct TimedInst {
     uint16_t Latency;
   };
   struct PortUse {
-    /// One of these ports.
+    /// The ports of which one is used, a bit for each.
     uint64_t Ports;
     unsigned Cycles;
   };
@@ -56,7 +56,7 @@ struct TimedInst {
   SmallVector<uint8_t, 2> Buffers;
   unsigned MicroOps = 1;
   unsigned Latency = 0;
-  /// Of its load alone; 0 if it doesn't load.
+  /// The latency of its load alone; 0 if it doesn't load.
   unsigned LoadLatency = 0;
   bool Stores = false;
 };
@@ -64,15 +64,15 @@ struct TimedInst {
 /// One instruction of a sequence.
 struct StreamEntry {
   const TimedInst *Inst;
-  /// Number of the memory that it reads or writes; 0 if unknown.
+  /// The number of the memory that it reads or writes; 0 if unknown.
   unsigned Slot = 0;
-  /// That memory is on the stack.
+  /// Whether that memory is on the stack.
   bool OnStack = false;
-  /// What follows it lies elsewhere.
+  /// Whether the next instruction lies elsewhere.
   bool Jumps = false;
 };
 
-/// Which events happen to a sequence: a bit for each of its operations.
+/// The events of a sequence, a bit for each of its operations.
 struct WindowEvents {
   explicit WindowEvents(unsigned NumOperations)
       : Miss(NumOperations), FirstLevelMiss(NumOperations),
@@ -81,7 +81,7 @@ struct WindowEvents {
   BitVector Miss, FirstLevelMiss, Mispredict, FetchMiss;
 };
 
-/// Makes one micro-operation of a comparison and the branch that follows.
+/// Makes one micro-operation of a comparison and the branch behind it.
 void fuse(TimedInst &Comparison, TimedInst &Branch);
 
 class Scoreboard {
@@ -110,9 +110,9 @@ private:
   CPUParameters CPU;
   ModelParts Parts;
   unsigned DispatchWidth, ReorderBuffer;
-  /// By bit of a resource's mask.
+  /// The ports of each resource, by the bit of its mask.
   std::vector<uint64_t> PortsOfBit;
-  /// By number of a reservation station: its entries.
+  /// The number of entries of each reservation station.
   std::vector<unsigned> BufferSizes;
   std::vector<std::optional<uint8_t>> BufferOfBit;
 };

@@ -21,17 +21,16 @@ using namespace llvm::tracecost;
 static constexpr unsigned AllVisits = 4096;
 /// The most sets of events that are drawn for one window; more tell little.
 static constexpr unsigned MaxVisits = 64;
-/// Events are drawn by this many last blocks of a window.
+/// The draws of a window depend on so many of its last blocks.
 static constexpr unsigned KeyBlocks = 4;
-/// The costs of so many first blocks of a sample are left out: they find an
-/// empty pipeline.
+/// The first blocks of a sample fill the pipeline; their costs are left out.
 static constexpr unsigned WarmUpBlocks = 100;
 /// A block that samples visit less often is simulated in its windows.
 static constexpr unsigned MinSampleVisits = 16;
 
 namespace {
 
-/// A block ready for the pipeline.
+/// A block that is ready for the pipeline, and its events.
 struct ReadyBlock {
   SimBlock Sim;
   EventProbabilities Events;
@@ -47,12 +46,12 @@ struct ReadyWindow {
   unsigned Simulations = 0;
 };
 
-/// What the candidate has of a sample of the run.
+/// The blocks of a sample that the candidate has.
 struct ReadySample {
   /// Index into BlockHistogram::Samples.
   unsigned Sample;
   std::vector<unsigned> Blocks;
-  /// By block: how often it came before in all samples.
+  /// For each of Blocks, how often it came before in all samples.
   std::vector<unsigned> Visits;
   std::vector<Cycles> Costs;
   unsigned Simulations = 0;
@@ -98,10 +97,10 @@ private:
   CostResult &Result;
 
   std::unique_ptr<Simulator> Sim;
-  /// By Program::blocks(); null if not needed.
+  /// One element for each of Program::blocks(); null if not needed.
   std::vector<std::unique_ptr<ReadyBlock>> Ready;
   std::vector<ReadySample> Samples;
-  /// By block: visits that count.
+  /// How often samples visit each block behind the warm-up.
   std::vector<unsigned> SampleVisits;
   std::vector<ReadyWindow> Windows;
 };
@@ -113,13 +112,13 @@ void Simulation::collectSamples() {
   if (Options.Plain)
     return;
   std::vector<unsigned> Visits(Code.blocks().size());
-  // The last of the candidate's blocks, and their visits.
+  // The candidate's last blocks, and their visits.
   std::deque<std::pair<unsigned, unsigned>> Recent;
   for (auto [Index, Blocks] : enumerate(Histogram.Samples)) {
     ReadySample Current;
     Current.Sample = Index;
-    // Of a module among others, a sample may have too few blocks to fill the
-    // pipeline: those of the samples before do.
+    // If the candidate is one module among others, a sample may have too few
+    // blocks to fill the pipeline. The blocks of the samples before do.
     if (any_of(Blocks, [&](unsigned B) {
           return Mapping.Matches[B] == Match::Foreign;
         }))
@@ -129,8 +128,8 @@ void Simulation::collectSamples() {
       }
     bool AnyOwn = false;
     for (unsigned B : Blocks) {
-      // What the candidate does not have, lost or of another module, leaves no
-      // gap: what follows does not begin on an empty pipeline.
+      // A block that the candidate lacks leaves no gap: the next one does not
+      // begin on an empty pipeline.
       std::optional<unsigned> Own = Mapping.of(B);
       if (!Own)
         continue;
@@ -150,15 +149,15 @@ void Simulation::collectSamples() {
 }
 
 void Simulation::collectWindows() {
-  // Windows that differ in what the candidate lacks, or in what lies too far
-  // back to matter, are one.
+  // Windows become one if they differ only in blocks that the candidate lacks,
+  // or that lie too far back to matter.
   uint64_t Covered = 0;
   std::map<std::vector<unsigned>, uint64_t> Counts;
   for (const Window &W : Histogram.Windows) {
     std::optional<unsigned> Last = Mapping.of(W.Blocks.back());
     if (!Last)
       continue;
-    // A core looks further ahead than a window reaches back.
+    // Samples tell more: a core looks further ahead than a window reaches back.
     if (SampleVisits[*Last] >= MinSampleVisits) {
       Covered += W.Count;
       continue;
@@ -188,7 +187,7 @@ void Simulation::collectWindows() {
   });
   Result.Windows = All.size();
 
-  // The most frequent of them.
+  // The most frequent ones are simulated.
   for (ReadyWindow &W : All) {
     if (Covered >= Options.Coverage * Result.Executions)
       break;
@@ -258,7 +257,7 @@ void Simulation::drawEvents(unsigned Block, unsigned Index,
       Draw, Events);
 }
 
-/// The results with no event, and with the kinds added one after the other.
+/// Simulates without events, and then with one more kind of events each time.
 template <typename SimulateFn>
 static auto simulateParts(const WindowEvents &All, SimulateFn Simulate) {
   WindowEvents Some(All.Miss.size());
@@ -277,7 +276,7 @@ static auto simulateParts(const WindowEvents &All, SimulateFn Simulate) {
   return Results;
 }
 
-/// What each kind of events adds.
+/// The cycles that each kind of events adds.
 static Cycles differences(const std::array<double, 5> &C) {
   return {C[0], C[1] - C[0], C[2] - C[1], C[3] - C[2], C[4] - C[3]};
 }
@@ -330,7 +329,7 @@ Error Simulation::simulate(ReadyWindow &W) const {
     Key = Key * 31 + Ready[B]->Key;
   StratifiedDraw Drawn(Key, W.Visits);
 
-  // Few sets of events are different ones.
+  // Most visits have a set of events that was simulated before.
   std::map<std::vector<unsigned>, unsigned> Known;
   auto Simulate = [&](const WindowEvents &Events) {
     std::vector<unsigned> Set;
@@ -362,7 +361,7 @@ Error Simulation::simulate(ReadyWindow &W) const {
 }
 
 void Simulation::addUp() {
-  // By block: the executions that were simulated, and their cost.
+  // The executions of a block that were simulated, and their cost.
   struct Simulated {
     double Executions = 0;
     Cycles Cost;
@@ -397,8 +396,8 @@ void Simulation::addUp() {
   }
   std::vector<bool> IsEstimated(Result.Blocks.size());
 
-  // Rare windows cost what the others of the same block do; rare blocks what
-  // the others do, by instruction.
+  // Rare windows cost what the block's other windows do. An instruction of a
+  // rare block costs what those of other blocks do.
   Cycles Sum;
   double Instructions = 0, Executions = 0;
   std::vector<BlockCost *> Rare;

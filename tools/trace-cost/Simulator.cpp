@@ -86,12 +86,13 @@ Error Simulator::append(SimBlock &Block, const DecodedInst &D, bool HasFrame) {
     Op.Inst = std::move(*I);
     DecodedInst Own = D;
     Own.Inst = MI;
-    // What a call pushes is no value of the caller, and callees pop it.
+    // The return address that a call pushes is no value of the caller.
     if (!Call || MI.getOpcode() == Call->Insts.back().getOpcode())
       Op.Flow.Memory = Model.memory(Own, HasFrame);
     Op.Flow.Stores = Op.Timed.Stores;
-    // The stack is in the first-level cache. Reloads share the source line, and
-    // so the profile, of what they are inserted before.
+    // The stack is in the first-level cache. The profile would say otherwise: a
+    // reload has the source line of the instruction that it was inserted
+    // before.
     Op.CanMiss = Model.desc(MI).mayLoad() && Model.memoryOperand(MI) &&
                  !Model.accessesStack(MI, HasFrame);
   }
@@ -155,8 +156,8 @@ SimBlock Simulator::prepare(const CodeBlock &Block, bool HasFrame,
   return Result;
 }
 
-/// The operations of \p Block that are executed before \p Next, null if that is
-/// not known.
+/// The operations of \p Block that are executed before \p Next, which is null
+/// if it is unknown.
 static ArrayRef<Operation> executed(const SimBlock &Block,
                                     const SimBlock *Next) {
   ArrayRef<Operation> All = Block.Operations;
@@ -165,7 +166,7 @@ static ArrayRef<Operation> executed(const SimBlock &Block,
   if (Next) {
     if (const MiddleExit *Exit = exitTo(Block.Exits, *Next->Code))
       return All.take_front(Block.OperationsTo[Exit - Block.Exits.begin()]);
-    // It may be a block of the function that is called.
+    // The next block may belong to a function that the block calls.
     if (!Block.HasCall ||
         (Next->Code->Function == Block.Code->Function && !Next->Code->IsEntry))
       return All;
@@ -173,7 +174,7 @@ static ArrayRef<Operation> executed(const SimBlock &Block,
   return All.take_front(Block.LikelyOperations);
 }
 
-/// Whether \p Next lies right behind \p Block, of the same function.
+/// Whether \p Next lies right behind \p Block in the same function.
 static bool isBehind(const CodeBlock &Next, const CodeBlock &Block) {
   return Next.Function == Block.Function && Next.In == Block.In &&
          Next.Address == Block.Address + Block.Bytes.size();
@@ -200,8 +201,8 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
       Entry.OnStack = IsStack;
     }
     Values.endBlock(Block->Code->Flags.HasReturn);
-    // Only within a section of a function do addresses tell what follows what:
-    // the linker orders sections.
+    // Addresses tell what lies behind a block only within a section of a
+    // function: the linker orders sections.
     if (Next && !Result.Stream.empty())
       Result.Stream.back().Jumps |=
           Operations.size() != Block->Operations.size() ||

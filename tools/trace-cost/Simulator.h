@@ -33,12 +33,12 @@ struct Operation {
   TimedInst Timed;
   DataFlow Flow;
   uint64_t Address = 0;
-  /// It loads, and not from the stack.
+  /// Whether it loads from elsewhere than the stack.
   bool CanMiss = false;
   bool IsConditionalBranch = false;
-  /// A jump, or a call, to where a register or memory says.
+  /// Whether it jumps to, or calls, an address in a register or in memory.
   bool IsIndirectJump = false, IsIndirectCall = false;
-  /// The instruction is the first of the block in its cache line.
+  /// Whether it is the first of the block in its cache line.
   bool StartsLine = false;
 
   bool canMispredict() const {
@@ -46,28 +46,29 @@ struct Operation {
   }
 };
 
-/// A block, ready for the pipeline. Shared by threads, never changed.
+/// A block that is ready for the pipeline. Threads share it and never change
+/// it.
 struct SimBlock {
   std::vector<Operation> Operations;
   unsigned NumInstructions = 0;
   const CodeBlock *Code = nullptr;
-  /// The jumps with instructions behind them, and the operations up to each.
+  /// The jumps in its middle, and the number of operations up to each.
   SmallVector<MiddleExit, 1> Exits;
   SmallVector<unsigned, 1> OperationsTo;
   bool HasCall = false;
-  /// Its last instruction jumps in any case.
+  /// Whether its last instruction is an unconditional jump.
   bool EndsWithJump = false;
-  /// Where it is not known what follows: the operations that are executed in
-  /// most cases.
+  /// The number of operations that most executions reach. It counts where the
+  /// next block is unknown.
   unsigned LikelyOperations = 0;
-  /// Opcodes that the scheduling model doesn't know, or undecodable bytes.
+  /// Opcodes that the scheduling model lacks, and undecodable bytes.
   std::vector<std::string> Unsupported;
 };
 
 /// The instructions of a sequence of blocks, ready for the scoreboard.
 struct SimWindow {
   SmallVector<StreamEntry, 0> Stream;
-  /// By block: the instructions up to its end.
+  /// The number of instructions up to the end of each block.
   std::vector<unsigned> Ends;
   unsigned NumSlots = 0;
 };
@@ -78,15 +79,15 @@ public:
   static Expected<std::unique_ptr<Simulator>>
   create(const Program &Code, const CPUParameters &CPU, ModelParts Parts);
 
-  /// Makes \p Block ready. \p Skipped of its instructions lie behind a jump
-  /// that is taken, in the mean. Not for several threads at once.
+  /// Makes \p Block ready. An execution skips \p Skipped of its instructions on
+  /// average, because a jump before them is taken. Not thread-safe.
   SimBlock prepare(const CodeBlock &Block, bool HasFrame, double Skipped);
 
   /// Makes a sequence ready. The blocks must outlive it.
   SimWindow window(ArrayRef<const SimBlock *> Blocks) const;
 
-  /// By block: the cycles after which the sequence up to its end is finished,
-  /// on the scoreboard. For several threads at once.
+  /// The cycles that the scoreboard needs to finish the sequence up to the end
+  /// of each block. Thread-safe.
   std::vector<unsigned> finish(const SimWindow &Window,
                                const WindowEvents &Events) const {
     return Board.finish(Window.Stream, Window.Ends, Window.NumSlots, Events);

@@ -7,9 +7,9 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Everything that depends on the instruction set: LLVM's MC layer for one CPU,
-/// and what MC does not describe. The rest of the library knows no opcode and
-/// no register. A port to another target is another subclass.
+/// Knows everything that depends on the instruction set: LLVM's MC layer for
+/// one CPU, and what MC does not describe. The rest of the library knows no
+/// opcode and no register. A port to another target is another subclass.
 ///
 //===----------------------------------------------------------------------===//
 
@@ -91,7 +91,7 @@ struct MemoryPlace {
 struct ValueEffect {
   /// The register that a whole value is loaded into or stored from.
   GPR Value = NoGPR;
-  /// Of these, To becomes From plus Amount.
+  /// Register To becomes register From plus Amount.
   GPR To = NoGPR, From = NoGPR;
   int64_t Amount = 0;
 };
@@ -133,11 +133,11 @@ public:
                         RegionOffset Target, int64_t Addend,
                         bool IsLinkTimeConstant) const = 0;
 
-  /// A number for what \p MI computes that does not depend on the allocation of
-  /// registers: it is the same whichever registers are operands, and whether a
-  /// reload was folded into the instruction. 0 for what register allocation
-  /// inserts: copies, spills, reloads, rematerialised constants, pushes, pops
-  /// and changes of the stack pointer.
+  /// A number for what \p MI computes that does not depend on register
+  /// allocation. Neither the choice of registers nor the folding of a reload
+  /// changes it. 0 for what register allocation inserts: copies, spills,
+  /// reloads, rematerialised constants, pushes, pops and changes of the stack
+  /// pointer.
   virtual uint64_t contentCode(const MCInst &MI) const = 0;
 
   /// The number of a general register, or of the one that it is a part of.
@@ -160,13 +160,13 @@ public:
   virtual std::optional<MemoryPlace> memory(const DecodedInst &D,
                                             bool HasFrame) const = 0;
   virtual ValueEffect values(const MCInst &MI) const = 0;
-  /// Whether it makes the frame pointer a copy of the stack pointer.
+  /// Whether \p MI makes the frame pointer a copy of the stack pointer.
   virtual bool setsFramePointer(const MCInst &MI) const = 0;
   /// The registers that callees may change.
   virtual ArrayRef<GPR> callClobbered() const = 0;
 
-  /// Whether it sets its result to zero whatever its operands are, and the
-  /// renamer knows.
+  /// Whether the renamer knows that \p MI sets its result to zero, whatever its
+  /// operands are.
   virtual bool isZeroIdiom(const MCInst &MI) const;
   virtual RenamerOperation renamerOperation(const MCInst &MI) const = 0;
   /// Whether \p First and the conditional branch \p Branch that follows it are
@@ -195,7 +195,7 @@ protected:
   std::unique_ptr<MCContext> Context;
   std::unique_ptr<MCDisassembler> Disassembler;
   std::unique_ptr<MCInstrAnalysis> MCIA;
-  /// By register.
+  /// The general register that each register is a part of.
   std::vector<GPR> GeneralRegisters;
   unsigned NumMemoryOperands = 0;
 };

@@ -209,8 +209,8 @@ void TraceReplay::countSkipped(const CodeFunction &Function) {
 std::vector<std::optional<uint64_t>>
 TraceReplay::countEdges(const CodeFunction &Function,
                         ArrayRef<FlowBlock> Flow) const {
-  // What was executed right behind a block is where it led, unless it calls a
-  // traced function. Where that one led follows from the blocks around it.
+  // The next block of the trace is a block's successor, unless the block calls
+  // a traced function. Then the successor follows from the blocks around.
   std::vector<std::optional<uint64_t>> Executions, Edges;
   for (auto [I, Block] : enumerate(Flow)) {
     unsigned Index = Function.FirstBlock + I;
@@ -265,11 +265,11 @@ void TraceReplay::countSkipped(unsigned Block, ArrayRef<MiddleExit> Exits,
         &Code.functions()[To.Function] != &Function)
       if (const MiddleExit *Exit = exitTo(Exits, To))
         Leave(Exit, It->second);
-  // Where nothing is known, each way is as good as the others.
+  // Edges of which nothing is known share the rest equally.
   for (auto [Place, Exit] : enumerate(Unknown))
     Leave(Exit, Rest / (Unknown.size() - Place));
-  // What is left of a block that ends with a jump within the function has left
-  // it before.
+  // Where the last jump of the block stays in the function, the executions that
+  // are left have left it before, by a jump to another function.
   auto LeadsOut = [&](const MiddleExit &Exit) {
     return none_of(Successors,
                    [&](unsigned To) { return exitTo(Exit, Own[To]); });

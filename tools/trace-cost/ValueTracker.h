@@ -7,9 +7,9 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Tells which loads read what which stores have written. Registers and memory
-/// hold symbolic values: an unknown plus an offset. What is copied, spilled,
-/// reloaded or changed by a constant remains the same unknown, so that the same
+/// Finds the store that wrote what a load reads. Registers and memory hold
+/// symbolic values: an unknown plus an offset. A value that is copied, spilled,
+/// reloaded or changed by a constant remains the same unknown. So the same
 /// accesses are recognised however registers are allocated.
 ///
 //===----------------------------------------------------------------------===//
@@ -82,13 +82,13 @@ private:
   ArrayRef<GPR> CallClobbered;
   unsigned NumNames = 0;
   State Registers;
-  /// By slot; there is no slot 0.
+  /// The value of each slot of memory; there is no slot 0.
   std::vector<Symbol> Memory = std::vector<Symbol>(1);
-  /// By the names of base and index, region and scale, and the offset.
+  /// The slots of addresses: names of base and index, region and scale, offset.
   DenseMap<std::tuple<unsigned, unsigned, uint64_t, int64_t>, unsigned> Slots;
   std::vector<State> Calls;
   SmallVector<Frame, 4> Frames;
-  /// Between the blocks of a caller and its callees.
+  /// Whether the next block may be a callee's, or the caller's next one.
   bool InCaller = false;
 };
 

@@ -85,8 +85,7 @@ Error X86TargetModel::initialize() {
       {"RSP", StackPointer},
       {"RBP", FramePointer},
       {"RIP", InstructionPointer},
-      // The last of the registers that APX adds, which no code
-      // without APX uses.
+      // The last register of APX, which other code does not use.
       {"R31", Scratch},
   };
   for (auto &[Name, Place] : Registers) {
@@ -134,8 +133,8 @@ Error X86TargetModel::initialize() {
 void X86TargetModel::relocate(DecodedInst &D, unsigned Offset, uint32_t Type,
                               RegionOffset Target, int64_t Addend,
                               bool IsLinkTimeConstant) const {
-  // What is added is relative to the place, and jumps and displacements to the
-  // next instruction.
+  // Relocations are relative to their place; jumps and displacements are
+  // relative to the next instruction.
   RegionOffset Relative{Target.In,
                         Target.Offset + Addend + int64_t(D.Size - Offset)};
   std::optional<unsigned> Memory = memoryOperand(D.Inst);
@@ -147,7 +146,7 @@ void X86TargetModel::relocate(DecodedInst &D, unsigned Offset, uint32_t Type,
   }
   switch (Type) {
   case ELF::R_X86_64_REX_GOTPCRELX:
-    // The linker makes of a load of an address its computation.
+    // The linker replaces the load of an address by its computation.
     if (IsLinkTimeConstant && D.Inst.getOpcode() == LoadValue) {
       D.Inst.setOpcode(LoadAddress);
       break;
@@ -156,8 +155,8 @@ void X86TargetModel::relocate(DecodedInst &D, unsigned Offset, uint32_t Type,
   case ELF::R_X86_64_GOTPCRELX:
   case ELF::R_X86_64_GOTPCREL:
   case ELF::R_X86_64_GOTTPOFF:
-    // An entry of a table: no code of the program stores there, and the entry
-    // of another symbol is another place.
+    // It refers to an entry of a table. No code of the program stores there,
+    // and each symbol has an entry of its own.
     D.Displacement = RegionOffset{~Target.In, Target.Offset};
     return;
   case ELF::R_X86_64_PC32:
@@ -184,7 +183,7 @@ uint64_t X86TargetModel::contentCode(const MCInst &MI) const {
   const OpcodeInfo &Info = info(MI);
   if (!Info.Content)
     return 0;
-  // Constants, moves of the stack pointer, and copies that were folded.
+  // Zeroing a register is a constant.
   if (Info.K == ZeroIdiom && MI.getNumOperands() > 2 &&
       MI.getOperand(1).getReg() == MI.getOperand(2).getReg())
     return 0;
@@ -219,7 +218,8 @@ std::optional<Replacement> X86TargetModel::replaceCall(const MCInst &MI) const {
   Replacement Result;
   Result.IsCall = IsCall;
   Result.IsIndirect = !IsReturn && (Memory || IsRegister);
-  // The return address. A call leaves the stack as it was, seen from its block.
+  // Push or pop the return address. Seen from its block, a call leaves the
+  // stack as it was.
   if (IsCall || IsReturn) {
     MCInst &Inst = Result.Insts.emplace_back();
     Inst.setOpcode(IsCall ? PushImmediate : PopRegister);
@@ -340,7 +340,7 @@ bool X86TargetModel::setsFramePointer(const MCInst &MI) const {
 }
 
 bool X86TargetModel::isZeroIdiom(const MCInst &MI) const {
-  // LLVM's models know them of some CPUs only; all that have a renamer do.
+  // LLVM's models know zero idioms of some CPUs only; all renamers do.
   return TargetModel::isZeroIdiom(MI) ||
          (info(MI).K == ZeroIdiom && MI.getNumOperands() > 2 &&
           MI.getOperand(1).getReg() == MI.getOperand(2).getReg());
@@ -354,7 +354,7 @@ RenamerOperation X86TargetModel::renamerOperation(const MCInst &MI) const {
     return RenamerOperation::VectorMove;
   case Addition:
   case Subtraction:
-    // Only constants of a byte.
+    // The constant must fit in a byte.
     return name(MI).ends_with("8") ? RenamerOperation::ImmediateAddition
                                    : RenamerOperation::None;
   case Increment:
@@ -370,9 +370,9 @@ bool X86TargetModel::isFused(const MCInst &First, const MCInst &Branch) const {
       !Branch.getOperand(1).isImm())
     return false;
   Fusion F = info(First).F;
-  // Conditions by their encoding: 2, 3, 6 and 7 read the carry flag, 4, 5 and
-  // 12 to 15 are of equality and of signed numbers, the others test overflow,
-  // sign and parity.
+  // By their encoding, conditions 2, 3, 6 and 7 read the carry flag. 4, 5 and
+  // 12 to 15 compare for equality or as signed numbers. The others test
+  // overflow, sign and parity.
   unsigned Condition = Branch.getOperand(1).getImm();
   bool IsCarry = (Condition & 10) == 2;
   bool IsSigned = (Condition & 14) == 4 || (Condition & 12) == 12;

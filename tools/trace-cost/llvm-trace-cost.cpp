@@ -42,7 +42,7 @@ static cl::opt<std::string>
               cl::cat(Category));
 static cl::opt<std::string>
     TracedPath("traced", cl::value_desc("file"),
-               cl::desc("The binary that was traced: blocks are then compared "
+               cl::desc("The binary that was traced. Blocks are then compared "
                         "by what their instructions compute"),
                cl::cat(Category));
 static cl::opt<double> MaxUnmapped(
@@ -55,12 +55,12 @@ static cl::opt<std::string> CPUPath("cpu", cl::value_desc("file"),
                                     cl::desc("CPU file (JSON)"),
                                     cl::cat(Category));
 static cl::opt<Model> CostModel(
-    "model", cl::desc("What is predicted"), cl::init(Model::MCAPMU),
+    "model", cl::desc("The model of the cost"), cl::init(Model::MCAPMU),
     cl::values(clEnumValN(Model::Count, "count", "Retired instructions"),
                clEnumValN(Model::MCA, "mca",
-                          "And cycles, by MCA's own model of the CPU"),
+                          "Cycles, too, by MCA's own model of the CPU"),
                clEnumValN(Model::MCAPMU, "mca-pmu",
-                          "And cycles, with the CPU file's figures, stack "
+                          "Cycles, too, with the CPU file's figures, stack "
                           "slots and, with -pmu-profile, events (default)")),
     cl::cat(Category));
 static cl::bits<ModelPart> Without(
@@ -105,15 +105,15 @@ static cl::opt<double> Coverage(
              "cost what the others of the same block do, and rarer blocks what "
              "the others do"),
     cl::cat(Category));
-static cl::opt<unsigned> Threads("threads", cl::init(0),
-                                 cl::desc("0: one a core (default)"),
-                                 cl::cat(Category));
-static cl::opt<std::string> OutputPath("o", cl::init("-"),
-                                       cl::value_desc("file"),
-                                       cl::desc("Where the JSON goes"),
-                                       cl::cat(Category));
+static cl::opt<unsigned>
+    Threads("threads", cl::init(0),
+            cl::desc("The number of threads; 0, the default, is one a core"),
+            cl::cat(Category));
+static cl::opt<std::string>
+    OutputPath("o", cl::init("-"), cl::value_desc("file"),
+               cl::desc("Where the report goes, as JSON"), cl::cat(Category));
 
-/// More have no use on any machine, and their stacks need address space.
+/// More threads help on no machine, and their stacks need address space.
 static constexpr unsigned MaxThreads = 256;
 
 static ExitOnError ExitOnErr;
