@@ -116,6 +116,33 @@ static Error damagedMap(const Twine &What) {
   return createStringError(What + "; the basic block address map is damaged");
 }
 
+Expected<std::vector<Program::RangePlace>>
+Program::readPlaces(const ELF64LEObjectFile &Object,
+                    const SectionRef &Relocations,
+                    const DenseMap<uint64_t, const Text *> &TextOf) {
+  Expected<std::vector<RelocationEntry>> Entries =
+      readEntries(Object, Relocations);
+  if (!Entries)
+    return Entries.takeError();
+  llvm::stable_sort(*Entries, [](const auto &A, const auto &B) {
+    return A.Offset < B.Offset;
+  });
+  std::vector<RangePlace> Result;
+  for (const RelocationEntry &R : *Entries) {
+    if (!R.Symbol)
+      return damagedMap("a range of blocks is relocated without a symbol");
+    Expected<section_iterator> In = R.Symbol->getSection();
+    Expected<uint64_t> Value = R.Symbol->getValue();
+    if (!In || !Value)
+      return joinErrors(In.takeError(), Value.takeError());
+    const Text *Own = *In == Object.section_end()
+                          ? nullptr
+                          : TextOf.lookup((*In)->getIndex());
+    Result.push_back({Own, *Value + R.Addend});
+  }
+  return std::move(Result);
+}
+
 Expected<std::vector<std::vector<Program::Range>>>
 Program::readRanges(const ELF64LEObjectFile &Object, ArrayRef<Text> Sections) {
   // In an object file, relocations say which section each range is in. Only the
@@ -131,40 +158,26 @@ Program::readRanges(const ELF64LEObjectFile &Object, ArrayRef<Text> Sections) {
     if (*Target != Object.section_end())
       RelocationsOf.try_emplace((*Target)->getIndex(), Section);
   }
-  DenseMap<uint64_t, const Text *> ByIndex;
+  DenseMap<uint64_t, const Text *> TextOf;
   for (const Text &T : Sections)
-    ByIndex[T.SectionIndex] = &T;
+    TextOf[T.SectionIndex] = &T;
 
   std::vector<std::vector<Range>> Result;
   for (const SectionRef &Section : Object.sections()) {
     if (ELFSectionRef(Section).getType() != ELF::SHT_LLVM_BB_ADDR_MAP)
       continue;
-    std::vector<std::pair<uint64_t, std::pair<const Text *, uint64_t>>> Places;
     auto Own = RelocationsOf.find(Section.getIndex());
     bool IsRelocated = Own != RelocationsOf.end();
+    std::vector<RangePlace> Places;
+    const ELF64LEFile::Elf_Shdr *Relocations = nullptr;
     if (IsRelocated) {
-      Expected<std::vector<RelocationEntry>> Entries =
-          readEntries(Object, Own->second);
-      if (!Entries)
-        return Entries.takeError();
-      for (const RelocationEntry &R : *Entries) {
-        if (!R.Symbol)
-          return damagedMap("a range of blocks is relocated without a symbol");
-        Expected<section_iterator> In = R.Symbol->getSection();
-        Expected<uint64_t> Value = R.Symbol->getValue();
-        if (!In || !Value)
-          return joinErrors(In.takeError(), Value.takeError());
-        const Text *T = *In == Object.section_end()
-                            ? nullptr
-                            : ByIndex.lookup((*In)->getIndex());
-        Places.push_back({R.Offset, {T, *Value + R.Addend}});
-      }
+      Expected<std::vector<RangePlace>> Read =
+          readPlaces(Object, Own->second, TextOf);
+      if (!Read)
+        return Read.takeError();
+      Places = std::move(*Read);
+      Relocations = Object.getSection(Own->second.getRawDataRefImpl());
     }
-    llvm::sort(Places, less_first());
-
-    const ELF64LEFile::Elf_Shdr *Relocations =
-        IsRelocated ? Object.getSection(Own->second.getRawDataRefImpl())
-                    : nullptr;
     Expected<std::vector<BBAddrMap>> Maps = Object.getELFFile().decodeBBAddrMap(
         *Object.getSection(Section.getRawDataRefImpl()), Relocations);
     if (!Maps)
@@ -180,7 +193,7 @@ Program::readRanges(const ELF64LEObjectFile &Object, ArrayRef<Text> Sections) {
         if (IsRelocated) {
           if (Next == Places.size())
             return damagedMap("a range of blocks has no relocation");
-          std::tie(Own.In, Own.Address) = Places[Next++].second;
+          std::tie(Own.In, Own.Address) = Places[Next++];
         } else {
           // The last function of a section may be empty.
           for (const Text &T : Sections)

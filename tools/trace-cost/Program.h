@@ -126,10 +126,19 @@ private:
     std::vector<object::BBAddrMap::BBEntry> Blocks;
   };
 
+  /// The section that a range is in, null if it holds no code, and its address.
+  using RangePlace = std::pair<const Text *, uint64_t>;
+
   Error readFunctions(const object::ELF64LEObjectFile &Object);
   /// An error if blocks of the binary that is being added overlap.
   Error checkBlocks() const;
   Expected<std::vector<Text>> readText(const object::ELF64LEObjectFile &Object);
+  /// The places of an address map's ranges in an object file, which the section
+  /// \p Relocations says. \p TextOf has the sections of code by their indices.
+  Expected<std::vector<RangePlace>>
+  readPlaces(const object::ELF64LEObjectFile &Object,
+             const object::SectionRef &Relocations,
+             const DenseMap<uint64_t, const Text *> &TextOf);
   /// The ranges of each function of the map.
   Expected<std::vector<std::vector<Range>>>
   readRanges(const object::ELF64LEObjectFile &Object, ArrayRef<Text> Sections);
