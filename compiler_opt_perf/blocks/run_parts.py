@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parts of a run: which blocks each of them executed, and how long it took (docs/formats.md).
 
-A run is divided at moments that a preloaded library tells of (timing.Stopwatch), of a run that is
-timed and of one that is recorded alike. Single blocks can be measured, but not in the company that
-they have in a run; a sum over the blocks of a part can be compared with what the part took.
+`python -m benchmarks cycles` writes them. A preloaded library divides a run at the same moments,
+whether the run is timed or recorded. Single blocks can be measured, but not in the company that
+they have in a run; a sum over the blocks of a part can be compared with the time of the part.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,10 +17,6 @@ from compiler_opt_perf.blocks.block_file import Cpu, Known, Positive, encoded
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, input_lines
 from compiler_opt_perf.run.json_text import Count, FieldError, decode
-from compiler_opt_perf.trace.edit import part
-from compiler_opt_perf.trace.native import BranchPredictor
-from compiler_opt_perf.trace.qemu import read_moments
-from compiler_opt_perf.trace.trace_file import Trace
 
 FORMAT = "compiler-opt-perf/run-parts"
 VERSION = 1
@@ -128,62 +122,6 @@ class RunParts:
         return np.array(
             [sum(value or 0.0 for value in block.pmu.get(name, ())) for block in self.blocks]
         )
-
-
-class Executed(NamedTuple):
-    """What parts of a recorded run executed; P parts, B blocks of the trace's table.
-
-    Attributes:
-      counts: [P, B] int64.
-      elsewhere, mispredicted, taken: [P] int64, as in `Part`.
-    """
-
-    counts: npt.NDArray[np.int64]
-    elsewhere: npt.NDArray[np.int64]
-    mispredicted: npt.NDArray[np.int64]
-    taken: npt.NDArray[np.int64]
-
-
-def executed(trace: Trace, moments: Path, boundaries: Sequence[int], total: int) -> Executed:
-    """Divides a trace.
-
-    Args:
-      moments: what was noted while it was recorded (traces.qemu).
-      boundaries: numbers of the moments between which the parts lie, [P + 1]; what is before the
-        first and after the last belongs to the parts beside.
-      total: moments of the timed run; 0 for any number.
-
-    Raises:
-      PartsError: the recorded run had other moments, or several threads.
-      TraceError: the trace is damaged.
-    """
-    noted = read_moments(moments)
-    if total and len(noted) != total:
-        raise PartsError(
-            f"{trace.path}: {len(noted)} moments while it was recorded, {total} when it was timed: "
-            "what the program does depends on the time"
-        )
-    if len(trace.streams) != 1:
-        raise PartsError(f"{trace.path}: {len(trace.streams)} threads; expected one")
-    (stream,) = trace.streams.values()
-    places = noted["blocks"][list(boundaries)].astype(np.int64)
-    places[0], places[-1] = 0, len(stream)
-    outside = noted["elsewhere"][list(boundaries)].astype(np.int64)
-    parts, blocks = len(places) - 1, len(trace.table)
-    counts = np.zeros((parts, blocks), np.int64)
-    mispredicted, jumps = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
-    predictor = BranchPredictor(trace.table)
-    before, last = 0, None
-    for number in range(parts):
-        for piece in part(trace, stream, int(places[number]), int(places[number + 1])):
-            counts[number] += np.bincount(piece, minlength=blocks)
-            predictor.add(piece, starts=last is None)
-            joined = piece if last is None else np.concatenate([[last], piece])
-            jumps[number] += int(trace.table.jumps(joined[:-1], joined[1:]).sum())
-            last = piece[-1]
-        now = int(predictor.result()[:, [1, 3]].sum())
-        mispredicted[number], before = now - before, now
-    return Executed(counts, np.diff(outside), mispredicted, jumps)
 
 
 def write_parts(path: Path, parts: RunParts) -> None:
