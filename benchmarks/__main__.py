@@ -168,9 +168,7 @@ def _collect(folder: Path, only: list[str] | None) -> list[results.Table]:
 def _hits(folder: Path, only: list[str] | None, toolchain: Toolchain) -> list[results.Table]:
     from benchmarks import hits
 
-    # A part of the compiler takes long and tells little more.
-    programs = [name for name in hits.PROGRAMS if name != "clang"]
-    return hits.study(only or programs, folder, toolchain)
+    return hits.study(only or hits.PROGRAMS, folder, toolchain)
 
 
 @_benchmark(
@@ -180,7 +178,7 @@ def _hits(folder: Path, only: list[str] | None, toolchain: Toolchain) -> list[re
 )
 @_only("inline_speed")
 @click.option("--ways", type=_words("ways", "INLINING"), help="Ways of compiling; default: all.")
-@click.option("--judge/--no-judge", default=True, help="Count runs of another input, too.")
+@click.option("--judge/--no-judge", default=True, help="Count the held-out runs, too.")
 @_TOOLCHAIN
 def _inline_speed(
     folder: Path,

@@ -14,8 +14,9 @@ from typing import Any
 from absl import logging
 
 from benchmarks.common import saved
+from benchmarks.programs.patched_clang import patched_clang
 from benchmarks.programs.workload import Built
-from benchmarks.programs.workloads import build
+from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Table
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.files import write_json
@@ -118,6 +119,9 @@ def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
 def study(programs: Sequence[str], folder: Path) -> list[Table]:
     """Measures the given `PROGRAMS`; returns tables of all results in the folder."""
     for name in programs:
-        result = measure(build(name, folder / name), folder / f"{name}.pmu.json")
+        own = folder / name
+        own.mkdir(exist_ok=True)
+        case = patched_clang(own) if name == "clang" else COUNTED[name](own).build(own)
+        result = measure(case, folder / f"{name}.pmu.json")
         write_json(folder / f"{name}.collection.json", result)
     return tables(saved(folder, PROGRAMS, ".collection.json"))

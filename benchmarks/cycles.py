@@ -5,7 +5,7 @@ Each program runs once to be recorded and profiled, and then to be timed by the 
 `timing`. A chain of dependent additions that is timed in turn with it tells the length of a cycle.
 Evaluators and a learned model of blocks predict the run and its parts. A correction of their cycles
 is fitted on the parts of the other programs: with PMU data, without, and with those of other parts.
-A stopped benchmark goes on where it was; it writes FOLDER/PROGRAM.json and FOLDER/PROGRAM.parts.
+A stopped benchmark goes on where it was.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,25 +20,27 @@ import numpy.typing as npt
 from absl import logging
 
 from benchmarks.common import BenchmarkError, saved
+from benchmarks.fitting import (
+    FAULTS,
+    PredictedRun,
+    corrected,
+    fit,
+    inputs_of_parts,
+    left_out,
+    left_out_weights,
+)
 from benchmarks.measured_runs import MeasuredRun, Timed, build_chain
+from benchmarks.parts import PartsError, RunParts
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.blocks.cpu_files import llvm_name
 from compiler_opt_perf.blocks.model import CostModel
 from compiler_opt_perf.blocks.neighbours import paired
-from compiler_opt_perf.blocks.run_parts import PartsError, RunParts
 from compiler_opt_perf.cost.correction import (
     BLOCKS,
-    FAULTS,
     INPUTS,
     Correction,
-    PredictedRun,
-    corrected,
-    fit,
     inputs_of,
-    inputs_of_parts,
-    left_out,
-    left_out_weights,
     write_correction,
 )
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
@@ -119,15 +121,16 @@ def predicted(
     costs[learned.name] = own = learned.cost([binary], context)
     inputs = inputs_of(own, context)
     pieces, elsewhere = own.report["pieces"], inputs["code elsewhere"]
-    codes = [bytes.fromhex(block.code) for block in parts.blocks]
-    instructions = np.array([sum(1 for _ in iced_x86.Decoder(64, code)) for code in codes], float)
+    instructions = np.array(
+        [sum(1 for _ in iced_x86.Decoder(64, code)) for code in parts.codes], float
+    )
     by_block = {
         COUNT: instructions / _WIDTH,
         "mca": _of_blocks(costs["mca"].report, parts),
         SCOREBOARD: _of_blocks(costs[SCOREBOARD].report, parts),
         learned.name: _of_blocks(own.report, parts),
     }
-    retired = parts.executions() @ instructions + parts.column("elsewhere")
+    retired = parts.executions @ instructions + parts.elsewhere
     return ProgramCycles(
         cycles=timed.seconds * timed.hertz,
         gigahertz=timed.hertz / 1e9,
@@ -143,7 +146,7 @@ def predicted(
         },
         inputs=inputs,
         parts=Parts(
-            cycles=(parts.column("seconds") * timed.hertz).tolist(),
+            cycles=(parts.seconds * timed.hertz).tolist(),
             instructions=retired.tolist(),
             inputs={
                 name: inputs_of_parts(parts, cycles, inputs) for name, cycles in by_block.items()
@@ -162,11 +165,8 @@ def _of_blocks(report: Mapping[str, Any], parts: RunParts) -> npt.NDArray[np.flo
         for function in report["functions"]
         for block in function["blocks"]
     )
-    executions = parts.executions().sum(axis=0).astype(int).tolist()
-    places = [
-        (block.function, block.id, count)
-        for block, count in zip(parts.blocks, executions, strict=True)
-    ]
+    executions = parts.executions.sum(axis=0).astype(int).tolist()
+    places = [(*block, count) for block, count in zip(parts.blocks, executions, strict=True)]
     return np.array([one or 0.0 for one in paired(places, given)], np.float64)
 
 

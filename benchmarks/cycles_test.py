@@ -19,11 +19,12 @@ from benchmarks.cycles import (
     study,
     tables,
 )
+from benchmarks.fitting import FAULTS
 from benchmarks.measured_runs import Timed, build_chain
 from benchmarks.timing import Rounds
 from compiler_opt_perf.blocks.cpu_files import cpu_file
 from compiler_opt_perf.blocks.model import load
-from compiler_opt_perf.cost.correction import FAULTS, INPUTS
+from compiler_opt_perf.cost.correction import INPUTS
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.timing import find_meter
 from compiler_opt_perf.toolchain.installation import Toolchain

@@ -17,7 +17,7 @@ from absl import logging
 
 from benchmarks.common import counters_profile, run_all, saved
 from benchmarks.programs.workload import Built
-from benchmarks.programs.workloads import build
+from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.profile.collect import collect
@@ -29,7 +29,7 @@ from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-PROGRAMS = ("zstd", "lmdb", "lua", "clang", "bzip2")
+PROGRAMS = ("zstd", "lmdb", "lua", "bzip2")
 FOUND = ("exact", "flattened")
 # The first counts as known: the function was profiled and did not run.
 REASONS = ("cold", "no location", "line 0", "unknown function", "unknown line")
@@ -63,9 +63,8 @@ class Compilation:
         return " + ".join([f"`{self.level}`", *(part for part, given in parts.items() if given)])
 
 
-LEVELS = tuple(Compilation(level) for level in ("-O2", "-O1", "-O3", "-Oz"))
 COMPILATIONS = (
-    *LEVELS,
+    *(Compilation(level) for level in ("-O2", "-O1", "-O3", "-Oz")),
     Compilation(counters=True),
     Compilation(samples=True),
     Compilation(thinlto=True),
@@ -320,13 +319,11 @@ def study(programs: Sequence[str], folder: Path, tools: Toolchain) -> list[Table
     """Measures some of `PROGRAMS`; returns tables of all results in the folder."""
     for name in programs:
         own, path = folder / name, folder / f"{name}.pmu.json"
-        case = build(name, own)
+        case = COUNTED[name](own).build(own)
         collect(case.binary, case.arguments, path)
-        # A part of a compiler cannot be linked.
-        whole = name != "clang"
-        counters = instrumented_profile(case, own / "instrumented") if whole else None
+        counters = instrumented_profile(case, own / "instrumented")
         found = {}
-        for compilation in COMPILATIONS if whole else LEVELS:
+        for compilation in COMPILATIONS:
             logging.info("%s, %s", name, compilation.name)
             found[compilation.name] = lookups(
                 case, compilation, tools, path, counters, own / "lookups"

@@ -3,28 +3,26 @@
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from absl import logging
 
 from benchmarks.common import TIMEOUT_S, counted_run, counters_profile
 from benchmarks.programs.workload import Built, Workload
-from benchmarks.programs.workloads import COUNTED, HELD_OUT, JUDGED
+from benchmarks.programs.workloads import COUNTED, HELD_OUT
 from benchmarks.timing import LAYOUTS, Rounds, link_layouts, run_rounds
-from benchmarks.ways import WAYS, Way
+from benchmarks.ways import WAYS
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy.inlining_rule import InliningRule
-from compiler_opt_perf.policy.interactive import Decide, InteractiveHost, Observation
+from compiler_opt_perf.policy.interactive import Decide, InteractiveHost
 from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.profile.shuffle import shuffle
@@ -32,7 +30,6 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import memo
-from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
@@ -54,17 +51,11 @@ class Executed(msgspec.Struct, frozen=True):
 
 @dataclass
 class InlineBuilds:
-    """One program, in a folder of its own.
-
-    Attributes:
-      held_out: it is judged by the input by which nothing was chosen.
-    """
+    """One program, in a folder of its own."""
 
     name: str
     folder: Path
     toolchain: Toolchain
-    held_out: bool = False
-    _pool: list[Mapping[str, npt.NDArray[Any]]] = field(default_factory=list)
 
     @cached_property
     def built(self) -> Built:
@@ -85,7 +76,7 @@ class InlineBuilds:
         return manifest
 
     def executed(self, name: str) -> Executed:
-        """What one of the `WAYS` executes in the profiled run. Raises CommandError."""
+        """Counts what one of the `WAYS` executes in the profiled run. Raises CommandError."""
         objects = self.objects(name)
         binary = self._of(name) / self.name
 
@@ -100,32 +91,31 @@ class InlineBuilds:
         return found
 
     @cached_property
-    def judged(self) -> Workload:
-        """A run of another input than the profile's."""
-        self._judging.mkdir(exist_ok=True)
-        return (HELD_OUT if self.held_out else JUDGED)[self.name](self._judging)
+    def held_out(self) -> Workload:
+        """A run of another input, by which nothing was chosen."""
+        self._held_out.mkdir(exist_ok=True)
+        return HELD_OUT[self.name](self._held_out)
 
     @property
-    def _judging(self) -> Path:
-        return self.folder / ("held-out" if self.held_out else "timed")
+    def _held_out(self) -> Path:
+        return self.folder / "held-out"
 
-    def judged_instructions(self, name: str) -> int:
-        """What one of the `WAYS` executes in the run of the other input. Raises CommandError."""
+    def held_out_instructions(self, name: str) -> int:
+        """Counts what one of the `WAYS` executes in the held-out run. Raises CommandError."""
         objects = self.objects(name)
-        binary, run = self._of(name) / self.name, self.judged
+        binary, run = self._of(name) / self.name, self.held_out
 
         def count() -> int:
             self._link(objects, binary)
-            return run.counted(binary, self._judging).totals()[0]
+            return run.counted(binary, self._held_out).totals()[0]
 
         inputs = {"objects": list(map(sha256, objects)), **run.run_inputs()}
-        note = "held-out.json" if self.held_out else "judged.json"
-        found = memo(self._of(name) / note, inputs, int, count)
-        logging.info("%s: %s: %d instructions, other input", self.name, name, found)
+        found = memo(self._of(name) / "held-out.json", inputs, int, count)
+        logging.info("%s: %s: %d instructions, held-out input", self.name, name, found)
         return found
 
     def layouts(self, name: str, number: int = LAYOUTS) -> list[Path]:
-        """The program of one of the `WAYS` in so many layouts. Raises CommandError."""
+        """Links the program of one of the `WAYS` in `number` layouts. Raises CommandError."""
         objects, folder = self.objects(name), self._of(name)
         targets = [folder / f"layout-{layout}" for layout in range(number)]
         inputs = {"objects": list(map(sha256, objects)), "layouts": number}
@@ -142,7 +132,7 @@ class InlineBuilds:
     def timed(
         self, ways: Sequence[str], rounds: int, processor: int, layouts: int = LAYOUTS
     ) -> Rounds:
-        """Times some of the `WAYS` on the other input; rounds of earlier calls count.
+        """Times some of the `WAYS` on the held-out input; rounds of earlier calls count.
 
         Raises:
           CommandError: a compiler or a run failed.
@@ -151,15 +141,15 @@ class InlineBuilds:
         return run_rounds(
             self.folder / "rounds.json",
             {name: self.layouts(name, layouts) for name in ways},
-            self.judged.arguments,
-            self.judged.run_inputs(),
+            self.held_out.arguments,
+            self.held_out.run_inputs(),
             rounds,
             processor,
             label=self.name,
         )
 
     def objects(self, name: str) -> list[Path]:
-        """The object files of one of the `WAYS`. Raises CommandError."""
+        """Compiles one of the `WAYS`; returns its object files. Raises CommandError."""
         way, folder = WAYS[name], self._of(name)
         profile = self._shuffled if way.shuffled else self.profile
         flags = [*FLAGS, *way.flags]
@@ -187,7 +177,7 @@ class InlineBuilds:
         def compile() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             compiling = self._compile_thin if way.thin else self._compile
-            compiling(self.toolchain.clang, flags, objects, self._deciders(way), profile)
+            compiling(self.toolchain.clang, flags, objects, way.rule, profile)
 
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
         return objects
@@ -226,43 +216,12 @@ class InlineBuilds:
     def _of(self, name: str) -> Path:
         return self.folder / "ways" / name.replace(" ", "-")
 
-    def _deciders(self, way: Way) -> Callable[[int], Decide] | None:
-        """By number of the unit, what decides in it."""
-        rule, seed = way.rule, way.exchanged
-        if rule is None:
-            return None
-        if seed is None:
-            return lambda _: _by_rule(rule)
-        if not self._pool:
-            self._fill_pool()
-        return lambda unit: _exchanged(rule, self._pool, derive_seed(seed, "unit", unit))
-
-    def _fill_pool(self) -> None:
-        """Notes the PMU features of all decisions that the compiler takes by itself."""
-        folder = self.folder / "pool"
-        folder.mkdir(exist_ok=True)
-        by_unit: dict[int, list[Mapping[str, npt.NDArray[Any]]]] = {}
-        names = [feature.name for feature in _PROBLEM.pmu_features]
-
-        def noting(unit: int) -> Decide:
-            rows = by_unit.setdefault(unit, [])
-
-            def decide(observation: Observation) -> int:
-                rows.append({name: observation.features[name].copy() for name in names})
-                return int(observation.features[_PROBLEM.default_feature][0])
-
-            return decide
-
-        objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
-        self._compile(self.toolchain.clang, FLAGS, objects, noting, self.profile)
-        self._pool = [row for unit in sorted(by_unit) for row in by_unit[unit]]
-
     def _compile_thin(
         self,
         clang: Path,
         flags: Sequence[str],
         objects: Sequence[Path],
-        deciders: Callable[[int], Decide] | None,
+        rule: InliningRule | None,
         profile: Path,
     ) -> None:
         """Compiles to machine code through a distributed thin link.
@@ -271,36 +230,36 @@ class InlineBuilds:
         """
         # clang would compile what is named .bc before it links.
         modules = [path.with_suffix(".thin.o") for path in objects]
-        self._compile(clang, [*flags, "-flto=thin"], modules, deciders, profile)
+        self._compile(clang, [*flags, "-flto=thin"], modules, rule, profile)
         self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
         units = [
             ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc"] for path in modules
         ]
-        self._compile(clang, flags, objects, deciders, profile, units)
+        self._compile(clang, flags, objects, rule, profile, units)
 
     def _compile(
         self,
         clang: Path,
         flags: Sequence[str],
         objects: Sequence[Path],
-        deciders: Callable[[int], Decide] | None,
+        rule: InliningRule | None,
         profile: Path | None,
         units: Sequence[list[str]] | None = None,
     ) -> None:
         """Compiles `units`, clang's arguments for each, by default those of the program.
 
         Args:
-          profile: that what decides is told.
+          rule: decides about inlining by the profile; None leaves it to the compiler.
         """
         units = self.built.units if units is None else units
 
         def one(unit: int) -> None:
             argv: list[str | Path] = ["env", "-C", self.built.directory, clang]
             argv += [*flags, *units[unit], "-o", objects[unit].resolve()]
-            if deciders is None:
+            if rule is None:
                 run_command(argv, timeout_s=TIMEOUT_S)
                 return
-            with InteractiveHost(_PROBLEM, deciders(unit)) as host:
+            with InteractiveHost(_PROBLEM, _by_rule(rule)) as host:
                 options = _PROBLEM.interactive_options(host.channel, profile=profile)
                 host.run([*argv, *_not_in(flags, options)], timeout_s=TIMEOUT_S)
 
@@ -319,16 +278,3 @@ def _not_in(flags: Sequence[str], options: Sequence[str]) -> list[str]:
 
 def _by_rule(rule: InliningRule) -> Decide:
     return lambda observation: int(rule.decide(observation.features)[0])
-
-
-def _exchanged(
-    rule: InliningRule, pool: Sequence[Mapping[str, npt.NDArray[Any]]], seed: int
-) -> Decide:
-    """The rule with the PMU features of a decision of the same program, drawn at random."""
-    random = np.random.default_rng(seed)
-
-    def decide(observation: Observation) -> int:
-        drawn = pool[random.integers(len(pool))]
-        return int(rule.decide({**observation.features, **drawn})[0])
-
-    return decide

@@ -2,7 +2,7 @@
 """What does a PMU profile add to inlining for speed?
 
 Programs are compiled in the ways of `ways.INLINING`. Callgrind counts what each executes in the
-profiled run, and what some execute in a run of another input.
+profiled run, and what some execute in the held-out run.
 
 A rule is chosen for each program by what it gains on all others.
 """
@@ -30,7 +30,7 @@ TEXT_PRICE = 0.02
 
 _SHIPPED_NAME = next(iter(RULES))
 _CHOSEN = "rule chosen by the others"
-#: The ways that are judged on another input than the profile's.
+#: The ways that are judged by the held-out run, too.
 JUDGED_WAYS = (
     *("default", "threshold 500", _SHIPPED_NAME, "AutoFDO", "PGO", "PGO and rule"),
     *(name for name, way in INLINING.items() if way.thin),
@@ -57,7 +57,7 @@ def study(
     Args:
       folder: for builds and results; what is there is not done again.
       ways: the default is always among them.
-      judge: count with the other input, too, which is a longer run of some programs.
+      judge: count the held-out run, too, which is longer.
 
     Returns:
       Tables of all results in the folder.
@@ -76,7 +76,7 @@ def study(
             result["ways"] = {**result.get("ways", {}), **found}
             if judge:
                 to_judge = [name for name in JUDGED_WAYS if name in ways]
-                judged = {name: own.judged_instructions(name) for name in to_judge}
+                judged = {name: own.held_out_instructions(name) for name in to_judge}
                 result["judged"] = {**result.get("judged", {}), **judged}
             write_json(folder / f"{program}.json", result)
     return tables(saved(folder, PROGRAMS))
@@ -121,7 +121,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
         caption = f"Change of {what} against the default, in the profiled run."
         found += _table(key, caption, what, totals, changes)
     judged = {name: row["judged"] for name, row in results.items() if "judged" in row}
-    caption = "Change of executed instructions against the default, in a run of another input."
+    caption = "Change of executed instructions against the default, in the held-out run."
     changes = counted_changes(judged, _COLUMNS)
     return found + _table("judged", caption, "executed instructions", judged, changes)
 

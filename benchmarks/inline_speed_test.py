@@ -14,7 +14,7 @@ from benchmarks import inline_builds, inline_speed, policies
 from benchmarks.inline_builds import InlineBuilds
 from benchmarks.inline_speed import chosen, study
 from benchmarks.programs.workload import Workload
-from benchmarks.programs.workloads import COUNTED, HELD_OUT, JUDGED
+from benchmarks.programs.workloads import COUNTED, HELD_OUT
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.policy.compiler_flags import compiler_flags
@@ -80,12 +80,12 @@ int main(int argc, char **argv) {
 }
 _MODEL = REPO_ROOT / "models" / "inline-speed"
 _RULE = "rule 14 3000 100 45"
-_WAYS = ("default", "threshold 1000", _RULE, "exchanged 1", "cold calls only", "PGO and rule")
+_WAYS = ("default", "threshold 1000", _RULE, "shuffled", "cold calls only", "PGO and rule")
 
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for two programs, which have a run to count and two to judge."""
+    """A folder for two programs, which have a run to count and one to judge."""
     tree = tmp_path_factory.mktemp("tree")
     for name, text in {"steps.c": _SOURCE, **_APART}.items():
         (tree / name).write_text(text)
@@ -100,7 +100,6 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, program in programs.items():
             patch.setitem(COUNTED, name, partial(workload, program, "20000"))
-            patch.setitem(JUDGED, name, partial(workload, program, "3000000"))
             patch.setitem(HELD_OUT, name, partial(workload, program, "2000000"))
         for module in (inline_speed, policies):
             patch.setattr(module, "PROGRAMS", tuple(programs))
@@ -122,13 +121,13 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     assert counted[_RULE] < 0.97 * counted["default"]
     assert text[_RULE] < text["threshold 1000"]
     assert text["cold calls only"] < text["default"]
-    # The counts of other decisions tell nothing.
-    assert counted["exchanged 1"] > counted[_RULE]
+    # The counts of other lines tell nothing.
+    assert counted["shuffled"] > counted[_RULE]
     assert counted["PGO and rule"] < counted["default"]
-    # The other input runs 150 times as long, and the calls are as hot.
+    # The held-out input runs 100 times as long, and the calls are as hot.
     judged = result["judged"]
     assert set(judged) == {"default", _RULE, "PGO and rule"}
-    assert judged["default"] > 100 * counted["default"]
+    assert judged["default"] > 90 * counted["default"]
     assert judged[_RULE] < 0.97 * judged["default"]
     (row,) = tables["instructions"].rows
     change = 100 * (counted[_RULE] / counted["default"] - 1)
@@ -204,8 +203,6 @@ def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolch
 
     # Both by the flags that `cop flags` gives; one alone leaves inlining to the compiler.
     own = InlineBuilds("apart", output / "apart", toolchain)
-    # The held-out input is shorter than the judged one here.
-    assert found["executed"]["default"] < 0.8 * own.judged_instructions("default")
     models: dict[str, Path | None] = {
         "inline-size": _MODEL,
         "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",

@@ -1,32 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs of real programs that are recorded, profiled and timed, part by part."""
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
 
 import numpy as np
 
 from benchmarks.common import recorded
-from benchmarks.parts import Executed, executed
+from benchmarks.parts import PartsError, RunParts, executed
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.timing import SEGMENTS, Floats, Rounds, Stopwatch, run_rounds
 from compiler_opt_perf.binary.disassembly import MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS
-from compiler_opt_perf.blocks.measure_blocks import present_cpu
 from compiler_opt_perf.blocks.profile_inputs import ProfileInputs
-from compiler_opt_perf.blocks.run_parts import (
-    SUFFIX,
-    Head,
-    Part,
-    PartsError,
-    RunBlock,
-    RunParts,
-    read_parts,
-    write_parts,
-)
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256
@@ -162,32 +149,16 @@ class MeasuredRun:
         return Timed(measured, found)
 
     def parts(self, context: Context, timed: Timed) -> RunParts:
-        """Writes the parts of the run to a file beside the folder; returns them.
+        """Divides the recorded run into the timed parts.
 
         Raises:
           PartsError: the moments of a run depend on the time.
         """
         assert context.profile is not None
-        profile, path = context.profile, self.folder.with_suffix(SUFFIX)
-        inputs = {
-            "recorded": [sha256(self._trace), sha256(self._moments)],
-            "profile": sha256(context.profile),
-            "timed": sha256(self.folder / "rounds.json"),
-            "moments": timed.moments,
-        }
         if timed.moments and len(timed.faults) != timed.moments:
             raise PartsError(f"{self.name}: moments depend on the time")
-
-        def divided() -> None:
-            trace, ends = Trace.load(self._trace), timed.boundaries
-            found = executed(trace, self._moments, ends, timed.moments)
-            write_parts(path, self._described(trace, found, timed, profile))
-
-        memo(self.folder / "divided.json", inputs, NoneType, divided, [path])
-        return read_parts(path)
-
-    def _described(self, trace: Trace, found: Executed, timed: Timed, profile: Path) -> RunParts:
-        """The executed blocks with their code and PMU data, and the parts with their times."""
+        trace = Trace.load(self._trace)
+        found = executed(trace, self._moments, timed.boundaries, timed.moments)
         table, machine = trace.table, MachineCode.read(self.binary)
         numbers = np.flatnonzero(found.counts.sum(axis=0))
         places = [
@@ -196,47 +167,19 @@ class MeasuredRun:
                 table.address[numbers].tolist(), table.size[numbers].tolist(), strict=True
             )
         ]
-        known = ProfileInputs(profile, self.binary, places)
-        blocks = []
-        for number, (address, code) in zip(numbers.tolist(), places, strict=True):
-            columns = known.of_block(address, code).T.tolist()
-            pmu = {
-                name: tuple(None if math.isnan(value) else round(value, 6) for value in values)
-                for name, values in zip(PMU_INPUTS, columns, strict=True)
-                if not all(map(math.isnan, values))
-            }
-            blocks.append(
-                RunBlock(
-                    function=table.names[table.function[number]],
-                    id=int(table.block_id[number]),
-                    address=address,
-                    code=code.hex(),
-                    pmu=pmu,
-                )
-            )
-        seconds = timed.part_seconds.tolist()
-        faults = np.diff(np.array(timed.faults)[timed.boundaries]).astype(int).tolist()
-        parts = []
-        for row, counts in enumerate(found.counts[:, numbers]):
-            executed_here = np.flatnonzero(counts)
-            parts.append(
-                Part(
-                    seconds=seconds[row],
-                    faults=faults[row],
-                    elsewhere=int(found.elsewhere[row]),
-                    mispredicted=int(found.mispredicted[row]),
-                    taken=int(found.taken[row]),
-                    executed=tuple((int(n), int(counts[n])) for n in executed_here),
-                )
-            )
-        head = Head(
-            program=self.name,
-            build_id=trace.description.build_id,
-            command=tuple(self.workload.arguments),
-            cpu=present_cpu(),
-            hertz=timed.hertz,
-            rounds=len(timed.rounds.seconds),
-            blocks=len(blocks),
-            parts=len(parts),
+        known = ProfileInputs(context.profile, self.binary, places)
+        # [B, PMU inputs]; NaN where nothing is known.
+        sums = np.array([np.nansum(known.of_block(*place), axis=0) for place in places])
+        l1_misses, l3_misses = (sums[:, PMU_INPUTS.index(name)] for name in ("l1_miss", "l3_miss"))
+        return RunParts(
+            blocks=[(table.names[table.function[n]], int(table.block_id[n])) for n in numbers],
+            codes=[code for _, code in places],
+            l1_misses=l1_misses,
+            l3_misses=l3_misses,
+            executions=found.counts[:, numbers].astype(np.float64),
+            seconds=timed.part_seconds,
+            faults=np.diff(np.array(timed.faults)[timed.boundaries]),
+            elsewhere=found.elsewhere.astype(np.float64),
+            mispredicted=found.mispredicted.astype(np.float64),
+            taken=found.taken.astype(np.float64),
         )
-        return RunParts(head, tuple(blocks), tuple(parts))

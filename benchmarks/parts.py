@@ -1,18 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Divides a recorded run at the moments of a timed one (`timing.Stopwatch`)."""
+"""Parts of a run: a recorded run divided at the moments of a timed one (`timing.Stopwatch`).
+
+Single blocks can be measured, but not in the company that they have in a run. A sum over the blocks
+of a part can be compared with the time of the part.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.blocks.run_parts import PartsError
+from benchmarks.common import BenchmarkError
+from benchmarks.timing import Floats
 from compiler_opt_perf.trace.edit import part
 from compiler_opt_perf.trace.native import BranchPredictor
 from compiler_opt_perf.trace.qemu import read_moments
 from compiler_opt_perf.trace.trace_file import Trace
+
+
+class PartsError(BenchmarkError):
+    """A run that has no parts, because its moments depend on the time."""
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """P parts of a run, and the B blocks that it executed.
+
+    Attributes:
+      blocks: [B] function, and the compiler's number of the block in it.
+      codes: [B] bytes of the blocks, each with the jump, call or return that ends it.
+      l1_misses, l3_misses: [B] loads of an execution that miss, by a profile of the run; 0 where
+        nothing is known.
+      executions: [P, B].
+      seconds: [P] processor time with the kernel's, the least of all rounds.
+      faults: [P] pages that the kernel gave the program.
+      elsewhere: [P] instructions executed outside of the binary.
+      mispredicted: [P] branches that a simulated predictor did not foresee.
+      taken: [P] how often a block was followed by one that does not stand behind it.
+    """
+
+    blocks: list[tuple[str, int]]
+    codes: list[bytes]
+    l1_misses: Floats
+    l3_misses: Floats
+    executions: Floats
+    seconds: Floats
+    faults: Floats
+    elsewhere: Floats
+    mispredicted: Floats
+    taken: Floats
 
 
 class Executed(NamedTuple):
@@ -20,7 +59,7 @@ class Executed(NamedTuple):
 
     Attributes:
       counts: [P, B] int64.
-      elsewhere, mispredicted, taken: [P] int64, as in `run_parts.Part`.
+      elsewhere, mispredicted, taken: [P] int64, as in `RunParts`.
     """
 
     counts: npt.NDArray[np.int64]

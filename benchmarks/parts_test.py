@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.parts import executed
+from benchmarks.parts import PartsError, executed
 from benchmarks.timing import Stopwatch
-from compiler_opt_perf.blocks.run_parts import PartsError
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.trace.counts import block_counts

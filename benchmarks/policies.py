@@ -99,10 +99,10 @@ def study(
     for program in programs:
         # Runs of a program write to the same files.
         with exclusive(folder / f"{program}.lock"):
-            own = InlineBuilds(program, folder / program, toolchain, held_out=True)
+            own = InlineBuilds(program, folder / program, toolchain)
             text = {name: text_bytes(own.layouts(name, layouts)[0]) for name in ways}
             times = own.timed(ways, rounds, processor, layouts)
-            executed = {name: own.judged_instructions(name) for name in ways}
+            executed = {name: own.held_out_instructions(name) for name in ways}
             found = {
                 "text": text,
                 "executed": executed,

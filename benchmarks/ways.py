@@ -17,7 +17,6 @@ class Way:
     Attributes:
       flags: of clang, besides those of all ways.
       rule: decides about inlining; None leaves it to the compiler.
-      exchanged: seed of a draw that gives each decision the PMU features of another decision.
       sampled: the compiler uses the executions of the profile (-fprofile-sample-use).
       counted: the compiler uses counters of the same run (-fprofile-use).
       thin: with ThinLTO; the rule decides before the thin link and after it.
@@ -27,7 +26,6 @@ class Way:
 
     flags: tuple[str, ...] = ()
     rule: InliningRule | None = None
-    exchanged: int | None = None
     sampled: bool = False
     counted: bool = False
     thin: bool = False
@@ -64,7 +62,7 @@ PARTS = {
     "hot calls only": Way(rule=replace(SHIPPED, cold_cost=_ANY)),
     "cold calls only": Way(rule=replace(SHIPPED, hot=_NEVER)),
     "whether it ran": Way(rule=replace(SHIPPED, hot=1)),
-    **{f"exchanged {seed}": Way(rule=SHIPPED, exchanged=seed) for seed in (1, 2, 3)},
+    "shuffled": Way(rule=SHIPPED, shuffled=True),
 }
 CONSTANTS = {f"threshold {cost}": _threshold(cost) for cost in (25, 500, 1000)}
 #: The ways of `inline_speed`.

@@ -34,17 +34,6 @@ LLVM_UNITS = (
     "Support/SmallPtrSet",
 )
 
-# The units that `hits` compiles again for lookups; the others take a minute or two each.
-LOOKED_UP = (
-    "Analysis/BasicAliasAnalysis",
-    "CodeGen/LiveInterval",
-    "CodeGen/MachineInstr",
-    "IR/Value",
-    "Support/APInt",
-    "Support/FoldingSet",
-    "Support/SmallPtrSet",
-)
-
 
 def patched_clang(output: Path) -> Built:
     """The patched clang, which compiles one file of zstd at -O2.
@@ -90,8 +79,7 @@ def patched_clang(output: Path) -> Built:
     run_command([stock_tool("clang"), "-E", "-P", zstd, "-o", source], timeout_s=60)
     arguments = ["-cc1", "-triple", "x86_64-pc-linux-gnu", "-O2", "-emit-obj", "-x", "c"]
     arguments += ["-o", str(output / "out.o"), str(source)]
-    units = [[*shared, "-c", files[unit]] for unit in LOOKED_UP]
-    return Built(binary, arguments, units, output)
+    return Built(binary, arguments)
 
 
 def overlay_compiler() -> tuple[list[str], list[str]]:

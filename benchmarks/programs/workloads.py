@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The table of real programs that benchmarks measure, with their runs.
 
-A program has three runs of different inputs:
-  - `COUNTED`, to count, simulate or profile; it takes a second at most;
-  - `JUDGED`, to judge what was made from the first run, and so to choose by. Some of these can be
-    timed (`TIMED`): they repeat short parts on little memory, because outer caches are shared;
-  - `HELD_OUT`, by which nothing is chosen. It takes a third of a second or more, and its inputs are
-    of another kind.
+A program has runs of different inputs:
+  - `COUNTED`, to count, simulate or profile, and to choose by; it takes a second at most;
+  - `TIMED`, to time variants; it repeats short parts on little memory, because outer caches are
+    shared with other machines;
+  - `HELD_OUT`, to judge by; nothing is chosen by it. It takes a third of a second or more, and its
+    inputs are of another kind.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,7 @@ from benchmarks.programs.inputs import (
     write_program,
     write_records,
 )
-from benchmarks.programs.patched_clang import patched_clang
-from benchmarks.programs.workload import Built, Workload
+from benchmarks.programs.workload import Workload
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.corpus.programs import sqlite_amalgamation
 from compiler_opt_perf.run.files import sha256, write_text
@@ -90,22 +89,6 @@ def _on_file(name: str, path: Path, *options: str, flags: tuple[str, ...] = ()) 
     program = PROGRAMS[name]
     tree = debian_source(program.source_package)
     return Workload(program, tree, (*options, str(path)), (path,), flags=flags)
-
-
-def _on_others(name: str, *options: str) -> Callable[[Path], Workload]:
-    """A program of the corpus on the sources of two others, once."""
-
-    def workload(folder: Path) -> Workload:
-        trees = (debian_source("lua5.4"), debian_source("tcc"))
-        parts = sorted(file for tree in trees for file in tree.glob("**/*.[ch]"))
-        return _on_text(name, folder, b"".join(file.read_bytes() for file in parts), *options)
-
-    return workload
-
-
-def _cmark_judged(folder: Path) -> Workload:
-    """cmark on the text that specifies what it reads, three times."""
-    return _on_text("cmark", folder, 3 * (debian_source("cmark") / "test/spec.txt").read_bytes())
 
 
 def _on_text(name: str, folder: Path, text: bytes, *options: str) -> Workload:
@@ -266,18 +249,6 @@ TIMED: dict[str, Callable[[Path], Workload]] = {
     "jsoncpp": _on_document("jsoncpp", 12_000, seed=2),
     "yaml-cpp": _on_document("yaml-cpp", 2_000, seed=2),
 }
-# Other inputs than the counted ones, for all programs.
-JUDGED: dict[str, Callable[[Path], Workload]] = {
-    **TIMED,
-    "lmdb": _lmdb(15_000, 400, seed=2),
-    "bzip2": _on_others("bzip2", "-k", "-f"),
-    "minisat": _minisat(lambda path: write_formula(path, 2)),
-    "lz4": _on_others("lz4", "-9", "-f", "-q"),
-    "cmark": _cmark_judged,
-    "mujs": _on_script("mujs", "judged.js"),
-    "zlib": _on_others("zlib", "-c", "-9"),
-    "libyaml": _on_document("libyaml", 1000, seed=2),
-}
 # Inputs of another kind, by which nothing is chosen.
 HELD_OUT: dict[str, Callable[[Path], Workload]] = {
     "zstd": _on_mixture("zstd", "-9", "--single-thread", "--no-asyncio", "-q", "-c", size=8 << 20),
@@ -297,9 +268,3 @@ HELD_OUT: dict[str, Callable[[Path], Workload]] = {
 }
 # A run of these cannot be repeated: it adds to the database of an earlier run.
 ONLY_ONCE = ("lmdb",)
-
-
-def build(name: str, folder: Path) -> Built:
-    """Builds one of `COUNTED`, or "clang", at -O2 for profiling."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return patched_clang(folder) if name == "clang" else COUNTED[name](folder).build(folder)
