@@ -4,6 +4,7 @@
 Modules of benchmarks are imported when they run, so that `--help` is quick.
 """
 
+import csv
 import functools
 import shlex
 import sys
@@ -35,7 +36,7 @@ class _Toolchain(click.ParamType[Toolchain]):
 
 
 class _Some(click.ParamType[list[str]]):
-    """Words of a list, separated by commas."""
+    """Words of a list, separated by commas; a word with a comma in it stands in double quotes."""
 
     name = "list"
 
@@ -45,11 +46,11 @@ class _Some(click.ParamType[list[str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[str]:
-        words, known = value.split(","), self._function()
+        words, known = next(csv.reader([value])), self._function()
         for word in words:
             if word not in known:
                 self.fail(f"{word!r} is none of {', '.join(known)}", param, ctx)
-        return list(words)
+        return words
 
 
 def _words(module: str, name: str) -> _Some:

@@ -24,7 +24,8 @@ def test_help_tells_what_a_benchmark_takes() -> None:
     [
         (["collect", "--only=zlib"], "'zlib' is none of zstd, lmdb, lua, clang"),
         (["rank", "--steps=biuld"], "'biuld' is none of build, record, evaluate, measure"),
-        (["policies", "--ways=O9"], "'O9' is none of default, "),
+        (["policies", "--ways=default,O9"], "'O9' is none of default, "),
+        (["policies", '--ways="both policies, shuffled",O9'], "'O9' is none of default, "),
         (["policies", "--layouts=2"], "2 is not in the range x>=3"),
     ],
 )
