@@ -98,20 +98,21 @@ def main() -> None:
 
 
 def _benchmark(
-    name: str, summary: str, question: str, folder: str | None = None
+    name: str, summary: str, question: str, plot: results.Plot, folder: str | None = None
 ) -> Callable[[Callable[..., list[results.Table]]], click.Command]:
     """Makes a command of a function that returns tables.
 
     Args:
       summary: what is measured, the time it takes, and whether an idle machine is needed.
       question: that the tables answer.
+      plot: the picture; columns that a run did not measure are left out.
       folder: name of the default folder in build/.
     """
     default = str(BUILD / (folder or f"bench-{name}"))
 
     def decorate(function: Callable[..., list[results.Table]]) -> click.Command:
         @functools.wraps(function)
-        def command(folder: Path, output: Path | None, **values: Any) -> None:
+        def run(folder: Path, output: Path | None, **values: Any) -> None:
             folder = folder.resolve()
             folder.mkdir(parents=True, exist_ok=True)
             tables = function(folder, **values)
@@ -120,7 +121,9 @@ def _benchmark(
             partial = values.get("only") is not None
             path = output or (folder if partial else results.FOLDER) / f"{name}.json"
             words = ["python", "-m", "benchmarks", *sys.argv[1:]]
-            results.write(results.measured_now(name, question, shlex.join(words), tables), path)
+            command = shlex.join(words)
+            found = results.measured_now(name, question, command, tables, plot.of_known(tables))
+            results.write(found, path)
             for table in tables:
                 print(f"{table.caption}\n\n{table.markdown()}")
             logging.info("%s", path)
@@ -141,8 +144,8 @@ def _benchmark(
             ),
         ]
         for option in reversed(options):
-            command = option(command)
-        return main.command(name, help=f"{question}\n\n{summary}", short_help=summary)(command)
+            run = option(run)
+        return main.command(name, help=f"{question}\n\n{summary}", short_help=summary)(run)
 
     return decorate
 
@@ -150,7 +153,8 @@ def _benchmark(
 @_benchmark(
     "collect",
     "Collection of PMU profiles: time, memory, size, locations. 15 minutes.",
-    "What does the collection of a PMU profile cost, and how much of it has a location?",
+    "What does collecting PMU data by simulation cost?",
+    results.Plot("collect", ["slowdown"]),
 )
 @_only("collect")
 def _collect(folder: Path, only: list[str] | None) -> list[results.Table]:
@@ -162,7 +166,8 @@ def _collect(folder: Path, only: list[str] | None) -> list[results.Table]:
 @_benchmark(
     "hits",
     "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
-    "Which lookups in a PMU profile succeed in compilations unlike the profiled one?",
+    "How much of a profile do other compilations find?",
+    results.Plot("found", ["executions, exact", "executions, flattened"]),
 )
 @_only("hits")
 @_TOOLCHAIN
@@ -175,7 +180,8 @@ def _hits(folder: Path, only: list[str] | None, toolchain: Toolchain) -> list[re
 @_benchmark(
     "inline-speed",
     "Instructions of programs inlined in many ways, with a profile and without. Hours.",
-    "What does a PMU profile add to inlining for speed, beside AutoFDO and PGO?",
+    "What do PMU data add to inlining for speed?",
+    results.Plot("instructions", ["policy", "shuffled PMU data"]),
 )
 @_only("inline_speed")
 @click.option("--ways", type=_words("ways", "INLINING"), help="Ways of compiling; default: all.")
@@ -203,7 +209,8 @@ def _inline_speed(
 @_benchmark(
     "policies",
     "Times of programs by the shipped policies, AutoFDO, PGO and ThinLTO. Hours, idle.",
-    "Do programs run faster by the policies in models/, beside what any clang offers?",
+    "Do the two policies for speed make programs faster?",
+    results.Plot("time", ["both policies", "both, shuffled profile"]),
     folder="bench-inline-speed",
 )
 @_only("policies")
@@ -243,7 +250,8 @@ def _policies(
 @_benchmark(
     "rank",
     "Predicted costs of register allocations against measured times. Three hours, idle.",
-    "Do predicted costs rank compilations of a program as measured times do?",
+    "Do evaluators order compilations of a program as the clock does?",
+    results.Plot("tau", ["mean"]),
 )
 @_only("rank")
 @click.option("--steps", type=_words("rank", "STEPS"), help="Steps to do; default: all.")
@@ -286,7 +294,8 @@ def _rank(
 @_benchmark(
     "cycles",
     "Predicted against measured cycles of runs and their parts. Half an hour, idle.",
-    "How well are cycles of runs and of their parts predicted, and what do PMU data add?",
+    "Do PMU data make predicted cycles of real runs better?",
+    results.Plot("parts", ["without PMU data", "with", "of other parts"]),
 )
 @_only("cycles")
 @click.option(
@@ -327,7 +336,8 @@ def _cycles(
 @_benchmark(
     "throughput",
     "Modules a second that a training compiles. 5 minutes, after make train-inline.",
-    "How many modules a second does a training compile, beside the plain compiler?",
+    "How fast does training compile, and does it matter where?",
+    results.Plot("ways", ["against plain clang"]),
 )
 @click.option(
     "--corpora",
@@ -357,12 +367,27 @@ def _throughput(
 @_benchmark(
     "series",
     f"Builds and tests LLVM {LLVM_VERSION} with each part of the patch series. Half an hour.",
-    "Does every part of the patch series apply, compile and pass its tests?",
+    "Does each part of the patch series build and pass its tests by itself?",
+    results.Plot("parts", ["build"]),
 )
 def _series(folder: Path) -> list[results.Table]:
     from benchmarks import series
 
     return series.study(folder)
+
+
+@main.command("render", short_help="Tables and pictures of docs/results/. Seconds.")
+@click.option("--check", is_flag=True, help="Write nothing; fail if a page is not as it must be.")
+def _render(check: bool) -> None:
+    """Writes the tables and pictures of docs/results/ from benchmarks/results/."""
+    from benchmarks.render import update
+
+    names = update(check=check)
+    if check and names:
+        raise click.ClickException(
+            f"{', '.join(names)}: not what benchmarks/results/ gives; "
+            "run python -m benchmarks render"
+        )
 
 
 if __name__ == "__main__":

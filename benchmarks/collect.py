@@ -24,10 +24,14 @@ from compiler_opt_perf.run.timing import processor_seconds, seconds_so_far
 
 PROGRAMS = ("zstd", "lmdb", "lua", "clang")
 _NATIVE_RUNS = 5
-_EVENTS = (
-    *("executions", "loads", "llc-load-misses"),
-    *("conditional-branches", "conditional-branch-mispredicts"),
-)
+# Names in the table, and events.
+_EVENTS = {
+    "executions": "executions",
+    "loads": "loads",
+    "last-level misses": "llc-load-misses",
+    "branches": "conditional-branches",
+    "mispredictions": "conditional-branch-mispredicts",
+}
 
 
 class _Log(python_logging.Handler):
@@ -74,46 +78,34 @@ def measure(case: Built, path: Path) -> dict[str, Any]:
 
 def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
     """The cost of collecting by program, and the shares of events that have a location."""
-    cost, located = [], []
+    rows = []
     for name, one in results.items():
         everything = one["instructions"] + one["outside"]
-        slowdown = one["simulated_s"] / one["native_s"]
-        row = [name, one["native_s"], one["simulated_s"], slowdown, one["memory_mib"]]
+        row = [name, one["native_s"], one["simulated_s"], one["simulated_s"] / one["native_s"]]
         row += [everything / 1e6, 100 * one["outside"] / everything]
-        cost.append([*row, one["conversion_s"], one["profile_kb"]])
-        shares = [100 * one["located"][event] for event in _EVENTS]
+        row += [one["memory_mib"], one["conversion_s"], one["profile_kb"]]
+        row += [100 * one["located"][event] for event in _EVENTS.values()]
         speed = one["addresses"] / one["symbolising_s"] * 60 / 1e6
-        located.append([name, *shares, one["undescribed"], speed])
-    return [
-        Table.of(
-            "cost",
-            "Processor time and memory of a collection by simulation.",
-            {
-                "program": "text",
-                "native": "seconds:2",
-                "simulated": "seconds:1",
-                "slowdown": "ratio:0",
-                "memory, MiB": "integer",
-                "million instructions": "number:0",
-                "in libraries": "percent:0",
-                "conversion": "seconds:1",
-                "profile, kB": "number:0",
-            },
-            cost,
-        ),
-        Table.of(
-            "located",
-            "Shares of events with a source location; executions in functions without debug info; "
-            "speed of symbolising.",
-            {
-                "program": "text",
-                **dict.fromkeys(_EVENTS, "percent:1"),
-                "no debug info": "percent:1",
-                "million addresses a minute": "number:2",
-            },
-            located,
-        ),
-    ]
+        rows.append([*row, one["undescribed"], speed])
+    columns = {
+        "program": "text",
+        "native": "seconds:2",
+        "simulated": "seconds:1",
+        "slowdown": "integer",
+        "million instructions": "integer",
+        "in libraries": "percent:0",
+        "memory, MiB": "integer",
+        "conversion": "seconds:1",
+        "profile, kB": "integer",
+        **dict.fromkeys((f"located {what}" for what in _EVENTS), "percent:1"),
+        "no debug info": "percent:1",
+        "million addresses a minute": "number:2",
+    }
+    caption = (
+        "Processor times of a collection by callgrind, the shares of counts with a source "
+        "location, and the speed of symbolising."
+    )
+    return [Table.of("collect", caption, columns, rows)]
 
 
 def study(programs: Sequence[str], folder: Path) -> list[Table]:

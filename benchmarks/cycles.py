@@ -287,7 +287,7 @@ def _shuffled(runs: Sequence[PredictedRun], instructions: Floats, seed: int) -> 
 
 def tables(results: Mapping[str, ProgramCycles], corrected: Mapping[str, Corrected]) -> list[Table]:
     """Predicted by measured cycles of runs and of parts, and the weights of corrections."""
-    return [_levels(results, corrected), _errors(results, corrected), _weights(corrected)]
+    return [*_errors(results, corrected), _levels(results, corrected), _weights(corrected)]
 
 
 def _levels(results: Mapping[str, ProgramCycles], corrected: Mapping[str, Corrected]) -> Table:
@@ -315,24 +315,44 @@ def _levels(results: Mapping[str, ProgramCycles], corrected: Mapping[str, Correc
     return Table.of("runs", "Cycles of runs, predicted by measured.", columns, rows)
 
 
-def _errors(results: Mapping[str, ProgramCycles], corrected: Mapping[str, Corrected]) -> Table:
-    """Mean errors of parts, as they are and with each program's level divided out."""
+def _errors(
+    results: Mapping[str, ProgramCycles], corrected: Mapping[str, Corrected]
+) -> list[Table]:
+    """Mean errors of parts: means over programs, and by program."""
     ways = [(name, inputs) for name in corrected for inputs in (WITHOUT_PMU, WITH_PMU, SHUFFLED)]
-    errors = [
-        [100 * e for way, inputs in ways for e in _error(corrected[way].parts[inputs][name], one)]
-        for name, one in results.items()
+    # [programs, evaluators, inputs, as they are or with the level out]
+    errors = 100 * np.array(
+        [
+            [_error(corrected[way].parts[inputs][name], one) for way, inputs in ways]
+            for name, one in results.items()
+        ]
+    ).reshape(len(results), len(corrected), -1, 2)
+    means: list[list[Cell]] = [
+        [name, *row[:, 0].tolist(), *row[:2, 1].tolist()]
+        for name, row in zip(corrected, errors.mean(axis=0), strict=True)
     ]
+    head = ("without PMU data", "with", "of other parts", "without, level out", "with, level out")
     rows: list[list[Cell]] = [
-        [name, len(one.parts.cycles), *row]
+        [name, len(one.parts.cycles), *row[:, :, 0].reshape(-1).tolist()]
         for (name, one), row in zip(results.items(), errors, strict=True)
     ]
-    rows.append(["mean", None, *np.mean(errors, axis=0).tolist()])
-    names = [f"{way}, {inputs}{end}" for way, inputs in ways for end in ("", ", own level")]
-    columns = {"program": "text", "parts": "integer", **dict.fromkeys(names, "percent:1")}
+    names = [f"{way}, {inputs}" for way, inputs in ways]
     caption = (
-        "Mean errors of the corrected cycles of parts; `own level`: without each program's own."
+        "Mean error of parts of a millisecond or more, in the mean of programs, each corrected by "
+        "weights that the other programs gave. *Of other parts*: with the PMU data of another "
+        "part. *Level out*: after the program's own level is divided out."
     )
-    return Table.of("parts", caption, columns, rows)
+    return [
+        Table.of(
+            "parts", caption, {"evaluator": "text", **dict.fromkeys(head, "percent:1")}, means
+        ),
+        Table.of(
+            "parts-by-program",
+            "Mean errors of corrected parts by program.",
+            {"program": "text", "parts": "integer", **dict.fromkeys(names, "percent:1")},
+            rows,
+        ),
+    ]
 
 
 def _error(predicted: Floats, one: ProgramCycles) -> tuple[float, float]:

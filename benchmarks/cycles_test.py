@@ -91,7 +91,8 @@ def test_a_correction_is_judged_by_programs_left_out() -> None:
         assert found[name].weights["blocks"] == pytest.approx(scale, rel=0.02)
         assert found[name].weights[FAULTS] == pytest.approx(5000, rel=0.1)
         assert list(found[name].left_out.values()) == pytest.approx([1.5e6] * 4, rel=0.02)
-    runs, _, weights = tables(results, found)
+    parts, _, runs, weights = tables(results, found)
+    assert parts.rows[0] == ["granite", *[pytest.approx(0, abs=3)] * 5]
     first, mean = runs.rows[0], runs.rows[-1]
     assert first[:9] == [
         "program0",

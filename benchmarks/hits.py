@@ -33,7 +33,14 @@ PROGRAMS = ("zstd", "lmdb", "lua", "bzip2")
 FOUND = ("exact", "flattened")
 # The first counts as known: the function was profiled and did not run.
 REASONS = ("cold", "no location", "line 0", "unknown function", "unknown line")
-_EVENTS = ("executions", "loads", "conditional-branches")
+_SITES = ("call sites", "calls", "loads", "branches", "evictions")
+_MISSING = ("call sites", "loads", "branches")
+# Events whose counts the code reaches or not, and their names in the table.
+_EVENTS = {
+    "executions": "executions",
+    "loads": "loads executed",
+    "conditional-branches": "branches executed",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Compilation:
             "sample PGO": self.samples,
             "ThinLTO": self.thinlto,
         }
-        return " + ".join([f"`{self.level}`", *(part for part, given in parts.items() if given)])
+        return " + ".join([self.level, *(part for part, given in parts.items() if given)])
 
 
 COMPILATIONS = (
@@ -273,36 +280,34 @@ def _shares(looked_up: Lookups) -> list[float]:
 
 def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
     """Shares of lookups by program and compilation: what was found, and why the rest was not."""
-    sites = ("call sites", "calls", "loads", "branches", "evictions")
-    missing = ("call sites", "loads", "branches")
     found, missed = [], []
     for program, compilations in results.items():
         for name, result in compilations.items():
-            cells: list[Cell] = [program, name]
-            for site in sites:
+            cells: list[Cell] = [f"{program}, {name}"]
+            for site in _SITES:
                 cells += _shares_of(result[site], FOUND)
             for event in _EVENTS:
                 cells += [100 * share for share in result["counts"][event]]
             found.append(cells)
-            cells = [program, name]
-            for site in missing:
+            cells = [f"{program}, {name}"]
+            for site in _MISSING:
                 cells += _shares_of(result[site], REASONS)
             missed.append(cells)
-    head = {"program": "text", "compiled at": "text"}
-    reached = [f"{event} reached" for event in _EVENTS]
-    shown = [f"{site}, {outcome}" for site in (*sites, *reached) for outcome in FOUND]
-    reasons = [f"{site}, {reason}" for site in missing for reason in REASONS]
+    head = {"program, level": "text"}
+    shown = [f"{site}, {outcome}" for site in (*_SITES, *_EVENTS.values()) for outcome in FOUND]
+    reasons = [f"{site}, {reason}" for site in _MISSING for reason in REASONS]
     return [
         Table.of(
             "found",
-            "Shares of lookups that find exact data or data of a flattened context. `calls` are "
-            "call sites weighted by executions; the last columns are shares of all counts.",
+            "Shares with data, in the same inline stack (exact) and in other ones only "
+            "(flattened). Calls are call sites weighted by executions. The last columns are shares "
+            "of the profile's counts in functions that the code has.",
             {**head, **dict.fromkeys(shown, "percent:1")},
             found,
         ),
         Table.of(
             "missed",
-            "Shares of lookups that find nothing, by reason. Cold code was profiled and never ran.",
+            "Shares of lookups without data, by reason. Cold code was profiled and never ran.",
             {**head, **dict.fromkeys(reasons, "percent:1")},
             missed,
         ),

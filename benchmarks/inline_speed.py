@@ -41,6 +41,17 @@ _COLUMNS = {name: (name, "default") for name in INLINING if name != "default"} |
     for without in ("PGO", "ThinLTO", "ThinLTO and PGO")
 }
 
+#: The columns of the first table: what changes, and the way.
+_SHOWN = {
+    "policy": ("instructions", _SHIPPED_NAME),
+    "policy, text": ("text", _SHIPPED_NAME),
+    "shuffled PMU data": ("instructions", "shuffled"),
+    "threshold 500": ("instructions", "threshold 500"),
+    "AutoFDO": ("instructions", "AutoFDO"),
+    "PGO": ("instructions", "PGO"),
+    "policy, other input": ("judged", _SHIPPED_NAME),
+}
+
 
 def study(
     programs: Sequence[str],
@@ -107,23 +118,40 @@ def chosen(
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
     """Changes of instructions and of text against the default."""
-    found = []
-    for key, what in (("instructions", "executed instructions"), ("text", "bytes of text")):
-        totals = {
+    totals = {
+        key: {
             program: {way: counts[key] for way, counts in row["ways"].items()}
             for program, row in results.items()
         }
-        changes = counted_changes(totals, _COLUMNS)
-        for program, own in changes.items():
+        for key in ("instructions", "text")
+    }
+    totals["judged"] = {name: row["judged"] for name, row in results.items() if "judged" in row}
+    changes = {key: counted_changes(own, _COLUMNS) for key, own in totals.items()}
+    shown: dict[str, dict[str, float]] = {}
+    for program in results:
+        shown[program] = {
+            column: changes[key][program][way]
+            for column, (key, way) in _SHOWN.items()
+            if way in changes[key].get(program, {})
+        }
+        for key in ("instructions", "text"):
             best = chosen(results, program)
-            if best in own:
-                own[_CHOSEN] = own[best]
-        caption = f"Change of {what} against the default, in the profiled run."
-        found += _table(key, caption, what, totals, changes)
-    judged = {name: row["judged"] for name, row in results.items() if "judged" in row}
-    caption = "Change of executed instructions against the default, in the held-out run."
-    changes = counted_changes(judged, _COLUMNS)
-    return found + _table("judged", caption, "executed instructions", judged, changes)
+            if best in changes[key][program]:
+                changes[key][program][_CHOSEN] = changes[key][program][best]
+    caption = (
+        "Change of executed instructions and of linked text against `-O2`, counted by callgrind in "
+        "the profiled run; other input: in the held-out run."
+    )
+    none: dict[str, list[Cell]] = {program: [] for program in results}
+    found = changes_table("instructions", caption, {}, none, shown, _SHOWN)
+    for key, name, what, run in (
+        ("instructions", "instructions-by-way", "executed instructions", "in the profiled run"),
+        ("text", "text-by-way", "bytes of text", "linked"),
+        ("judged", "held-out-by-way", "executed instructions", "in the held-out run"),
+    ):
+        caption = f"Change of {what} against the default, {run}."
+        found += _table(name, caption, what, totals[key], changes[key])
+    return found
 
 
 def _table(

@@ -129,12 +129,11 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     assert set(judged) == {"default", _RULE, "PGO and rule"}
     assert judged["default"] > 90 * counted["default"]
     assert judged[_RULE] < 0.97 * judged["default"]
-    (row,) = tables["instructions"].rows
     change = 100 * (counted[_RULE] / counted["default"] - 1)
-    names = [column.name for column in tables["instructions"].columns]
-    assert row[1] == counted["default"]
-    assert row[names.index(_RULE)] == pytest.approx(change, abs=1e-4)
-    assert tables["judged"].rows[0][1] == judged["default"]
+    assert tables["instructions"].rows[0][:2] == ["steps", pytest.approx(change, abs=1e-4)]
+    (row,) = tables["instructions-by-way"].rows
+    assert row[1] == counted["default"] and pytest.approx(change, abs=1e-4) in row
+    assert tables["held-out-by-way"].rows[0][1] == judged["default"]
     # Nothing is done twice.
     objects = list((output / "steps" / "ways").rglob("*.o"))
     noted = {path: path.stat().st_mtime_ns for path in objects}
@@ -196,7 +195,8 @@ def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolch
     assert set(found["changes"]) == set(ways) and found["rounds"] == 5
     assert set(found["executed"]) == {"default", *ways}
     by_name = {table.name: table for table in tables}
-    assert by_name["time"].rows[0][2] == 5
+    assert by_name["time-by-way"].rows[0][2] == 5
+    assert by_name["time"].rows[0][1] == tuple(found["changes"]["both policies"])
     added = [column.name for column in by_name["instructions-added"].columns]
     assert "what the profile adds" in added and "the price adds to PGO" not in added
     assert by_name["text"].rows[0][:2] == ["apart", found["text"]["default"]]

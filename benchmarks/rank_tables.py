@@ -54,28 +54,27 @@ def tables(programs: Sequence[Ranked]) -> list[Table]:
         name: str, caption: str, estimate: Callable[[Measured, Floats, Floats], Estimate]
     ) -> Table:
         """A row an evaluator, a column a program."""
-        rows: list[list[Cell]] = [
-            [
-                evaluator,
-                *(
-                    _cell(estimate(p.measured, p.predictions[evaluator], p.predictions[JUDGED]))
-                    for p in programs
-                ),
+        rows: list[list[Cell]] = []
+        for evaluator in evaluators:
+            found = [
+                estimate(p.measured, p.predictions[evaluator], p.predictions[JUDGED])
+                for p in programs
             ]
-            for evaluator in evaluators
-        ]
+            mean = float(np.mean([one.value for one in found]))
+            rows.append([evaluator, *map(_cell, found), None if np.isnan(mean) else mean])
         columns = {"evaluator": "text", **{p.name: "number:2" for p in programs}}
+        columns["mean"] = "number:2"
         return Table.of(name, f"{caption} (95% interval).", columns, rows)
 
     return [
         _facts(programs),
         ranks(
-            "resolved-tau",
+            "tau",
             "Kendall's tau on pairs whose order the times resolve",
             lambda measured, costs, _: measured.resolved_tau(costs),
         ),
         ranks(
-            "tau",
+            "tau-all-pairs",
             "Kendall's tau-b over all pairs",
             lambda measured, costs, _: measured.tau(costs),
         ),

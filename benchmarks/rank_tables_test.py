@@ -25,9 +25,9 @@ def test_tables_rank_evaluators() -> None:
     (facts,) = found["programs"].rows
     assert facts[:5] == ["p", 2.0, 4, 6, 3] and facts[7:] == [6, 6]
     assert facts[5:7] == [0, pytest.approx(30, abs=0.3)]
-    by_evaluator = {row[0]: row[1] for row in found["resolved-tau"].rows}
+    by_evaluator = {row[0]: row[1] for row in found["tau"].rows}
     assert by_evaluator["regalloc-score"] == (-1, -1, -1) and by_evaluator["mca"] == (1, 1, 1)
-    assert found["lead"].rows[0] == ["regalloc-score", (2, 2, 2)]
+    assert found["lead"].rows[0] == ["regalloc-score", (2, 2, 2), 2]
     assert found["evaluation"].rows == [["mca-pmu", 0.25]]
     assert [row[1] for row in found["variants"].rows] == ["default", "b", "c", "d"]
     assert found["variants"].rows[3][4] == pytest.approx(30)

@@ -119,6 +119,14 @@ class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[str]
     kind: Literal["bars", "lines"] = "bars"
 
+    def of_known(self, tables: Iterable[Table]) -> "Plot | None":
+        """The plot of those of its columns that the tables have; None if they have none."""
+        known = {
+            column.name for table in tables if table.name == self.table for column in table.columns
+        }
+        columns = [column for column in self.columns if column in known]
+        return msgspec.structs.replace(self, columns=columns) if columns else None
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a benchmark found.

@@ -138,8 +138,9 @@ def _table(spent: dict[str, list[_Spent]], modules: int) -> Table:
     columns = {
         "way": "text",
         "modules": "integer",
-        "processor ms a module": "number:0",
+        "ms a module": "integer",
         "against plain clang": "ratio:2",
-        "modules a second": "number:2",
+        "modules a second by the clock": "number:2",
     }
-    return Table.of("throughput", "Medians over rounds, one worker.", columns, rows)
+    caption = "Processor time of a module's compilation by one worker; medians of rounds."
+    return Table.of("ways", caption, columns, rows)
