@@ -140,7 +140,7 @@ def _define_predict(values: flags.FlagValues) -> None:
         values,
         "correction",
         "file of weights, with --model, --trace and --profile: what the model says of blocks, and "
-        "what the run tells besides, count by these (cop study cycles fits them)",
+        "what the run tells besides, count by these (python -m benchmarks cycles fits them)",
         required=False,
     )
     for name, what in (

@@ -31,7 +31,6 @@ from compiler_opt_perf.corpus import programs
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
-from compiler_opt_perf.studies import inline_speed, policies
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -57,10 +56,6 @@ WITHOUT_TABLES = {
     "gate accept": "what was written, in a line",
     "gate bisect": "what was found, in a line, and a path",
     "gate limits": "a TOML file",
-} | {
-    verb.name: "pages for people"
-    for verb in VERBS
-    if verb.name.startswith("study ") and not verb.json_version
 }
 
 # For each verb that shows a table, a command line in the folder of `files`.
@@ -82,8 +77,6 @@ LINES = {
     "--toolchain={toolchain}",
     "corpus show": "corpus show corpus",
     "training show": "training show training",
-    "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
-    "study policies": "study policies --only=lua --toolchain={toolchain}",
     "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
@@ -190,12 +183,6 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(record, "record", lambda *_: sample())
     monkeypatch.setattr(linked, "compare_linked", lambda *_: LINKED)
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
-    ways = {"default": {"instructions": 1234567, "text": 7654}}
-    monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
-    by_clock: dict[str, Any] = {"run_s": 0.1, "rounds": 48}
-    by_clock["text"] = by_clock["executed"] = {"default": 1234567, "registers": 1234500}
-    by_clock["changes"] = by_clock["added"] = {"registers": [-0.02, -0.03, -0.01]}
-    monkeypatch.setattr(policies, "study", lambda *_, **__: {"lua": by_clock})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [MeasuredBlock(code="90", cycles=0.17)] * 1234

@@ -183,10 +183,6 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("cost predict --evaluator=size", "expected object files or a binary"),
         ("cost predict --evaluator=size a=one.o two.o", "two.o: of which candidate?"),
         ("cost predict --evaluator=size a=", "'a=': expected NAME=FILE"),
-        ("study cycels", "study cycles"),
-        ("study collect --only=zstd,zlib", "expected some of zstd,lmdb,lua,clang"),
-        ("study rank --steps=biuld", "expected some of build,record,evaluate,measure,report"),
-        ("study hits lua", "unexpected argument 'lua'"),
         ("toolchain build surplus", "unexpected argument 'surplus'"),
         (
             "train --problem=inline-size --corpus=a --output=b --ablate=pmu",
@@ -474,10 +470,8 @@ def test_where_a_model_is_that_is_not_here(
         ("profile covrage a.o", ["profile coverage"]),
         ("profle show a", ["profile show"]),
         ("merge a b", ["profile merge", "trace merge"]),
-        ("study inline-sped", ["study inline-speed"]),
         ("gate", ["gate record", "gate check"]),
         ("frobnicate", []),
-        ("study frobnicate", []),
     ],
 )
 def test_a_mistyped_verb_has_a_short_answer(
@@ -489,7 +483,6 @@ def test_a_mistyped_verb_has_a_short_answer(
     assert all(name in shown for name in meant)
     assert len(shown.splitlines()) <= (12 if line == "gate" else 3)
     assert shown.endswith("See: cop --help\n")
-    assert ("cop study --help" in shown) == line.startswith("study")
 
 
 def test_defaults_are_written_as_they_are_given() -> None:

@@ -15,7 +15,6 @@ from compiler_opt_perf.cli import (
     profile_verbs,
     program_verbs,
     report_verbs,
-    study_verbs,
     toolchain_verbs,
     trace_verbs,
     training_verbs,
@@ -35,5 +34,4 @@ VERBS: tuple[Verb, ...] = (
     *gate_verbs.VERBS,
     *gate_bisect_verbs.VERBS,
     *gate_history_verbs.VERBS,
-    *study_verbs.VERBS,
 )

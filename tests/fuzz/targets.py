@@ -21,7 +21,6 @@ from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.blocks.block_code import distinct, find_blocks, request
 from compiler_opt_perf.blocks.block_file import read_blocks
 from compiler_opt_perf.blocks.model import load as load_cost_model
-from compiler_opt_perf.blocks.run_parts import read_parts
 from compiler_opt_perf.cli.main import run as run_cop
 from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
 from compiler_opt_perf.compare import gate_tables, history
@@ -475,13 +474,6 @@ TARGETS: tuple[Target, ...] = (
         {"some.csv": "text"},
         call(lambda: read_blocks(Path("some.csv"))),
         80,
-    ),
-    Target(
-        "parts of a run",
-        inputs.parts,
-        {"some.parts": "json lines"},
-        call(lambda: read_parts(Path("some.parts")).executions()),
-        100,
     ),
     Target(
         "cost correction",
