@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from absl import logging
 
 from compiler_opt_perf.compare.baseline import detail_of
-from compiler_opt_perf.compare.measure import Candidate
 from compiler_opt_perf.compare.question import Question
+from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.run.command import CommandError
 
 
@@ -49,7 +49,7 @@ class _ExhaustedError(Exception):
     """No further compilation is allowed."""
 
 
-def bisect(question: Question, candidate: Candidate, most: int) -> Bisection:
+def bisect(question: Question, candidate: Subject, most: int) -> Bisection:
     """Finds the decisions that make one module worse.
 
     Args:
@@ -57,7 +57,7 @@ def bisect(question: Question, candidate: Candidate, most: int) -> Bisection:
       most: compilations, after which the fewest so far are returned.
 
     Raises:
-      GateError: the module is not worse than allowed.
+      CompareError: the module is not worse than allowed.
       CommandError, CostError: it does not compile, or cannot be replayed, with the candidate.
       LogError, ObjectFileError: the compiler left a damaged file.
     """

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from compiler_opt_perf.compare.baseline import Baseline, Setup, changed_inputs, changes
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import LEVELS, Level, Limits, MetricLimits
 from compiler_opt_perf.compare.metrics import METRICS, Metric, Pair, ProgramPair
 from compiler_opt_perf.compare.why import Why, why
@@ -72,18 +72,18 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
     """Compares two measurements of the same modules.
 
     Raises:
-      GateError: they are of other modules, recorded runs or another problem, or a file is damaged.
+      CompareError: they are of other modules, other recorded runs or another problem.
     """
     if baseline.setup.problem != candidate.setup.problem:
-        raise GateError(
+        raise CompareError(
             f"the candidate decides {candidate.setup.problem}, the baseline "
             f"{baseline.setup.problem}: record a baseline of the same problem"
         )
     names = [[(run.name, run.digest) for run in side.modules] for side in (baseline, candidate)]
     if names[0] != names[1]:
-        raise GateError("the candidate was measured on other modules than the baseline")
+        raise CompareError("the candidate was measured on other modules than the baseline")
     if _runs(baseline.setup) != _runs(candidate.setup):
-        raise GateError(
+        raise CompareError(
             "the candidate was measured by other recorded runs, or for another CPU, than the "
             "baseline: record a baseline by these"
         )

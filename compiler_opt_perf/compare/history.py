@@ -15,8 +15,8 @@ import msgspec
 
 from compiler_opt_perf.compare.baseline import Baseline, Setup, read_baseline, write_baseline
 from compiler_opt_perf.compare.check import Result, check
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.gate_tables import value
+from compiler_opt_perf.compare.check_tables import value
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.files import (
     FileWriteError,
     atomic_write,
@@ -98,7 +98,7 @@ def add(store: Path, event: Event) -> None:
     """Writes an event.
 
     Raises:
-      GateError: the file is no history, or is damaged.
+      CompareError: the file is no history, or is damaged.
       FileWriteError: it cannot be written.
     """
     with _locked(store) as place, _added(place, event):
@@ -109,12 +109,12 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
     """Makes what was measured the baseline, and says why in the history.
 
     Raises:
-      GateError: a file cannot be read, the reason is empty, or the baseline is another one by now
-        than what the candidate was checked against.
+      CompareError: a file cannot be read, the reason is empty, or the candidate was checked against
+        another baseline.
       FileWriteError: the baseline or the history cannot be written.
     """
     if not reason.strip():
-        raise GateError("--reason: is empty; say why the candidate may be as it is")
+        raise CompareError("--reason: is empty; say why the candidate may be as it is")
     measured = read_baseline(measured_path)
     # The lock is held until the baseline is written: another bot sees both or none.
     with _locked(store) as place:
@@ -122,7 +122,7 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
         if baseline.exists():
             before = read_baseline(baseline)
             if measured.against and measured.against != sha256(baseline):
-                raise GateError(
+                raise CompareError(
                     f"{baseline}: is not the baseline any more that {measured_path} was checked "
                     "against; check the candidate again"
                 )
@@ -135,23 +135,23 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
 
 
 def events(store: Path) -> list[Event]:
-    """All events, in their order. Raises GateError."""
+    """All events, in their order. Raises CompareError."""
     try:
         lines = input_lines(store)
         first = next(lines, "")
         if first.startswith(_SQLITE):
-            raise GateError(
+            raise CompareError(
                 f"{store}: is a history of an earlier version, in SQLite; name a new file "
                 f"(`sqlite3 {store} 'SELECT * FROM events'` prints the old events)"
             )
         decode(first, _Head, f"{store}:1", (FORMAT, VERSION))
         return [decode(line, Event, f"{store}:{number}") for number, line in enumerate(lines, 2)]
     except OSError as error:
-        raise GateError(
+        raise CompareError(
             f"{store}: {error.strerror}; `cop gate check --store` writes a history"
         ) from error
     except JsonError as error:
-        raise GateError(
+        raise CompareError(
             f"{error}; name a history that `cop gate check --store` wrote, or restore it from a "
             "copy"
         ) from error

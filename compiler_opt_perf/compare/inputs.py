@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.compare.baseline import Artifact, Setup
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.measure import Candidate
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.question import Question
-from compiler_opt_perf.compare.record import problem_of
 from compiler_opt_perf.compare.setup import setup_of
+from compiler_opt_perf.compare.subject import Subject, problem_of
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -31,7 +30,7 @@ class Trial:
     """
 
     what: str
-    candidate: Candidate
+    candidate: Subject
     value: float
     is_worse: bool
 
@@ -48,13 +47,11 @@ def _inputs(setup: Setup, program: str) -> dict[str, Artifact | None]:
     return {"compiler": setup.compiler, "policy": setup.policy, "profile": profile}
 
 
-def as_before(
-    candidate: Candidate, changed: Mapping[str, Artifact | None], program: str
-) -> Candidate:
+def as_before(candidate: Subject, changed: Mapping[str, Artifact | None], program: str) -> Subject:
     """The candidate with these inputs of the baseline.
 
     Raises:
-      GateError: one is not what it was, as a compiler that was built anew in its place.
+      CompareError: one is not what it was, as a compiler that was built anew in its place.
       ToolchainError: the baseline's compiler lacks a tool.
     """
     for name, artifact in changed.items():
@@ -64,14 +61,14 @@ def as_before(
         own = left[name]
         if (own and own.digest) != (artifact and artifact.digest):
             assert artifact is not None
-            raise GateError(
+            raise CompareError(
                 f"{artifact.path}: is not the {name} that the baseline was recorded with any more; "
                 "keep that elsewhere than the candidate's, so that one can be put in for the other"
             )
     return candidate
 
 
-def _with(candidate: Candidate, name: str, path: Path | None) -> Candidate:
+def _with(candidate: Subject, name: str, path: Path | None) -> Subject:
     if name == "profile":
         return dataclasses.replace(candidate, profiles=Profiles(path))
     assert path is not None
@@ -82,7 +79,7 @@ def _with(candidate: Candidate, name: str, path: Path | None) -> Candidate:
 
 
 def swap(
-    question: Question, before: Candidate, candidate: Candidate, names: Iterable[str]
+    question: Question, before: Subject, candidate: Subject, names: Iterable[str]
 ) -> list[Trial]:
     """Takes one input at a time from the candidate.
 
@@ -102,7 +99,7 @@ def swap(
 
 
 def first_worse(
-    question: Question, candidate: Candidate, toolchains: Sequence[Path]
+    question: Question, candidate: Subject, toolchains: Sequence[Path]
 ) -> tuple[Trial, Trial]:
     """The last of several compilers that is not worse, and the next, which is: a binary search.
 
@@ -110,7 +107,7 @@ def first_worse(
       toolchains: in order; the first is not worse, the last is, and worse ones follow worse ones.
 
     Raises:
-      GateError: the first is worse, or the last is not.
+      CompareError: the first is worse, or the last is not.
       ToolchainError: one lacks a tool.
       LogError, ObjectFileError, CostError: the compiler left what cannot be measured.
     """
@@ -122,7 +119,7 @@ def first_worse(
     good, bad = tried(0), tried(len(toolchains) - 1)
     question.require_worse(bad.value)
     if good.is_worse:
-        raise GateError(f"{good.what}: {question.metric.name} is worse: begin with an older one")
+        raise CompareError(f"{good.what}: {question.metric.name} is worse: begin with an older one")
     low, high = 0, len(toolchains) - 1
     while high - low > 1:
         middle = tried((low + high) // 2)
@@ -133,6 +130,6 @@ def first_worse(
     return good, bad
 
 
-def _tried(question: Question, what: str, candidate: Candidate) -> Trial:
+def _tried(question: Question, what: str, candidate: Subject) -> Trial:
     value = question.value(candidate)
     return Trial(what, candidate, value, question.is_worse(value))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.metrics import METRICS
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, convert, parse_toml
@@ -60,19 +60,19 @@ def read_limits(path: Path) -> Limits:
     """Reads the limits of metrics.
 
     Raises:
-      GateError: the file is missing, not TOML, or a value is unknown or out of its range; names
+      CompareError: the file is missing, not TOML, or a value is unknown or out of its range; names
         file and place.
     """
     try:
         limits = convert(parse_toml(read_input(path), path), Limits, path)
     except OSError as error:
-        raise GateError(f"{path}: {error.strerror}; `cop gate limits` prints some") from error
+        raise CompareError(f"{path}: {error.strerror}; `cop gate limits` prints some") from error
     except JsonError as error:
-        raise GateError(str(error)) from error
+        raise CompareError(str(error)) from error
     names = [metric.name for metric in METRICS]
     unknown = [name for name in limits if name not in names]
     if unknown:
-        raise GateError(f"{path}: no metric {unknown[0]!r}; there are {', '.join(names)}")
+        raise CompareError(f"{path}: no metric {unknown[0]!r}; there are {', '.join(names)}")
     if not limits:
-        raise GateError(f"{path}: has no limits; `cop gate limits` prints some")
+        raise CompareError(f"{path}: has no limits; `cop gate limits` prints some")
     return limits

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from absl import logging
 
-from compiler_opt_perf.compare.files import ReportError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policy.export import load
 from compiler_opt_perf.run.files import read_input, sha256
@@ -95,12 +95,12 @@ def compare_linked(
 
     Raises:
       ModelError: the policy is damaged.
-      ReportError: the policy reads PMU features: it needs the programs' profiles.
+      CompareError: the policy reads PMU features: it needs the programs' profiles.
       TrainingError: the compiler fails with its own policy.
     """
     policy = load(model)
     if policy.network.with_pmu:
-        raise ReportError(
+        raise CompareError(
             f"{model}: reads PMU features; `cop compare --profile` compares it, module by module"
         )
     compiler = Compiler.of(toolchain, policy.network.problem)
@@ -151,11 +151,11 @@ def is_linked(path: Path) -> bool:
 
 
 def read_linked(path: Path) -> LinkedPrograms:
-    """Reads what `to_json` wrote. Raises ReportError."""
-    linked = read_form(path, LinkedPrograms, (FORMAT, VERSION), ReportError, _REMEDY)
+    """Reads what `to_json` wrote. Raises CompareError."""
+    linked = read_form(path, LinkedPrograms, (FORMAT, VERSION), CompareError, _REMEDY)
     unknown = [one.purpose for one in linked.programs if one.purpose not in _SEEN]
     if unknown:
-        raise ReportError(f"{path}: unknown purpose {unknown[0]!r}; {_REMEDY}")
+        raise CompareError(f"{path}: unknown purpose {unknown[0]!r}; {_REMEDY}")
     return linked
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_opt_perf.compare.baseline import ModuleRun, ProgramRun, Setup, detail_of
+from compiler_opt_perf.compare.baseline import ModuleRow, ProgramRow, Setup, detail_of
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 from compiler_opt_perf.policy.problem import PROBLEMS
 
 #: A module in the baseline and with the candidate.
-Pair = tuple[ModuleRun, ModuleRun]
+Pair = tuple[ModuleRow, ModuleRow]
 #: A program, likewise.
-ProgramPair = tuple[ProgramRun, ProgramRun]
+ProgramPair = tuple[ProgramRow, ProgramRow]
 #: What it was with the baseline, and is with the candidate; None where that has no meaning.
 Values = tuple[float, float] | None
 #: The unit of shares, from 0 to 1.
@@ -68,7 +68,7 @@ def _sum(of: Callable[[Any], float | None]) -> Callable[[Sequence[Any]], Values]
     return values
 
 
-def _share(of: Callable[[ModuleRun], int]) -> Callable[[Sequence[Pair]], Values]:
+def _share(of: Callable[[ModuleRow], int]) -> Callable[[Sequence[Pair]], Values]:
     """Of decisions; none where a side takes none."""
 
     def values(pairs: Sequence[Pair]) -> Values:

@@ -9,11 +9,12 @@ from types import MappingProxyType
 
 from absl import logging
 
-from compiler_opt_perf.compare.baseline import Detail, ModuleRun, pack
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.baseline import Detail, ModuleRow, pack
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import MetricLimits
-from compiler_opt_perf.compare.measure import REPLAYED, Candidate, detail_after, fingerprint, totals
+from compiler_opt_perf.compare.measure import detail_after, fingerprint, totals
 from compiler_opt_perf.compare.metrics import METRICS
+from compiler_opt_perf.compare.subject import REPLAYED, Subject
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy.problem import decision_lines
@@ -37,30 +38,30 @@ class Question:
       asked: compilations so far.
     """
 
-    def __init__(self, before: ModuleRun, module: Module, metric: str, limits: MetricLimits):
+    def __init__(self, before: ModuleRow, module: Module, metric: str, limits: MetricLimits):
         """Asks of one module.
 
         Args:
           limits: of the metric; that of modules counts.
 
         Raises:
-          GateError: the module did not compile in the baseline, has no such metric there, or is
+          CompareError: the module did not compile in the baseline, has no such metric there, or is
             another one.
         """
         if not before.is_ok:
-            raise GateError(f"{before.name}: did not compile in the baseline: {before.message}")
+            raise CompareError(f"{before.name}: did not compile in the baseline: {before.message}")
         if before.digest != fingerprint(module):
-            raise GateError(f"{module.name}: is another module than in the baseline; record one")
+            raise CompareError(f"{module.name}: is another module than in the baseline; record one")
         (self.metric,) = (one for one in METRICS if one.name == metric)
         self.module, self.before, self.asked = module, before, 0
         values = self.metric.values([(before, before)])
         if values is None:
-            raise GateError(f"{module.name}: has no {metric} in the baseline")
+            raise CompareError(f"{module.name}: has no {metric} in the baseline")
         self.start = values[0]
         self.allowed = limits.allowed("module", self.start, 0.0) or 0.0
 
     def ask(
-        self, candidate: Candidate, decisions: Mapping[str, int] = MappingProxyType({})
+        self, candidate: Subject, decisions: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[float, Detail]:
         """The metric with some decisions given, and what else there is to know of it.
 
@@ -85,7 +86,7 @@ class Question:
             needed = [name for name in REPLAYED if name == self.metric.name]
             costs = candidate.replayed(self.module, image, needed)
             detail = detail_after(candidate.problem, image, log, costs)
-            run = ModuleRun(
+            run = ModuleRow(
                 name=self.module.name,
                 digest=self.before.digest,
                 status="ok",
@@ -95,10 +96,10 @@ class Question:
             )
         values = self.metric.values([(self.before, run)])
         if values is None:
-            raise GateError(f"{self.module.name}: has no {self.metric.name} to compare")
+            raise CompareError(f"{self.module.name}: has no {self.metric.name} to compare")
         return values[1], detail
 
-    def value(self, candidate: Candidate) -> float:
+    def value(self, candidate: Subject) -> float:
         """The metric; where the module does not compile, 1 of FAILURES, infinite of others.
 
         Raises LogError, ObjectFileError, CostError.
@@ -114,9 +115,9 @@ class Question:
         return value - self.start > self.allowed
 
     def require_worse(self, value: float) -> None:
-        """Raises GateError where there is nothing to find."""
+        """Raises CompareError where there is nothing to find."""
         if not self.is_worse(value):
-            raise GateError(
+            raise CompareError(
                 f"{self.module.name}: {self.metric.name} is {value:g}, {self.start:g} in the "
                 f"baseline: no worse than the {self.allowed:g} that the limits allow a module; "
                 "name one that is, or other limits"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from compiler_opt_perf.compare.bisect import Bisection
 from compiler_opt_perf.compare.inputs import Trial
-from compiler_opt_perf.compare.measure import REPLAYED, Candidate, warning
 from compiler_opt_perf.compare.question import FAILURES, Question
+from compiler_opt_perf.compare.subject import REPLAYED, Subject, warning
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
 from compiler_opt_perf.policy.problem import decision_lines, for_clang
@@ -49,11 +49,11 @@ class Side:
     """
 
     name: str
-    candidate: Candidate
+    candidate: Subject
     decisions: Mapping[str, int] = field(default_factory=dict)
 
 
-def write_decisions(found: Bisection, candidate: Candidate, output: Path) -> None:
+def write_decisions(found: Bisection, candidate: Subject, output: Path) -> None:
     """Writes a folder with the decisions that make a module worse.
 
     Raises:
@@ -127,7 +127,7 @@ def _write(
         (folder / "README.md").write_text("\n".join(head))
 
 
-def _run(candidate: Candidate, module: Module) -> str:
+def _run(candidate: Subject, module: Module) -> str:
     """The name of the recorded run, by which the tool knows its kind."""
     return f"run{candidate.traces[module.program].suffix}"
 

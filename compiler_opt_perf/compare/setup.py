@@ -16,9 +16,9 @@ from absl import logging
 
 from compiler_opt_perf import __version__
 from compiler_opt_perf.compare.baseline import Artifact, Environment, Setup
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.measure import Candidate
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.modes import ModesError, require_compiled_in
+from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import files_of, sha256
@@ -29,8 +29,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 EffortKind = Literal["auto", "instructions", "processor-time", "none"]
 
 
-def setup_of(candidate: Candidate, corpora: Sequence[Path], meter: Meter | None) -> Setup:
-    """What a candidate is, on these corpora. Raises GateError: a file of it cannot be read."""
+def setup_of(candidate: Subject, corpora: Sequence[Path], meter: Meter | None) -> Setup:
+    """What a candidate is, on these corpora. Raises CompareError: a file of it cannot be read."""
     release = candidate.release
     profiles = candidate.profiles
     named = {"": profiles.common} if profiles.common is not None else {}
@@ -56,7 +56,7 @@ def _compiler(toolchain: Toolchain) -> Artifact:
     return Artifact(str(toolchain.directory), sha256(toolchain.clang), " ".join(version))
 
 
-def _release(toolchain: Toolchain, candidate: Candidate) -> Artifact:
+def _release(toolchain: Toolchain, candidate: Subject) -> Artifact:
     """The compiler of release mode, which may hold another policy than the one in question."""
     artifact = _compiler(toolchain)
     try:
@@ -68,16 +68,16 @@ def _release(toolchain: Toolchain, candidate: Candidate) -> Artifact:
 
 
 def policy_of(model: Path) -> Artifact:
-    """A policy, by the content of its files. Raises GateError: it cannot be read, or has links."""
+    """A policy, by the content of its files. Raises CompareError: it has links, or is damaged."""
     digest = hashlib.sha256()
     try:
         for file in files_of(model):
             digest.update(f"{file.relative_to(model)}\0{sha256(file)}\0".encode())
         if not (model / "model.tflite").is_file():
-            raise GateError(f"{model}: has no model.tflite; name the folder of a policy")
+            raise CompareError(f"{model}: has no model.tflite; name the folder of a policy")
     except OSError as error:
         remedy = "" if error.errno == errno.ELOOP else "; name the folder of a policy"
-        raise GateError(f"{error.filename or model}: {error.strerror}{remedy}") from error
+        raise CompareError(f"{error.filename or model}: {error.strerror}{remedy}") from error
     return Artifact(str(model.absolute()), digest.hexdigest())
 
 
@@ -85,7 +85,7 @@ def _file(path: Path) -> Artifact:
     try:
         return Artifact(str(path.absolute()), sha256(path))
     except OSError as error:
-        raise GateError(f"{path}: {error.strerror}; record the run again (cop collect)") from error
+        raise CompareError(f"{path}: {error.strerror}; record the run again") from error
 
 
 def _profile(path: Path) -> Artifact:
@@ -121,10 +121,10 @@ def effort_of(setup: Setup) -> EffortKind:
 
 
 def same_runs(setup: Setup) -> None:
-    """Refuses recorded runs that are not what they were. Raises GateError."""
+    """Refuses recorded runs that are not what they were. Raises CompareError."""
     for one in (*setup.traces.values(), *([] if setup.cpu is None else [setup.cpu])):
         if _file(Path(one.path)).digest != one.digest:
-            raise GateError(
+            raise CompareError(
                 f"{one.path}: is not the file that the baseline was recorded with; put it back, or "
                 "record a baseline with this one"
             )

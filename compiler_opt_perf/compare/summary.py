@@ -18,13 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.compare.comparison import (
+    FORMAT,
+    VERSION,
+    Comparison,
+    FunctionScores,
+    ModuleComparison,
+)
 from compiler_opt_perf.cost.ranking import Floats, widening
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 from compiler_opt_perf.run.seeds import derive_seed
-
-FORMAT = "compiler-opt-perf/comparison"
-VERSION = 2
 
 _DRAWS = 1000
 _TAIL = 0.025

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.compare.files import CHANGE, SHARE, unit_of
-from compiler_opt_perf.compare.training_run import TrainingRun
+from compiler_opt_perf.compare.training_run import CHANGE, SHARE, TrainingRun, unit_of
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.symbol_names import demangled, shortened
 from compiler_opt_perf.train.differences import Differences

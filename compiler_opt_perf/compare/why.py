@@ -68,7 +68,7 @@ class Why:
 
 
 def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> Why:
-    """Why a metric of some modules is worse. Raises GateError: a baseline is damaged."""
+    """Why a metric of some modules is worse. Raises CompareError: a baseline is damaged."""
     changed = changed_inputs(baseline.setup, candidate.setup)
     causes = []
     if changed:

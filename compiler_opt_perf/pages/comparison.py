@@ -8,10 +8,16 @@ from pathlib import Path
 import matplotlib.figure
 
 from compiler_opt_perf.compare.comparison import Comparison
-from compiler_opt_perf.compare.files import Point
+from compiler_opt_perf.compare.comparison_tables import (
+    COLUMNS,
+    agreement,
+    cells,
+    compile_time,
+    weighting,
+)
 from compiler_opt_perf.compare.linked import LinkedPrograms, table, title
 from compiler_opt_perf.compare.summary import LeftOut, Row, summarise
-from compiler_opt_perf.compare.tables import COLUMNS, agreement, cells, compile_time, weighting
+from compiler_opt_perf.compare.training_run import Point
 from compiler_opt_perf.pages import page
 
 # Columns of a training curve, changes against the default's cost, and what they are called in the

@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from compiler_opt_perf.compare import training_tables as tables
-from compiler_opt_perf.compare.files import CHANGE, unit_of
-from compiler_opt_perf.compare.training_run import TrainingRun
+from compiler_opt_perf.compare.training_run import CHANGE, TrainingRun, unit_of
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.train.differences import Differences
 from compiler_opt_perf.train.imitation_result import COLUMNS

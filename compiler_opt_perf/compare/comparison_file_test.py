@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import copy
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compiler_opt_perf.compare.files import ReportError, read_comparison, read_curve
+from compiler_opt_perf.compare.comparison import read_comparison
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.summary import to_json
 from compiler_opt_perf.compare.testing import EVICT, INLINE
 from compiler_opt_perf.run.files import write_json
@@ -92,35 +92,5 @@ def _function(name: str, content: Any) -> str:
 def test_damaged_comparison_is_named(tmp_path: Path, damage: str, what: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(damage)
-    with pytest.raises(ReportError, match=rf"c\.json.*{what}.*; write it with `cop compare`"):
+    with pytest.raises(CompareError, match=rf"c\.json.*{what}.*; write it with `cop compare`"):
         read_comparison(path)
-
-
-def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "curve.jsonl"
-    path.write_text('{"generation": 0, "validation_of_mean": 0}\n{"generation"\n')
-    with pytest.raises(ReportError, match=r"curve\.jsonl:2:1:14: not JSON: .*cop train"):
-        read_curve(path)
-    huge = "1" + 400 * "0"
-    for row, message in (
-        (b"\xff", "not JSON: byte 0 is not UTF-8"),
-        (b"[1]", "$: expected `object`, found [1]"),
-        (
-            b'{"generation": "1", "validation_of_mean": 0}',
-            '$.generation: expected `int`, found "1"',
-        ),
-        (b'{"generation": 1, "validation_of_mean": "good"}', "$.validation_of_mean: expected `fl"),
-        (
-            f'{{"generation": 1, "validation_of_mean": {huge}}}'.encode(),
-            "$.validation_of_mean: number out of range, found 1000",
-        ),
-        (b'{"generation": 1, "validation_of_mean": NaN}', "$.validation_of_mean: expected"),
-        # Of an older version, whose signs were the other way round.
-        (b'{"generation": 1, "validation": 0.1}', "$.validation_of_mean: is missing"),
-        (b"[" * 200_000, "not JSON: nested too deep"),
-    ):
-        path.write_bytes(b'{"generation": 0, "validation_of_mean": 0}\n' + row + b"\n")
-        with pytest.raises(
-            ReportError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train"
-        ):
-            read_curve(path)
