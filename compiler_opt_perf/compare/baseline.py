@@ -288,7 +288,7 @@ def changed_inputs(before: Setup, after: Setup) -> tuple[str, ...]:
     return tuple(
         name
         for name in sorted(one.keys() | other.keys())
-        if _digest(one.get(name)) != _digest(other.get(name))
+        if digest_of(one.get(name)) != digest_of(other.get(name))
     )
 
 
@@ -301,7 +301,8 @@ def changes(before: Setup, after: Setup) -> tuple[str, ...]:
     )
 
 
-def _digest(artifact: Artifact | None) -> str | None:
+def digest_of(artifact: Artifact | None) -> str | None:
+    """Its digest; None without an artifact."""
     return None if artifact is None else artifact.digest
 
 

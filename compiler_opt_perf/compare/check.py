@@ -45,7 +45,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """A candidate, judged.
 
     Attributes:
@@ -68,7 +68,7 @@ class Result:
         return tuple(one for one in self.findings if one.verdict == "worse")
 
 
-def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
+def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> CheckResult:
     """Compares two measurements of the same modules.
 
     Raises:
@@ -105,7 +105,7 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
                     reason = why(metric.name, modules_of[name], baseline, candidate)
                 findings.append(dataclasses.replace(found, unit=unit, why=reason))
     changed = changed_inputs(baseline.setup, candidate.setup)
-    return Result(
+    return CheckResult(
         baseline.setup.problem,
         len(pairs),
         changed,
@@ -156,7 +156,7 @@ def _judged(
     return Finding(metric.name, metric.unit, level, name, before, after, allowed, verdict)
 
 
-def to_json(result: Result) -> dict[str, Any]:
+def to_json(result: CheckResult) -> dict[str, Any]:
     """The result as JSON values."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
     return {"verdict": "worse" if result.worse else "passes", **fields}

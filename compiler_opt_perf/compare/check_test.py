@@ -14,7 +14,7 @@ from compiler_opt_perf.compare.baseline import (
     ProgramRow,
     pack,
 )
-from compiler_opt_perf.compare.check import Finding, Result, check
+from compiler_opt_perf.compare.check import CheckResult, Finding, check
 from compiler_opt_perf.compare.check_tables import describe, junit, lnt, markdown
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import DEFAULT, read_limits
@@ -138,7 +138,7 @@ def test_causes_tell_what_is_known() -> None:
     )
 
 
-def _worse() -> Result:
+def _worse() -> CheckResult:
     detail = Detail({"f": 900, "_Z3newv": 300}, {"f": 2.0}, {"f g f.0 - #0": 0, "f h ? - #0": 0})
     text: dict[str, Any] = {"text": 1200, "detail": pack(detail), "modes": "a|b \x1b[31m<c>"}
     return check(sample(), _changed(sample(**text), policy=Artifact("m", "5")), LIMITS)

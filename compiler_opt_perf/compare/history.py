@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from compiler_opt_perf.compare.baseline import Baseline, Setup, read_baseline, write_baseline
-from compiler_opt_perf.compare.check import Result, check
+from compiler_opt_perf.compare.check import CheckResult, check
 from compiler_opt_perf.compare.check_tables import value
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.files import (
@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     setup: Setup
 
 
-def event_of(kind: Literal["check", "accept"], result: Result, measured: Baseline) -> Event:
+def event_of(kind: Literal["check", "accept"], result: CheckResult, measured: Baseline) -> Event:
     """An event of now."""
     totals = [
         Total(one.metric, one.unit, one.before, one.after, one.verdict)

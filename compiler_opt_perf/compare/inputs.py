@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.compare.baseline import Artifact, Setup
+from compiler_opt_perf.compare.baseline import Artifact, Setup, digest_of
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.question import Question
 from compiler_opt_perf.compare.setup import setup_of
@@ -24,22 +24,25 @@ class Trial:
 
     Attributes:
       what: the input, or the compiler's folder.
-      candidate: all that it was compiled with.
+      subject: all that the module was compiled with.
       value: of the metric; infinite where the module does not compile.
       is_worse: than the limits allow.
     """
 
     what: str
-    candidate: Subject
+    subject: Subject
     value: float
     is_worse: bool
 
 
 def differing(before: Setup, after: Setup, program: str) -> dict[str, Artifact | None]:
-    """The baseline's inputs of a program's modules that the candidate has others of, by name."""
-    sides = [_inputs(setup, program) for setup in (before, after)]
-    digests = [{name: one and one.digest for name, one in side.items()} for side in sides]
-    return {name: one for name, one in sides[0].items() if digests[0][name] != digests[1][name]}
+    """The baseline's inputs of a program's modules that differ from the candidate's, by name."""
+    theirs = _inputs(after, program)
+    return {
+        name: one
+        for name, one in _inputs(before, program).items()
+        if digest_of(one) != digest_of(theirs[name])
+    }
 
 
 def _inputs(setup: Setup, program: str) -> dict[str, Artifact | None]:
@@ -51,16 +54,14 @@ def as_before(candidate: Subject, changed: Mapping[str, Artifact | None], progra
     """The candidate with these inputs of the baseline.
 
     Raises:
-      CompareError: one is not what it was, as a compiler that was built anew in its place.
+      CompareError: an input has changed in its place, as a compiler that was built anew.
       ToolchainError: the baseline's compiler lacks a tool.
     """
     for name, artifact in changed.items():
         candidate = _with(candidate, name, None if artifact is None else Path(artifact.path))
-    left = _inputs(setup_of(candidate, [], None), program)
+    found = _inputs(setup_of(candidate, [], None), program)
     for name, artifact in changed.items():
-        own = left[name]
-        if (own and own.digest) != (artifact and artifact.digest):
-            assert artifact is not None
+        if artifact is not None and digest_of(found[name]) != artifact.digest:
             raise CompareError(
                 f"{artifact.path}: is not the {name} that the baseline was recorded with any more; "
                 "keep that elsewhere than the candidate's, so that one can be put in for the other"
@@ -68,27 +69,24 @@ def as_before(candidate: Subject, changed: Mapping[str, Artifact | None], progra
     return candidate
 
 
-def _with(candidate: Subject, name: str, path: Path | None) -> Subject:
+def _with(subject: Subject, name: str, path: Path | None) -> Subject:
     if name == "profile":
-        return dataclasses.replace(candidate, profiles=Profiles(path))
+        return dataclasses.replace(subject, profiles=Profiles(path))
     assert path is not None
     if name == "policy":
-        problem = problem_of(path, candidate.problem.name)
-        return dataclasses.replace(candidate, model=path, problem=problem)
-    return dataclasses.replace(candidate, toolchain=Toolchain.load(path))
+        problem = problem_of(path, subject.problem.name)
+        return dataclasses.replace(subject, model=path, problem=problem)
+    return dataclasses.replace(subject, toolchain=Toolchain.load(path))
 
 
 def swap(
     question: Question, before: Subject, candidate: Subject, names: Iterable[str]
 ) -> list[Trial]:
-    """Takes one input at a time from the candidate.
+    """Takes one input at a time from the candidate; raises as `Question.value` does.
 
     Args:
       before: the candidate with the baseline's inputs.
-      names: of those that differ.
-
-    Raises:
-      LogError, ObjectFileError, CostError: the compiler left what cannot be measured.
+      names: of the inputs that differ.
     """
     taken: dict[str, Path | None] = {
         "compiler": candidate.toolchain.directory,
@@ -108,19 +106,18 @@ def first_worse(
 
     Raises:
       CompareError: the first is worse, or the last is not.
-      ToolchainError: one lacks a tool.
-      LogError, ObjectFileError, CostError: the compiler left what cannot be measured.
+      ToolchainError: a toolchain lacks a tool.
     """
 
-    def tried(place: int) -> Trial:
-        folder = toolchains[place]
+    def tried(number: int) -> Trial:
+        folder = toolchains[number]
         return _tried(question, str(folder), _with(candidate, "compiler", folder))
 
-    good, bad = tried(0), tried(len(toolchains) - 1)
+    low, high = 0, len(toolchains) - 1
+    good, bad = tried(low), tried(high)
     question.require_worse(bad.value)
     if good.is_worse:
         raise CompareError(f"{good.what}: {question.metric.name} is worse: begin with an older one")
-    low, high = 0, len(toolchains) - 1
     while high - low > 1:
         middle = tried((low + high) // 2)
         if middle.is_worse:
@@ -130,6 +127,6 @@ def first_worse(
     return good, bad
 
 
-def _tried(question: Question, what: str, candidate: Subject) -> Trial:
-    value = question.value(candidate)
-    return Trial(what, candidate, value, question.is_worse(value))
+def _tried(question: Question, what: str, subject: Subject) -> Trial:
+    value = question.value(subject)
+    return Trial(what, subject, value, question.is_worse(value))

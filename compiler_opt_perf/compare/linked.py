@@ -17,6 +17,7 @@ from compiler_opt_perf.policy.export import load
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, decode, read_form
 from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.table import markdown
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.imitation_result import (
@@ -175,7 +176,6 @@ def title(linked: LinkedPrograms) -> str:
 def describe(linked: LinkedPrograms) -> str:
     """The table, in Markdown."""
     columns, rows, total = table(linked)
-    lines = [columns, ["---"] * len(columns), *rows, total]
-    text = "".join(f"| {' | '.join(row)} |\n" for row in lines)
+    text = markdown(columns, [*rows, total])
     failed = "".join(f"The compiler fails on {name} with the policy.\n" for name in linked.failed)
     return f"{title(linked)}\n\n{text}{failed}"

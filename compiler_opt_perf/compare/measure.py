@@ -10,9 +10,8 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,12 +23,12 @@ from compiler_opt_perf.compare.remarks import (
     read_decisions,
     remark_options,
 )
-from compiler_opt_perf.compare.subject import Subject
+from compiler_opt_perf.compare.subject import REPLAYED, Subject
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import Cost, CostError
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_bytes
-from compiler_opt_perf.policy.problem import Problem, for_clang
+from compiler_opt_perf.policy.problem import decision_lines, for_clang
 from compiler_opt_perf.run.command import CommandError, CompletedCommand, run_command
 from compiler_opt_perf.run.files import atomic_write, read_input, require_space, sha256
 from compiler_opt_perf.run.json_text import Measure
@@ -57,12 +56,16 @@ class Job:
     Attributes:
       default: whether the compiler's default decides, not the subject's policy.
       object: where the object file is kept, to be linked; None drops it.
+      decisions: by key, those that are not left to the policy (-mlgo-decisions).
+      replay: metrics of the recorded run, some of REPLAYED.
     """
 
     module: Module
     subject: Subject
     default: bool = False
     object: Path | None = None
+    decisions: Mapping[str, int] = field(default_factory=dict)
+    replay: tuple[str, ...] = tuple(REPLAYED)
 
 
 @dataclass(frozen=True)
@@ -189,13 +192,17 @@ def _by_policy(job: Job, image: Path) -> ModuleRow:
     module, subject, folder = job.module, job.subject, image.parent
     problem = subject.problem
     log, remarks = folder / "module.log", folder / "module.yaml"
-    command = subject.development_command(module, image, log)
+    given = []
+    if job.decisions:
+        (folder / "decisions").write_text(decision_lines(job.decisions))
+        given = [f"-mlgo-decisions={folder / 'decisions'}"]
+    command = subject.development_command(module, image, log, given)
     command += remark_options(problem, remarks, _PROFILE_PASS)
     objects, memory, completed = _compile(job, command, image)
     costs: dict[str, Cost] = {}
     unreplayed = ""
     try:
-        costs = subject.replayed(module, image)
+        costs = subject.replayed(module, image, job.replay)
     except (CostError, CommandError, TraceError) as error:
         require_space(folder)
         unreplayed = _cut(str(error))
@@ -206,6 +213,9 @@ def _by_policy(job: Job, image: Path) -> ModuleRow:
             objects = tuple(dict.fromkeys([*objects, hashlib.sha256(compiled[0]).hexdigest()]))
         except ModesError as error:
             differing_modes = _cut(str(error))
+    total = {name: cost.total for name, cost in costs.items()}
+    logged = read_log(log)
+    taken = logged.observations[problem.decision].reshape(-1).tolist() if logged.keys else []
     decisions = read_decisions(remarks, problem)
     pmu = count_pmu(decisions)
     warnings = [found[1] for found in map(_WARNING.search, completed.stderr.splitlines()) if found]
@@ -225,8 +235,16 @@ def _by_policy(job: Job, image: Path) -> ModuleRow:
         stale=len(_STALE.findall(read_input(remarks))),
         warnings=tuple(_cut(line) for line in dict.fromkeys(warnings))[:_MOST_LINES],
         unreplayed=unreplayed,
-        detail=pack(detail_after(problem, image, log, costs)),
-        **totals(costs),
+        detail=pack(
+            Detail(
+                functions=dict(function_sizes(image)),
+                scores=logged.last_rewards() if problem.score_in_log else {},
+                decisions=dict(zip(logged.keys, taken, strict=True)),
+                **{name: dict(cost.parts) for name, cost in costs.items()},
+            )
+        ),
+        instructions=total.get("instructions"),
+        cycles=total.get("cycles"),
     )
 
 
@@ -256,27 +274,6 @@ def _run(job: Job, command: Sequence[str]) -> CompletedCommand:
         timeout_s=subject.timeout_s,
         memory_mib=subject.memory_mib,
         env=subject.environment,
-    )
-
-
-def totals(costs: Mapping[str, Cost]) -> dict[str, Any]:
-    """The totals as `ModuleRow` has them, by metric."""
-    return {name: cost.total for name, cost in costs.items()}
-
-
-def detail_after(problem: Problem, image: Path, log: Path, costs: Mapping[str, Cost]) -> Detail:
-    """What a compilation led to, by its object file and log. Raises LogError, ObjectFileError.
-
-    Args:
-      costs: of the recorded run, by metric.
-    """
-    logged = read_log(log)
-    taken = logged.observations[problem.decision].reshape(-1).tolist() if logged.keys else []
-    return Detail(
-        functions=dict(function_sizes(image)),
-        scores=logged.last_rewards() if problem.score_in_log else {},
-        decisions=dict(zip(logged.keys, taken, strict=True)),
-        **{name: dict(cost.parts) for name, cost in costs.items()},
     )
 
 

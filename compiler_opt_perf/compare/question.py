@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One module and one metric: whether it is worse than allowed with this or that."""
 
+import dataclasses
 import math
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 from absl import logging
 
-from compiler_opt_perf.compare.baseline import Detail, ModuleRow, pack
+from compiler_opt_perf.compare.baseline import Detail, ModuleRow, detail_of
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import MetricLimits
-from compiler_opt_perf.compare.measure import detail_after, fingerprint, totals
+from compiler_opt_perf.compare.measure import Job, fingerprint, measure
 from compiler_opt_perf.compare.metrics import METRICS
 from compiler_opt_perf.compare.subject import REPLAYED, Subject
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.policy.problem import decision_lines
-from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.command import CommandError
 
 #: Of any failure of the compiler: an error, a crash or a time limit.
 FAILURES = "failures"
@@ -61,51 +58,32 @@ class Question:
         self.allowed = limits.allowed("module", self.start, 0.0) or 0.0
 
     def ask(
-        self, candidate: Subject, decisions: Mapping[str, int] = MappingProxyType({})
+        self, subject: Subject, decisions: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[float, Detail]:
-        """The metric with some decisions given, and what else there is to know of it.
+        """The metric with some decisions given, and the detail of the module.
 
         Raises:
-          CommandError, CostError: it does not compile, or cannot be replayed.
-          LogError, ObjectFileError: the compiler left a damaged file.
+          CommandError: the module does not compile.
+          CompareError: the recorded run cannot be replayed.
+          LogError, ObjectFileError, RemarksError: the compiler left a damaged file.
         """
         self.asked += 1
-        with tempfile.TemporaryDirectory(prefix="gate-") as name:
-            folder = Path(name)
-            image, log, given = folder / "module.o", folder / "module.log", folder / "decisions"
-            given.write_text(decision_lines(decisions))
-            command = candidate.development_command(
-                self.module, image, log, [f"-mlgo-decisions={given}"] if decisions else []
-            )
-            run_command(
-                command,
-                timeout_s=candidate.timeout_s,
-                memory_mib=candidate.memory_mib,
-                env=candidate.environment,
-            )
-            needed = [name for name in REPLAYED if name == self.metric.name]
-            costs = candidate.replayed(self.module, image, needed)
-            detail = detail_after(candidate.problem, image, log, costs)
-            run = ModuleRow(
-                name=self.module.name,
-                digest=self.before.digest,
-                status="ok",
-                text=text_bytes(image),
-                detail=pack(detail),
-                **totals(costs),
-            )
-        values = self.metric.values([(self.before, run)])
+        replay = tuple(name for name in REPLAYED if name == self.metric.name)
+        once = dataclasses.replace(subject, repetitions=1, release=None)
+        row = measure(Job(self.module, once, decisions=decisions, replay=replay))
+        values = self.metric.values([(self.before, row)])
         if values is None:
-            raise CompareError(f"{self.module.name}: has no {self.metric.name} to compare")
-        return values[1], detail
+            problem = row.unreplayed or f"has no {self.metric.name} to compare"
+            raise CompareError(f"{self.module.name}: {problem}")
+        return values[1], detail_of(row)
 
-    def value(self, candidate: Subject) -> float:
+    def value(self, subject: Subject) -> float:
         """The metric; where the module does not compile, 1 of FAILURES, infinite of others.
 
-        Raises LogError, ObjectFileError, CostError.
+        Raises as `ask` does, but for CommandError.
         """
         try:
-            return self.ask(candidate)[0]
+            return self.ask(subject)[0]
         except CommandError as error:
             logging.info("%s: %s", self.module.name, error)
             return 1.0 if self.metric.name == FAILURES else math.inf

@@ -44,12 +44,12 @@ class Side:
 
     Attributes:
       name: of its folder.
-      candidate: what it is compiled with.
+      subject: what it is compiled with.
       decisions: that are given, by key.
     """
 
     name: str
-    candidate: Subject
+    subject: Subject
     decisions: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -85,7 +85,7 @@ def write_inputs(question: Question, before: Trial, after: Trial, output: Path) 
     Raises:
       FileWriteError: it cannot be written, or holds other files.
     """
-    sides = [Side("baseline", before.candidate), Side("candidate", after.candidate)]
+    sides = [Side("baseline", before.subject), Side("candidate", after.subject)]
     lines = [f"Worse by this alone: {after.what}. `baseline` is: {before.what}."]
     _write(question, after.value, sides, lines, output)
 
@@ -99,15 +99,15 @@ def _write(
             require_file(path)
             shutil.copyfile(path, folder / name)
         for side in sides:
-            copy_folder(side.candidate.model, folder / side.name / "model")
-            profile = side.candidate.profiles.of(module.program)
+            copy_folder(side.subject.model, folder / side.name / "model")
+            profile = side.subject.profiles.of(module.program)
             if profile is not None:
                 (folder / side.name / "profile").mkdir()
                 for path in manifest_files(profile):
                     shutil.copyfile(path, folder / side.name / "profile" / path.name)
             if side.decisions:
                 (folder / side.name / "decisions").write_text(decision_lines(side.decisions))
-        candidate = sides[1].candidate
+        candidate = sides[1].subject
         if metric.name in REPLAYED:
             shutil.copyfile(candidate.traces[module.program], folder / _run(candidate, module))
             if candidate.cpu is not None:
@@ -134,8 +134,8 @@ def _run(candidate: Subject, module: Module) -> str:
 
 def _tools(question: Question, sides: Sequence[Side]) -> dict[str, Path]:
     """The variables that name the tools, with what they are by default."""
-    candidate = sides[1].candidate
-    tools = {f"CLANG_{side.name.upper()}": side.candidate.toolchain.clang for side in sides}
+    candidate = sides[1].subject
+    tools = {f"CLANG_{side.name.upper()}": side.subject.toolchain.clang for side in sides}
     if question.metric.name in REPLAYED:
         tools["TRACE_COST"] = candidate.toolchain.trace_cost
     return {**tools, "LLVM_LITERT_LIBRARY": candidate.toolchain.litert_library}
@@ -172,13 +172,13 @@ def _script(question: Question, sides: Sequence[Side]) -> str:
 
 
 def _profile(question: Question, side: Side) -> Path | None:
-    profile = side.candidate.profiles.of(question.module.program)
+    profile = side.subject.profiles.of(question.module.program)
     return None if profile is None else Path(side.name, "profile", profile.name)
 
 
 def _compile(question: Question, side: Side) -> str:
     """The command that compiles a side."""
-    module, candidate = question.module, side.candidate
+    module, candidate = question.module, side.subject
     own = dataclasses.replace(
         warning(module),
         bitcode=Path("module.bc"),
@@ -204,8 +204,8 @@ def _replay(question: Question, side: Side) -> list[str]:
     assert isinstance(evaluator, TraceReplay)
     context = Context(
         tool=Path("llvm-trace-cost"),
-        trace=Path(_run(side.candidate, question.module)),
-        cpu=None if side.candidate.cpu is None else Path(_CPU),
+        trace=Path(_run(side.subject, question.module)),
+        cpu=None if side.subject.cpu is None else Path(_CPU),
         profile=_profile(question, side),
         threads=1,
     )

@@ -49,13 +49,18 @@ class CostChange:
     high: float | None = None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends, if there are any."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def resolution(self) -> float | None:
         """Half the interval's width: smaller differences are not resolved."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """One line of a report: a module, a program, or all of them.
 
     Attributes:
@@ -106,9 +111,9 @@ class Summary:
       left_out: what the means of sizes and scores leave out.
     """
 
-    modules: tuple[Row, ...]
-    programs: tuple[Row, ...]
-    total: Row
+    modules: tuple[SummaryRow, ...]
+    programs: tuple[SummaryRow, ...]
+    total: SummaryRow
     weighted: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -159,9 +164,9 @@ def summarise(comparison: Comparison) -> Summary:
     )
 
 
-def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean]) -> Row:
+def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean]) -> SummaryRow:
     text, score, compile_time = (mean.change() for mean in means)
-    return Row(
+    return SummaryRow(
         name=name,
         modules=len(modules),
         text_default=sum(module.text_default for module in modules),
@@ -176,7 +181,7 @@ def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean])
     )
 
 
-def _module_row(module: ModuleComparison, seed: int) -> Row:
+def _module_row(module: ModuleComparison, seed: int) -> SummaryRow:
     random = np.random.default_rng(derive_seed(seed, "intervals", module.name))
     return _row(module.name, [module], _means([module], _has_calls(module), random))
 
@@ -303,7 +308,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: SummaryRow) -> dict[str, Any]:
     value = asdict(row)
     for name in ("text", "score", "compile_time"):
         change = getattr(row, name)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Why something got worse: what was changed, what the compiler says, functions, decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler_opt_perf.compare.baseline import Baseline, Detail, changed_inputs, detail_of
+from compiler_opt_perf.compare.baseline import (
+    Baseline,
+    Detail,
+    ModuleRow,
+    changed_inputs,
+    detail_of,
+)
 from compiler_opt_perf.compare.metrics import Pair
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 
@@ -23,8 +29,21 @@ _OF_FUNCTIONS = {
 _OF_DECISIONS = {*_OF_FUNCTIONS, "differing", "decisions"}
 # What a profile tells the policy shows in these.
 _OF_PROFILES = {*_OF_DECISIONS, "with-pmu", "stale"}
-# What the compiler says of these modules.
+# The status of a module that has these metrics.
 _FAILING = {"failures": "failed", "crashes": "crashed", "timeouts": "timeout"}
+# What is known of a module that has these metrics; empty of the others.
+_FACTS: dict[str, Callable[[ModuleRow], str]] = {
+    "nondeterminism": lambda row: (
+        f"{row.name}: {len(row.objects)} different object files of the same compilation"
+        if len(row.objects) > 1
+        else ""
+    ),
+    "modes": lambda row: row.modes,
+    "fallbacks": lambda row: (
+        f"{row.name}: {row.warnings[0]}" if row.fallbacks and row.warnings else ""
+    ),
+    "unreplayed": lambda row: f"{row.name}: {row.unreplayed}" if row.unreplayed else "",
+}
 
 
 @dataclass(frozen=True)
@@ -113,35 +132,21 @@ def _nothing_changed(baseline: Baseline, candidate: Baseline) -> str:
 def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
     """What the compiler says of the modules that are concerned."""
     said = []
+    release = candidate.setup.release
+    if metric == "modes" and release is not None and "holds another policy" in release.is_of:
+        said.append(release.is_of)
     if metric in _FAILING:
         status = _FAILING[metric]
-        said = [
+        said += [
             f"{after.name}: {after.message}"
             for before, after in pairs
             if after.status == status != before.status
         ]
-    elif metric == "nondeterminism":
-        said = [
-            f"{after.name}: {len(after.objects)} different object files of the same compilation"
-            for _, after in pairs
-            if len(after.objects) > 1
-        ]
-    elif metric == "modes":
-        release = candidate.setup.release
-        if release is not None and "holds another policy" in release.is_of:
-            said.append(release.is_of)
-        said += [after.modes for _, after in pairs if after.modes]
-    elif metric == "fallbacks":
-        said = [
-            f"{after.name}: {after.warnings[0]}"
-            for _, after in pairs
-            if after.fallbacks and after.warnings
-        ]
-    elif metric == "unreplayed":
-        said = [f"{after.name}: {after.unreplayed}" for _, after in pairs if after.unreplayed]
+    elif metric in _FACTS:
+        said += [fact for _, after in pairs if (fact := _FACTS[metric](after))]
     elif metric == "unlinked":
         names = {after.program for _, after in pairs}
-        said = [
+        said += [
             f"{one.name}: {one.message}"
             for one in candidate.programs
             if one.message and one.name in names

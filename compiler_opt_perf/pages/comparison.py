@@ -16,7 +16,7 @@ from compiler_opt_perf.compare.comparison_tables import (
     weighting,
 )
 from compiler_opt_perf.compare.linked import LinkedPrograms, table, title
-from compiler_opt_perf.compare.summary import LeftOut, Row, summarise
+from compiler_opt_perf.compare.summary import LeftOut, SummaryRow, summarise
 from compiler_opt_perf.compare.training_run import Point
 from compiler_opt_perf.pages import page
 
@@ -29,7 +29,7 @@ _CURVES = {
 }
 
 
-def _bars(rows: Sequence[Row]) -> str:
+def _bars(rows: Sequence[SummaryRow]) -> str:
     """Cost of each module: by the score if there are scores, else by the text size."""
     scored = any(row.score is not None for row in rows)
     changes = []

@@ -86,4 +86,5 @@ def terminal(
         table.add_row(*map(Text, total))
     with console.capture() as captured:
         console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines() if line.strip())
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
