@@ -15,7 +15,7 @@ from compiler_opt_perf.toolchain.layout import ToolchainError
 
 if TYPE_CHECKING:
     from compiler_opt_perf.compare.baseline import Setup
-    from compiler_opt_perf.compare.question import Question
+    from compiler_opt_perf.compare.bisect import Question
     from compiler_opt_perf.compare.subject import Subject
 
 _MOST_COMPILATIONS = 400
@@ -50,9 +50,8 @@ def _define_bisect(values: flags.FlagValues) -> None:
 
 def _bisect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.compare.baseline import read_baseline
-    from compiler_opt_perf.compare.inputs import first_worse
+    from compiler_opt_perf.compare.bisect import Question, first_worse
     from compiler_opt_perf.compare.limits import DEFAULT, MetricLimits, read_limits
-    from compiler_opt_perf.compare.question import Question
     from compiler_opt_perf.compare.record import load_corpora
     from compiler_opt_perf.compare.reproducer import write_inputs
     from compiler_opt_perf.compare.setup import policy_of
@@ -90,9 +89,14 @@ def _find(
     question: "Question", candidate: "Subject", setup: "Setup", most: int, output: Path
 ) -> None:
     """Tells the changed inputs apart, and finds the decisions that are to blame, if any are."""
-    from compiler_opt_perf.compare.bisect import bisect
-    from compiler_opt_perf.compare.inputs import Trial, as_before, differing, swap
-    from compiler_opt_perf.compare.question import FAILURES
+    from compiler_opt_perf.compare.bisect import (
+        FAILURES,
+        Trial,
+        as_before,
+        bisect,
+        differing,
+        swap,
+    )
     from compiler_opt_perf.compare.reproducer import summary, write_decisions, write_inputs
     from compiler_opt_perf.compare.setup import setup_of
 

@@ -14,7 +14,7 @@ from compiler_opt_perf.compare.metrics import SHARE
 from compiler_opt_perf.run import table
 from compiler_opt_perf.run.symbol_names import demangled, printable, shortened
 
-# Of a name in the source, of which the least telling parts are left out first.
+# Columns of a name in the source; its least telling parts are left out first.
 _NAME_WIDTH = 160
 _MOST_ROWS = 20
 _MOST_REASONS = 8
@@ -63,27 +63,25 @@ def headline(result: CheckResult) -> str:
 
 
 def answers(result: CheckResult) -> list[str]:
-    """What the figures mean together, in sentences; nothing where they speak for themselves."""
+    """A sentence on a policy that decides as the default does, on one side only."""
     totals = {one.metric: one for one in result.findings if one.level == "total"}
-    said = []
     differing = totals.get("differing")
-    if differing is not None and differing.before != differing.after:
-        before, after = (value(one, SHARE) for one in (differing.before, differing.after))
-        if not differing.after:
-            said.append(
-                f"The candidate's policy decides as the default does: none of its decisions "
-                f"differs, in the baseline {before} did."
-            )
-        elif not differing.before:
-            said.append(
-                f"The baseline's policy decided as the default does; {after} of the candidate's "
-                "decisions differ."
-            )
-    return said
+    if differing is None or bool(differing.before) == bool(differing.after):
+        return []
+    before, after = (value(one, SHARE) for one in (differing.before, differing.after))
+    if differing.before:
+        return [
+            "The candidate's policy decides as the default does: none of its decisions differs, "
+            f"in the baseline {before} did."
+        ]
+    return [
+        f"The baseline's policy decided as the default does; {after} of the candidate's decisions "
+        "differ."
+    ]
 
 
 def _rows(result: CheckResult) -> list[Finding]:
-    """Totals, and what is not the same of programs and modules, the worse before the better."""
+    """Totals, then programs and modules that are worse, then those that are better."""
     totals = [one for one in result.findings if one.level == "total"]
     others = [
         one
@@ -105,9 +103,10 @@ def describe(result: CheckResult) -> str:
 
 
 def _first_reasons(result: CheckResult) -> list[tuple[str, list[str]]]:
-    """As many as people read: of modules only where no program, nor the total, says the same.
+    """Titles and reasons of the first findings that are worse.
 
-    What one has in common with those before it is not said again.
+    Modules are left out where a program or the total has the same metric. A reason that several
+    findings have stands once.
     """
     known = {one.metric for one in result.worse if one.level != "module"}
     told = [one for one in result.worse if one.level != "module" or one.metric not in known]
@@ -141,19 +140,13 @@ def junit(result: CheckResult) -> str:
     judged = [one for one in result.findings if one.verdict != "shown"]
     suite.set("tests", str(len(judged)))
     suite.set("failures", str(len(result.worse)))
-    whys = dict(
-        zip(
-            map(id, result.worse),
-            (own for _, own in _reasons(result.worse, result.problem)),
-            strict=True,
-        )
-    )
+    reasons = _reasons(result.worse, result.problem)
     for one in judged:
         name = printable(one.name)
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{one.metric}", name=name)
         if one.verdict == "worse":
-            failure = ElementTree.SubElement(case, "failure", message=_title(one))
-            failure.text = "\n".join(whys[id(one)])
+            title, lines = next(reasons)
+            ElementTree.SubElement(case, "failure", message=title).text = "\n".join(lines)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from compiler_opt_perf.compare.comparison import Comparison
-from compiler_opt_perf.compare.summary import CostChange, LeftOut, Summary, SummaryRow, summarise
+from compiler_opt_perf.compare.summary import CostChange, Summary, SummaryRow, summarise
 from compiler_opt_perf.run.table import NOTHING, percent, share, terminal
 
 COLUMNS = (
@@ -72,11 +72,10 @@ def weighting(summary: Summary) -> str:
     return f"Scores: functions of {programs} count as often as they were called, others once."
 
 
-def _names(left_out: LeftOut) -> str:
+def _left_out(reason: str, names: Sequence[str]) -> str:
     """A line that names what is left out."""
-    names = ", ".join(left_out.names[:_SHOWN_NAMES])
-    more = "" if len(left_out.names) <= _SHOWN_NAMES else ", ..."
-    return f"Left out: {len(left_out.names)} {left_out.reason} ({names}{more})"
+    shown = [*names[:_SHOWN_NAMES], *["..."] * (len(names) > _SHOWN_NAMES)]
+    return f"Left out: {len(names)} {reason} ({', '.join(shown)})"
 
 
 def describe(comparison: Comparison) -> str:
@@ -95,7 +94,7 @@ def describe(comparison: Comparison) -> str:
     lines = (
         compile_time(comparison, summary),
         *([weighting(summary)] if any(module.functions for module in comparison.modules) else []),
-        *map(_names, summary.left_out),
+        *(_left_out(reason, names) for reason, names in summary.left_out.items()),
         agreement(comparison.modes),
     )
     return f"{modules}\n{programs}\n" + "".join(f"{line}\n" for line in lines)

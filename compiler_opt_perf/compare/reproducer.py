@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler_opt_perf.compare.bisect import Bisection
-from compiler_opt_perf.compare.inputs import Trial
-from compiler_opt_perf.compare.question import FAILURES, Question
+from compiler_opt_perf.compare.bisect import FAILURES, Bisection, Question, Trial
 from compiler_opt_perf.compare.subject import REPLAYED, Subject, warning
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay

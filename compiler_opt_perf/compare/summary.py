@@ -12,7 +12,7 @@ and takes their median: these intervals are for other compilations of the same m
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class CostChange:
     """A cost against the default: 0.01 is 1% worse, -0.01 is 1% better.
 
     Attributes:
-      value: policy / default - 1, or a mean of such.
+      value: policy / default - 1, or a mean of such changes.
       low, high: the 95% interval; None with one module only, or fewer than three pairs of
         compilations.
     """
@@ -61,7 +61,7 @@ class CostChange:
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One line of a report: a module, a program, or all of them.
+    """The summary of a module, of a program, or of all programs.
 
     Attributes:
       name: of the module or the program; "total".
@@ -87,19 +87,6 @@ class SummaryRow:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What a mean leaves out, and why.
-
-    Attributes:
-      reason: in words.
-      names: "module" or "module: function".
-    """
-
-    reason: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Summary:
     """A comparison's rows.
 
@@ -108,14 +95,15 @@ class Summary:
       total: the geometric mean over the programs.
       weighted: programs whose functions' scores are weighted by calls. In the others each function
         counts once, since the profile has no calls of them.
-      left_out: what the means of sizes and scores leave out.
+      left_out: by reason, the modules ("module") and functions ("module: function") that the means
+        of sizes and scores leave out.
     """
 
     modules: tuple[SummaryRow, ...]
     programs: tuple[SummaryRow, ...]
     total: SummaryRow
     weighted: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -149,18 +137,24 @@ def summarise(comparison: Comparison) -> Summary:
     for module in comparison.modules:
         programs.setdefault(module.name.split("/")[0], []).append(module)
     weighted = tuple(name for name in sorted(programs) if any(map(_has_calls, programs[name])))
-    rows, means = [], []
-    for name, members in sorted(programs.items()):
+
+    def means(name: str, members: Sequence[ModuleComparison], weighted: bool) -> Sequence[_Mean]:
         random = np.random.default_rng(derive_seed(comparison.seed, "intervals", name))
-        means.append(_means(members, name in weighted, random))
-        rows.append(_row(name, members, means[-1]))
-    overall = [_mean_of_programs(column) for column in zip(*means, strict=True)]
+        return _means(members, weighted, random)
+
+    of_programs = {
+        name: means(name, members, name in weighted) for name, members in sorted(programs.items())
+    }
+    total = [_mean_of_programs(column) for column in zip(*of_programs.values(), strict=True)]
     return Summary(
-        modules=tuple(_module_row(module, comparison.seed) for module in comparison.modules),
-        programs=tuple(rows),
-        total=_row("total", comparison.modules, overall),
+        modules=tuple(
+            _row(one.name, [one], means(one.name, [one], _has_calls(one)))
+            for one in comparison.modules
+        ),
+        programs=tuple(_row(name, programs[name], own) for name, own in of_programs.items()),
+        total=_row("total", comparison.modules, total),
         weighted=weighted,
-        left_out=tuple(_left_out(programs, weighted)),
+        left_out=_left_out(programs, weighted),
     )
 
 
@@ -179,11 +173,6 @@ def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean])
         exact=sum(module.exact for module in modules),
         differing=sum(module.differing for module in modules),
     )
-
-
-def _module_row(module: ModuleComparison, seed: int) -> SummaryRow:
-    random = np.random.default_rng(derive_seed(seed, "intervals", module.name))
-    return _row(module.name, [module], _means([module], _has_calls(module), random))
 
 
 def _means(
@@ -267,7 +256,7 @@ def _has_calls(module: ModuleComparison) -> bool:
 
 def _left_out(
     programs: Mapping[str, Sequence[ModuleComparison]], weighted: Sequence[str]
-) -> Iterator[LeftOut]:
+) -> dict[str, tuple[str, ...]]:
     names: dict[str, list[str]] = {}
     for program, modules in sorted(programs.items()):
         for module in modules:
@@ -277,8 +266,7 @@ def _left_out(
                 reason = _why_left_out(one, program in weighted)
                 if reason is not None:
                     names.setdefault(reason, []).append(f"{module.name}: {one.name}")
-    for reason, places in names.items():
-        yield LeftOut(reason, tuple(places))
+    return {reason: tuple(places) for reason, places in names.items()}
 
 
 def _why_left_out(function: FunctionScores, weighted: bool) -> str | None:
@@ -303,7 +291,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             "total": _row_json(summary.total),
             "programs": [_row_json(row) for row in summary.programs],
             "weighted_by_calls": summary.weighted,
-            "left_out": {one.reason: one.names for one in summary.left_out},
+            "left_out": dict(summary.left_out),
         },
     }
 
