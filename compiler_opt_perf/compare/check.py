@@ -14,23 +14,21 @@ from compiler_opt_perf.compare.limits import LEVELS, Level, Limits, MetricLimits
 from compiler_opt_perf.compare.metrics import METRICS, Metric, Pair, ProgramPair
 from compiler_opt_perf.compare.why import Why, why
 
-#: "shown": there is no limit.
+#: "shown" is without a limit.
 Verdict = Literal["worse", "better", "same", "shown"]
 _UNITS = {"perf": "instructions", "qemu": "instructions", "time": "seconds", "none": ""}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One value compared.
+    """One metric of a module, of a program or in total, compared.
 
     Attributes:
-      metric: its name.
-      unit: of the values.
-      level: what it is of.
-      name: of the module or program; "total".
-      before, after: with the baseline and with the candidate.
-      allowed: how much worse it may be; None for as much as it likes.
-      why: for what is worse.
+      metric, unit: of the values.
+      level, name: which module or program the values are of; the total's name is "total".
+      before, after: the values with the baseline and with the candidate.
+      allowed: how much worse the second may be; None where there is no limit.
+      why: the reasons, where the verdict is "worse".
     """
 
     metric: str
@@ -46,14 +44,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """A candidate, judged.
+    """The verdict on a candidate.
 
     Attributes:
       problem: name of what is decided.
       modules: how many were compared.
-      changed: what the candidate was measured with that the baseline was not.
-      changes: the same with path and digest on both sides, a sentence each.
-      findings: of totals, then programs, then modules. Of modules, only what is worse or better.
+      changed: names of the inputs that differ from the baseline's.
+      findings: of totals, then programs, then modules; of modules only those worse or better.
+      changes: a sentence for each changed input, with path and digest on both sides.
     """
 
     problem: str
@@ -64,7 +62,7 @@ class CheckResult:
 
     @property
     def worse(self) -> tuple[Finding, ...]:
-        """The findings that the gate fails for."""
+        """The findings that fail the gate."""
         return tuple(one for one in self.findings if one.verdict == "worse")
 
 
@@ -115,7 +113,7 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> CheckResul
 
 
 def _runs(setup: Setup) -> tuple[dict[str, str], str]:
-    """What recorded runs are replayed, by content."""
+    """Digests of the recorded runs by program, and of the CPU file."""
     traces = {program: trace.digest for program, trace in setup.traces.items()}
     return traces, "" if setup.cpu is None else setup.cpu.digest
 
@@ -124,7 +122,7 @@ _AnyPair = TypeVar("_AnyPair", Pair, ProgramPair)
 
 
 def _groups(level: Level, pairs: Sequence[_AnyPair]) -> dict[str, list[_AnyPair]]:
-    """What a level has values of, with the modules or programs of each, by name."""
+    """The pairs of each module or program, or of the total, by name."""
     groups: dict[str, list[_AnyPair]] = {}
     for pair in sorted(pairs, key=lambda pair: (pair[0].program, pair[0].name)):
         names = {"total": "total", "program": pair[0].program, "module": pair[0].name}
@@ -135,7 +133,7 @@ def _groups(level: Level, pairs: Sequence[_AnyPair]) -> dict[str, list[_AnyPair]
 def _judged(
     metric: Metric, level: Level, name: str, pairs: Sequence[Any], limits: Limits
 ) -> Finding | None:
-    """The values compared; None where there are none."""
+    """The finding; None where there are no values to compare."""
     if metric.of_programs and level == "module":
         return None
     if metric.needs_figures:

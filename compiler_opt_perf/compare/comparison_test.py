@@ -24,6 +24,7 @@ from compiler_opt_perf.compare.measure import EffortJob, measure_effort
 from compiler_opt_perf.compare.modes import ModesError, require_compiled_in
 from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.compare.summary import CostChange, summarise
+from compiler_opt_perf.compare.testing import failing_toolchain
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.testing import lua_compile_commands
@@ -119,10 +120,22 @@ def test_another_policy_in_development_mode_is_an_error(
         _compare(corpus, toolchain, other)
 
 
+def test_one_compilation_with_another_object_is_an_error(
+    corpus: Corpus, toolchain: Toolchain, model: Path, tmp_path: Path
+) -> None:
+    """All modes agree, and the compilation that logs decisions differs from them."""
+    logging = '*-mlgo-decision-keys*) set -- "$@" -mllvm -align-all-functions=5 ;;'
+    broken = failing_toolchain(tmp_path / "broken", toolchain, logging)
+    with pytest.raises(CompareError, match="lua/lcode: compiling it again gave another object"):
+        _compare(corpus.subset(["lua/lcode"]), Toolchain.load(broken), model)
+
+
 def test_a_model_that_is_missing_is_the_compilers_error(
     corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    with pytest.raises(CommandError, match="to reproduce: "):
+    with pytest.raises(
+        CommandError, match=r"^clang: exit status 1.*(?s:.*)to reproduce: \S+/clang "
+    ):
         _compare(corpus, toolchain, tmp_path / "no-model")
 
 

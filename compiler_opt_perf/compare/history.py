@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The history of checks and of what was accepted: JSON lines, a file that bots may share.
+"""The history of checks and of accepted candidates: JSON lines, in a file that bots may share.
 
-An event is added under a lock, so that a bot waits for another one.
+An event is added under a lock, so that one bot waits for another.
 """
 
 import contextlib
@@ -56,13 +56,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A check, or a candidate that was accepted.
 
     Attributes:
-      number: in the order in which they were written, from 1; 0 before that.
+      number: counts from 1 in the file; 0 before the event is written.
       date: UTC, as ISO 8601 has it.
       verdict: "passes" or "worse".
-      reason: why it was accepted.
-      changed: inputs that were not the baseline's.
-      totals: of the metrics.
-      setup: what was measured with.
+      reason: why the candidate was accepted.
+      changed: names of the inputs that differ from the baseline's.
+      totals: of all metrics.
+      setup: of the candidate.
     """
 
     number: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -106,7 +106,7 @@ def add(store: Path, event: Event) -> None:
 
 
 def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Event:
-    """Makes what was measured the baseline, and says why in the history.
+    """Makes a candidate the baseline, and adds the reason to the history.
 
     Raises:
       CompareError: a file cannot be read, the reason is empty, or the candidate was checked against

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The linked text of real programs with a policy and without: what users of it pay.
+"""Compares the linked text of real programs with a policy and without: what users pay for.
 
-The policy decides in development mode, as it does in release mode (`cop compare` shows that).
+The policy decides in development mode; `cop compare` shows that release mode decides the same.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,6 +7,7 @@ The functions here run in pool workers: nothing that this module imports loads T
 import hashlib
 import random
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -261,7 +262,14 @@ def _compile(
     memory = []
     peak = image.with_name("peak")
     for _ in range(job.subject.repetitions):
-        completed = _run(job, with_peak_memory(command, peak))
+        try:
+            completed = _run(job, with_peak_memory(command, peak))
+        except CommandError as error:
+            # It was the compiler that failed, not what measures its memory.
+            reason = f"{Path(command[0]).name}: {error.reason.partition(': ')[2]}"
+            raise CommandError(
+                error.kind, reason, shlex.join(command), error.stderr, error.returncode
+            ) from None
         memory.append(int(peak.read_text()))
         objects[sha256(image)] = None
     return tuple(objects), tuple(memory), completed
@@ -333,7 +341,7 @@ def _told(error: CommandError) -> str:
     """What the compiler said of its failure, and how it ended."""
     lines = error.stderr.splitlines()
     said = [line for line in lines if "error:" in line] or lines[:1]
-    # The command begins with what measures its memory.
+    # What measures the effort may stand in front of the compiler.
     _, _, how = error.reason.partition(": ")
     return _cut("; ".join([f"clang: {how}", *said[:2]]))
 

@@ -15,7 +15,7 @@ from compiler_opt_perf.policy.problem import PROBLEMS
 Pair = tuple[ModuleRow, ModuleRow]
 #: A program, likewise.
 ProgramPair = tuple[ProgramRow, ProgramRow]
-#: What it was with the baseline, and is with the candidate; None where that has no meaning.
+#: The value with the baseline and with the candidate; None where there is no such value.
 Values = tuple[float, float] | None
 #: The unit of shares, from 0 to 1.
 SHARE = "share"
@@ -30,10 +30,10 @@ class Metric:
       unit: of its values; that of `effort` is in the setup.
       worse: 1 when more is worse, -1 when less is, 0 when any change is.
       values: of some modules, or programs.
-      needs_figures: only modules count that compile in the baseline and with the candidate.
-      of_programs: it is of whole programs, not of modules.
-      spread: how far the repeated measurements of the same are apart, on both sides.
-      applies: whether the setups of both sides have it.
+      needs_figures: whether only modules count that compile on both sides.
+      of_programs: whether the metric is of whole programs, not of modules.
+      spread: the range of repeated measurements, over both sides.
+      applies: whether the setups of both sides have the metric.
     """
 
     name: str

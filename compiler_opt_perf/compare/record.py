@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures all modules of corpora, and goes on where an interrupted run stopped."""
+"""Measures all modules of corpora; an interrupted run goes on where it stopped."""
 
 import contextlib
 import tempfile
@@ -35,11 +35,11 @@ _Job = TypeVar("_Job", Job, EffortJob)
 
 @dataclass(frozen=True)
 class Work:
-    """Where finished modules are noted, and with how many processes it is done.
+    """How a recording works.
 
     Attributes:
-      folder: for the notes, which are removed when all is measured.
-      workers: processes that compile; None: one a core.
+      folder: holds notes of finished modules, until all modules are measured.
+      workers: processes that compile; None for one a core.
     """
 
     folder: Path
@@ -76,15 +76,15 @@ def record(
     """Measures each module of the corpora.
 
     Args:
-      corpora: folders, for the record.
-      modules: theirs, as `load_corpora` gives them.
-      effort: what is measured of the compiler's work.
+      corpora: their folders, which the baseline names.
+      modules: of the corpora, from `load_corpora`.
+      effort: what is measured of the compiler's effort.
 
     Raises:
       CompareError: a policy, profile or compiler cannot be read, or the corpora have no modules of
         a profile's program.
       PmuError: a profile's manifest cannot be read.
-      FileWriteError: there is no room for notes.
+      FileWriteError: the disk is full.
     """
     known = {module.program for module in modules}
     for flag, programs in (("profile", subject.profiles.programs), ("trace", subject.traces)):
@@ -149,7 +149,7 @@ class _Notes:
         workers: int | None,
         label: str,
     ) -> dict[str, _Result]:
-        """The results by module: those that are noted, and those of the other jobs, now noted."""
+        """The results by module. Jobs with a note are not done again; the others are noted."""
         found = {}
         for job in jobs:
             earlier = recall(self._place(job.module, kind), self._of(job.module, kind), kind)
@@ -169,7 +169,7 @@ class _Notes:
         return found | {job.module.name: one.get() for job, one in zip(left, outcomes, strict=True)}
 
     def _of(self, module: Module, kind: type[Any]) -> Any:
-        """All that a note's result depends on."""
+        """Everything that a note's result depends on."""
         key = kind.__name__, module.name
         if key not in self._inputs:
             self._inputs[key] = [kind.__name__, self._setup, fingerprint(module)]
@@ -189,7 +189,7 @@ class _Notes:
 
 
 def same_modules(baseline: Baseline, modules: Sequence[Module]) -> None:
-    """Refuses modules that are not those of the baseline. Raises CompareError."""
+    """Checks that the baseline is of these modules. Raises CompareError."""
     before = {row.name: row.digest for row in baseline.modules}
     now = {module.name: fingerprint(module) for module in modules}
     differing = sorted(

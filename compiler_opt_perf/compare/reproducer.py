@@ -32,7 +32,7 @@ _FILES = """
 `decisions`, if they are given (`-mlgo-decisions`) |
 | `run`, `cpu.json` | the recorded run that `TRACE_COST` replays, if there is one |
 """
-# Of what llvm-trace-cost reports of a run, by metric.
+# Where llvm-trace-cost reports a metric.
 _REPORTED = {"instructions": "['instructions']", "cycles": "['cycles']['total']"}
 
 
@@ -42,8 +42,8 @@ class Side:
 
     Attributes:
       name: of its folder.
-      subject: what it is compiled with.
-      decisions: that are given, by key.
+      subject: compiler, policy and profile.
+      decisions: by key, those that are not left to the policy.
     """
 
     name: str
@@ -126,12 +126,12 @@ def _write(
 
 
 def _run(candidate: Subject, module: Module) -> str:
-    """The name of the recorded run, by which the tool knows its kind."""
+    """The name of the recorded run; its suffix tells the tool what it is."""
     return f"run{candidate.traces[module.program].suffix}"
 
 
 def _tools(question: Question, sides: Sequence[Side]) -> dict[str, Path]:
-    """The variables that name the tools, with what they are by default."""
+    """The variables that name the tools, with their defaults."""
     candidate = sides[1].subject
     tools = {f"CLANG_{side.name.upper()}": side.subject.toolchain.clang for side in sides}
     if question.metric.name in REPLAYED:
@@ -197,7 +197,7 @@ def _compile(question: Question, side: Side) -> str:
 
 
 def _replay(question: Question, side: Side) -> list[str]:
-    """The commands that replay the recorded run with a side's code, and print what it costs."""
+    """The commands that replay the recorded run with a side's code, and print its cost."""
     evaluator = EVALUATORS[REPLAYED[question.metric.name]]
     assert isinstance(evaluator, TraceReplay)
     context = Context(
@@ -217,7 +217,7 @@ def _replay(question: Question, side: Side) -> list[str]:
 
 
 def summary(found: Bisection) -> str:
-    """What was found, in a sentence."""
+    """The result of a bisection, in a sentence."""
     tried = f"{found.compilations} compilations"
     if not found.causes:
         return (

@@ -17,7 +17,7 @@ from compiler_opt_perf.cost.regalloc_score import log_ratio
 _MOST_MODULES = 3
 _MOST_FUNCTIONS = 5
 _MOST_DECISIONS = 5
-# What functions have a part in, as `Detail` has it.
+# The field of `Detail` that has each function's part of a metric.
 _OF_FUNCTIONS = {
     "text": "functions",
     "linked": "functions",
@@ -25,9 +25,9 @@ _OF_FUNCTIONS = {
     "instructions": "instructions",
     "cycles": "cycles",
 }
-# What a policy's decisions lead to.
+# Metrics that a policy's decisions change.
 _OF_DECISIONS = {*_OF_FUNCTIONS, "differing", "decisions"}
-# What a profile tells the policy shows in these.
+# Metrics that a profile changes.
 _OF_PROFILES = {*_OF_DECISIONS, "with-pmu", "stale"}
 # The status of a module that has these metrics.
 _FAILING = {"failures": "failed", "crashes": "crashed", "timeouts": "timeout"}
@@ -48,7 +48,7 @@ _FACTS: dict[str, Callable[[ModuleRow], str]] = {
 
 @dataclass(frozen=True)
 class FunctionChange:
-    """A function that is worse, in the metric's unit; 0 where it was not there."""
+    """A function that got worse, in the metric's unit; 0 where there is no such function."""
 
     module: str
     function: str
@@ -58,7 +58,7 @@ class FunctionChange:
 
 @dataclass(frozen=True)
 class DecisionChange:
-    """A decision that was taken otherwise, by its key (docs/features.md)."""
+    """A decision that both sides take differently, by its key (docs/features.md)."""
 
     module: str
     key: str
@@ -68,15 +68,15 @@ class DecisionChange:
 
 @dataclass(frozen=True)
 class Why:
-    """Why something is worse.
+    """Why a metric is worse.
 
     Attributes:
-      causes: sentences: what was changed, then what is known of it.
-      functions: that got worse, those with the largest share first.
-      further: how many others got worse, and by how much together; 0 for scores, which do not add
-        up.
-      differing: how many decisions are others, of those that were taken on both sides.
-      decisions: some of them, those in these functions first.
+      causes: sentences on what was changed, and on what is known of the change.
+      functions: the functions that got worse most, the worst first.
+      differing: how many decisions both sides take differently.
+      decisions: some of these decisions, those in the functions above first.
+      further: how many other functions got worse, and by how much together; scores do not add up,
+        so that their sum is 0.
     """
 
     causes: tuple[str, ...]
@@ -87,7 +87,7 @@ class Why:
 
 
 def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> Why:
-    """Why a metric of some modules is worse. Raises CompareError: a baseline is damaged."""
+    """Explains why a metric of some modules is worse. Raises CompareError: a file is damaged."""
     changed = changed_inputs(baseline.setup, candidate.setup)
     causes = []
     if changed:
