@@ -77,7 +77,7 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> CheckResul
             f"the candidate decides {candidate.setup.problem}, the baseline "
             f"{baseline.setup.problem}: record a baseline of the same problem"
         )
-    names = [[(run.name, run.digest) for run in side.modules] for side in (baseline, candidate)]
+    names = [[(row.name, row.digest) for row in side.modules] for side in (baseline, candidate)]
     if names[0] != names[1]:
         raise CompareError("the candidate was measured on other modules than the baseline")
     if _runs(baseline.setup) != _runs(candidate.setup):
@@ -86,8 +86,8 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> CheckResul
             "baseline: record a baseline by these"
         )
     pairs = list(zip(baseline.modules, candidate.modules, strict=True))
-    linked = {run.name: run for run in candidate.programs}
-    programs = [(run, linked[run.name]) for run in baseline.programs if run.name in linked]
+    linked = {row.name: row for row in candidate.programs}
+    programs = [(row, linked[row.name]) for row in baseline.programs if row.name in linked]
     findings = []
     for level in LEVELS:
         modules_of, programs_of = _groups(level, pairs), _groups(level, programs)

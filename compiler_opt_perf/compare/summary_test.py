@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.compare.comparison import (
+    Comparison,
+    FunctionScores,
+    ModuleComparison,
+    read_comparison,
+)
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.summary import CostChange, summarise, to_json
+from compiler_opt_perf.compare.testing import EVICT, INLINE
 from compiler_opt_perf.cost.regalloc_score import score_ratio
+from compiler_opt_perf.run.files import write_json
 
 
 def _module(
@@ -168,3 +179,41 @@ def test_compile_times_are_medians_of_pairs() -> None:
     assert _value(few.total.compile_time) == pytest.approx(0.01)
     assert few.total.compile_time is not None and few.total.compile_time.low is None
     assert few.total.text == CostChange(0.0)
+
+
+def test_a_comparison_survives_its_file(tmp_path: Path) -> None:
+    for comparison in (INLINE, EVICT):
+        write_json(tmp_path / "c.json", to_json(comparison))
+        assert read_comparison(tmp_path / "c.json") == comparison
+
+
+def _damaged(change: Callable[[dict[str, Any]], None]) -> str:
+    value = json.loads(json.dumps(to_json(EVICT)))
+    change(value)
+    return json.dumps(value)
+
+
+def _changed(name: str, content: Any) -> str:
+    return _damaged(lambda value: value["modules"][0].update({name: content}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("{", ""),
+        (_damaged(lambda value: value.update(version=1)), r"\$\.version: expected 2, found 1"),
+        (_damaged(lambda value: value.update(modules=[])), "`array` of length >= 1"),
+        (_damaged(lambda value: value.pop("modes")), r"\$\.modes: is missing"),
+        (_changed("text_default", -1), r"modules\[0\].text_default: expected `int` >= 0"),
+        (_changed("compile_default", [10**400]), "number out of range, found 1000"),
+        (_changed("compile_default", [float("nan")]), "expected `float` >= 0.0, found NaN"),
+        (_changed("compile_default", [0.0]), "expected pairs above 0"),
+        (_changed("compile_default", []), "expected pairs above 0"),
+        (_changed("functions", [{"name": "f", "calls": 1.5}]), r"calls: expected `int \| null`"),
+    ],
+)
+def test_a_damaged_comparison_is_named(tmp_path: Path, damage: str, problem: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(damage)
+    with pytest.raises(CompareError, match=rf"c\.json.*{problem}.*; write it with `cop compare`"):
+        read_comparison(path)
