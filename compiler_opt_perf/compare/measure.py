@@ -146,11 +146,11 @@ def measure(job: Job) -> ModuleRow:
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
         folder = Path(name)
         image = folder / "module.o"
-        run = (_by_default if job.default else _by_policy)(job, image)
+        row = (_by_default if job.default else _by_policy)(job, image)
         if job.object is not None:
             with atomic_write(job.object) as kept:
                 shutil.copyfile(image, kept)
-        return run
+        return row
 
 
 def try_measure(job: Job) -> ModuleRow:

@@ -110,11 +110,11 @@ def _range(samples: Sequence[float]) -> float:
 
 def _effort_spread(pairs: Sequence[Pair]) -> float:
     """Of a sum of measurements that have nothing to do with one another."""
-    return math.hypot(*(_range(run.effort) for pair in pairs for run in pair))
+    return math.hypot(*(_range(row.effort) for pair in pairs for row in pair))
 
 
 def _memory_spread(pairs: Sequence[Pair]) -> float:
-    return float(max(_range(run.memory) for pair in pairs for run in pair))
+    return float(max(_range(row.memory) for pair in pairs for row in pair))
 
 
 def _profiled(before: Setup, after: Setup) -> bool:

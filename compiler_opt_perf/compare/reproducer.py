@@ -11,7 +11,8 @@ from pathlib import Path
 from compiler_opt_perf.compare.bisect import FAILURES, Bisection, Question, Trial
 from compiler_opt_perf.compare.subject import REPLAYED, Subject, warning
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, TraceReplay
 from compiler_opt_perf.policy.problem import decision_lines, for_clang
 from compiler_opt_perf.run.content import manifest_files
 from compiler_opt_perf.run.files import (
@@ -169,30 +170,39 @@ def _script(question: Question, sides: Sequence[Side]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _profile(question: Question, side: Side) -> Path | None:
-    profile = side.subject.profiles.of(question.module.program)
-    return None if profile is None else Path(side.name, "profile", profile.name)
+def _inside(question: Question, side: Side) -> Subject:
+    """The side's subject, with the names that its files have in the folder."""
+    subject, program = side.subject, question.module.program
+    profile = subject.profiles.of(program)
+    run = {program: Path(_run(subject, question.module))} if program in subject.traces else {}
+    return dataclasses.replace(
+        subject,
+        model=Path(side.name, "model"),
+        profiles=Profiles(profile and Path(side.name, "profile", profile.name)),
+        traces=run,
+        cpu=subject.cpu and Path(_CPU),
+    )
 
 
 def _compile(question: Question, side: Side) -> str:
     """The command that compiles a side."""
-    module, candidate = question.module, side.subject
+    module, subject = question.module, _inside(question, side)
     own = dataclasses.replace(
         warning(module),
         bitcode=Path("module.bc"),
-        thinlto_index=None if module.thinlto_index is None else Path("module.thinlto.bc"),
+        thinlto_index=module.thinlto_index and Path("module.thinlto.bc"),
     )
-    options = candidate.problem.development_options(
-        model=Path(side.name, "model"), profile=_profile(question, side)
+    options = subject.problem.development_options(
+        model=subject.model, profile=subject.profiles.common
     )
     if side.decisions:
         options.append(f"-mlgo-decisions={side.name}/decisions")
     more = for_clang(options)
-    more += REPLAY_FLAGS if module.program in candidate.traces else ()
+    more += REPLAY_FLAGS if subject.traces else ()
     if question.metric.name == "score":
         more += ["-opt-record-file", f"{side.name}.yaml", "-opt-record-format", "yaml"]
         more += ["-opt-record-passes", "^regalloc-score$"]
-    _, *words = own.compile_command(candidate.toolchain.clang, Path(f"{side.name}.o"), more)
+    _, *words = own.compile_command(subject.toolchain.clang, Path(f"{side.name}.o"), more)
     return f'"$CLANG_{side.name.upper()}" {shlex.join(words)}'
 
 
@@ -200,13 +210,7 @@ def _replay(question: Question, side: Side) -> list[str]:
     """The commands that replay the recorded run with a side's code, and print its cost."""
     evaluator = EVALUATORS[REPLAYED[question.metric.name]]
     assert isinstance(evaluator, TraceReplay)
-    context = Context(
-        tool=Path("llvm-trace-cost"),
-        trace=Path(_run(side.subject, question.module)),
-        cpu=None if side.subject.cpu is None else Path(_CPU),
-        profile=_profile(question, side),
-        threads=1,
-    )
+    context = _inside(question, side).replay_context(question.module)
     _, *words = map(str, evaluator.command([Path(f"{side.name}.o")], context))
     program = f"import json, sys; print(json.load(sys.stdin){_REPORTED[question.metric.name]})"
     value = f"$(python3 -c {shlex.quote(program)} < {side.name}.json)"

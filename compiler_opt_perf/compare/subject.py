@@ -104,22 +104,24 @@ class Subject:
         Args:
           metrics: some of REPLAYED.
         """
-        trace = self.traces.get(module.program)
-        if trace is None:
+        if module.program not in self.traces:
             return {}
-        context = Context(
+        context = self.replay_context(module)
+        return {
+            name: EVALUATORS[REPLAYED[name]].cost([image], context)
+            for name in metrics
+            if self.cpu is not None or name != "cycles"
+        }
+
+    def replay_context(self, module: Module) -> Context:
+        """The files with which the recorded run of a module's program is replayed."""
+        return Context(
             tool=self.toolchain.trace_cost,
-            trace=trace,
+            trace=self.traces[module.program],
             cpu=self.cpu,
             profile=self.profiles.of(module.program),
             threads=1,
         )
-        evaluators = {name: EVALUATORS[REPLAYED[name]] for name in metrics}
-        return {
-            name: evaluator.cost([image], context)
-            for name, evaluator in evaluators.items()
-            if self.cpu is not None or name != "cycles"
-        }
 
 
 def warning(module: Module) -> Module:
