@@ -36,7 +36,7 @@ class Subject:
       interactive: the policy for interactive mode; None leaves that mode out.
       repetitions: compilations of each module; from 2 on, a difference between them shows.
       timeout_s: wall-clock limit of one compilation.
-      memory_mib: limit of its address space.
+      memory_mib: limit of its address space; the default is as good as none.
       traces: recorded runs by program. The modules of these programs are compiled with the flags
         that keep the recorded blocks.
       cpu: CPU file for the cycles of these runs.
@@ -50,7 +50,7 @@ class Subject:
     interactive: Policy | None = None
     repetitions: int = 1
     timeout_s: float = 300.0
-    memory_mib: int = 8192
+    memory_mib: int = 1 << 20
     traces: Mapping[str, Path] = field(default_factory=dict)
     cpu: Path | None = None
 
