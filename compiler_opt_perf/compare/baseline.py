@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What was measured of a compiler and a policy on corpora: a row a module, and the baseline of all.
+"""Measurements of a compiler and a policy on corpora: a row for each module, and the baseline.
 
 A candidate's measurements have the same form, so that an accepted candidate is the next baseline.
 docs/formats.md describes the file.
@@ -56,7 +56,7 @@ class Setup(msgspec.Struct, frozen=True):
     Attributes:
       problem: name of what the policy decides.
       corpora: folders of the modules.
-      compiler: the toolchain that compiles, in development mode; the digest is that of its clang.
+      compiler: the toolchain for development mode; the digest is its clang's.
       release: the toolchain that the policy is compiled into; None where modes are not compared.
       policy: its folder.
       profiles: by program; "" is for all programs that have none of their own.
@@ -105,7 +105,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one module. A module that the compiler failed on has no figures.
+    """The measurements of one module. If the compiler fails on it, the row has no figures.
 
     Attributes:
       name: of the module.
@@ -163,7 +163,7 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """What explains why a module got worse.
+    """Parts of a module's figures, which explain why it got worse.
 
     Attributes:
       functions: bytes of each function.
@@ -180,7 +180,7 @@ class Detail(msgspec.Struct, frozen=True):
 
 
 class ProgramRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one program, all of whose modules compile.
+    """The measurements of one program, all of whose modules compile.
 
     Attributes:
       name: of the program.
@@ -267,7 +267,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def _artifacts(setup: Setup) -> dict[str, Artifact | None]:
-    """What may change between two setups, by name."""
+    """The artifacts that may differ between two setups, by name."""
     profiles = {
         f"profile of {program}" if program else "profile": one
         for program, one in setup.profiles.items()

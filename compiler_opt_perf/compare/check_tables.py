@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the gate says: tables for terminals, Markdown for a pull request, files for build bots."""
+"""Reports of a check: tables for terminals, Markdown for a pull request, files for build bots."""
 
 import datetime
 import re

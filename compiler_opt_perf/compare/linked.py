@@ -33,7 +33,7 @@ from compiler_opt_perf.train.recipe import Programs
 FORMAT = "compiler-opt-perf/linked-programs"
 VERSION = 1
 _REMEDY = "write it with `cop program compare`"
-#: What a training used a program for, and what it says of one that it did not see.
+#: The purpose of a program in a training, and the table's word for it.
 _SEEN = {"training": "training", "validation": "choice", "test": "never seen", "": "never seen"}
 
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
@@ -129,7 +129,7 @@ def compare_linked(
 
 
 def _purposes(description: Mapping[str, Any]) -> dict[str, str]:
-    """What the policy's training used programs for, by name, as far as it says."""
+    """The purposes of programs in the policy's training, by name, if they are known."""
     try:
         split = msgspec.convert(description["training"]["recipe"]["programs"], Programs)
     except (KeyError, TypeError, msgspec.ValidationError):

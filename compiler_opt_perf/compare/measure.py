@@ -118,10 +118,10 @@ class EffortJob:
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """What the compiler's work took.
+    """The compiler's effort on one module.
 
     Attributes:
-      taken: by each compilation; empty where the compiler failed.
+      taken: of each compilation; empty where the compiler failed.
       status, message: as of ModuleRow.
     """
 
@@ -338,7 +338,7 @@ def _status(error: CommandError) -> Status:
 
 
 def _told(error: CommandError) -> str:
-    """What the compiler said of its failure, and how it ended."""
+    """How the compiler ended, and its first messages."""
     lines = error.stderr.splitlines()
     said = [line for line in lines if "error:" in line] or lines[:1]
     # What measures the effort may stand in front of the compiler.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the gate compares: a row for each metric."""
+"""The metrics that the gate compares, as a table."""
 
 import math
 import statistics
@@ -27,7 +27,7 @@ class Metric:
 
     Attributes:
       name: as in the file of limits.
-      unit: of its values; that of `effort` is in the setup.
+      unit: of its values; the unit of `effort` is in the setup.
       worse: 1 when more is worse, -1 when less is, 0 when any change is.
       values: of some modules, or programs.
       needs_figures: whether only modules count that compile on both sides.

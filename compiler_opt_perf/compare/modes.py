@@ -30,7 +30,7 @@ class ModesError(CompareError):
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """What is needed of model.json: the checksums of the files."""
+    """The part of model.json that is read: the checksums of the files."""
 
     files: dict[str, str]
 

@@ -25,7 +25,7 @@ from compiler_opt_perf.run.files import files_of, sha256
 from compiler_opt_perf.run.timing import Meter
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-#: What is measured of the compiler's effort: values of a flag.
+#: Ways to measure the compiler's effort: values of a flag.
 EffortKind = Literal["auto", "instructions", "processor-time", "none"]
 
 
@@ -115,7 +115,7 @@ def _processor() -> str:
 
 
 def effort_of(setup: Setup) -> EffortKind:
-    """What measures the compiler's effort as the setup did."""
+    """The way to measure the compiler's effort as the setup did."""
     names: dict[str, EffortKind] = {"none": "none", "time": "processor-time"}
     return names.get(setup.effort, "instructions")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is measured: a compiler with a policy and profiles, and the commands that it compiles with.
+"""The subject of a measurement: a compiler with a policy and profiles, and its commands.
 
 The functions here run in pool workers: nothing that this module imports loads TensorFlow.
 """
@@ -97,7 +97,7 @@ class Subject:
     def replayed(
         self, module: Module, image: Path, metrics: Iterable[str] = tuple(REPLAYED)
     ) -> dict[str, Cost]:
-        """What the program's recorded run costs in a module's code, by metric.
+        """The cost of the program's recorded run in a module's code, by metric.
 
         Programs without a run have no costs. Raises CostError, CommandError, TraceError, PmuError.
 

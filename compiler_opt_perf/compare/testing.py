@@ -212,7 +212,7 @@ def corpus_of(
     problem: Problem = PROBLEMS["inline-size"],
     folder: Path | None = None,
 ) -> Path:
-    """The corpus of a program's modules, in `folder`; None: that of the sources."""
+    """The corpus of a program's modules, in `folder` or else in the folder of the sources."""
     folder = folder or sources[0].parent
     flags = ["-O2", "-gline-tables-only", "-fdebug-info-for-profiling"]
     commands = [

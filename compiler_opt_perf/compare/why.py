@@ -31,7 +31,7 @@ _OF_DECISIONS = {*_OF_FUNCTIONS, "differing", "decisions"}
 _OF_PROFILES = {*_OF_DECISIONS, "with-pmu", "stale"}
 # The status of a module that has these metrics.
 _FAILING = {"failures": "failed", "crashes": "crashed", "timeouts": "timeout"}
-# What is known of a module that has these metrics; empty of the others.
+# A fact on a module, by metric; empty where there is none.
 _FACTS: dict[str, Callable[[ModuleRow], str]] = {
     "nondeterminism": lambda row: (
         f"{row.name}: {len(row.objects)} different object files of the same compilation"
@@ -130,7 +130,7 @@ def _nothing_changed(baseline: Baseline, candidate: Baseline) -> str:
 
 
 def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
-    """What the compiler says of the modules that are concerned."""
+    """Facts on the modules that are worse, and messages of compiler and linker."""
     said = []
     release = candidate.setup.release
     if metric == "modes" and release is not None and "holds another policy" in release.is_of:
@@ -156,7 +156,7 @@ def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
 
 
 def _profile_facts(pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> list[str]:
-    """What is known of the candidate's profiles that was not so with the baseline's."""
+    """Facts that hold for the candidate's profiles, and did not for the baseline's."""
     facts = []
     before, after = baseline.setup.profiles, candidate.setup.profiles
     for program in sorted(before):
