@@ -9,14 +9,14 @@ from absl import flags, logging
 from compiler_opt_perf.cli.gate_verbs import candidate_of, define_candidate
 from compiler_opt_perf.cli.options import define_path, optional_path
 from compiler_opt_perf.cli.verb import UsageError, Verb
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
 if TYPE_CHECKING:
     from compiler_opt_perf.compare.baseline import Setup
-    from compiler_opt_perf.compare.measure import Candidate
-    from compiler_opt_perf.compare.question import Question
+    from compiler_opt_perf.compare.bisect import Question
+    from compiler_opt_perf.compare.subject import Subject
 
 _MOST_COMPILATIONS = 400
 
@@ -49,10 +49,9 @@ def _define_bisect(values: flags.FlagValues) -> None:
 
 
 def _bisect(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.compare.baseline import by_name, read_baseline
-    from compiler_opt_perf.compare.inputs import first_worse
+    from compiler_opt_perf.compare.baseline import read_baseline
+    from compiler_opt_perf.compare.bisect import Question, first_worse
     from compiler_opt_perf.compare.limits import DEFAULT, MetricLimits, read_limits
-    from compiler_opt_perf.compare.question import Question
     from compiler_opt_perf.compare.record import load_corpora
     from compiler_opt_perf.compare.reproducer import write_inputs
     from compiler_opt_perf.compare.setup import policy_of
@@ -68,7 +67,7 @@ def _bisect(values: Any, arguments: list[str]) -> None:
     policy_of(candidate.model)
     corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
     modules = {module.name: module for module in load_corpora(corpora)}
-    before = by_name(baseline).get(values.module)
+    before = {row.name: row for row in baseline.modules}.get(values.module)
     if before is None or values.module not in modules:
         raise UsageError(f"--module={values.module}: the baseline and its corpora have no such one")
     limit = limits.get(values.metric, MetricLimits())
@@ -87,12 +86,17 @@ def _bisect(values: Any, arguments: list[str]) -> None:
 
 
 def _find(
-    question: "Question", candidate: "Candidate", setup: "Setup", most: int, output: Path
+    question: "Question", candidate: "Subject", setup: "Setup", most: int, output: Path
 ) -> None:
     """Tells the changed inputs apart, and finds the decisions that are to blame, if any are."""
-    from compiler_opt_perf.compare.bisect import bisect
-    from compiler_opt_perf.compare.inputs import Trial, as_before, differing, swap
-    from compiler_opt_perf.compare.question import FAILURES
+    from compiler_opt_perf.compare.bisect import (
+        FAILURES,
+        Trial,
+        as_before,
+        bisect,
+        differing,
+        swap,
+    )
     from compiler_opt_perf.compare.reproducer import summary, write_decisions, write_inputs
     from compiler_opt_perf.compare.setup import setup_of
 
@@ -104,7 +108,7 @@ def _find(
     try:
         before = as_before(candidate, changed, question.module.program)
         trials = swap(question, before, candidate, changed)
-    except (GateError, ToolchainError) as error:
+    except (CompareError, ToolchainError) as error:
         # Decisions can be told apart without what is not there any more.
         if metric == FAILURES:
             raise

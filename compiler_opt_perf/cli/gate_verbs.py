@@ -23,8 +23,8 @@ from compiler_opt_perf.run.files import sha256, write_json, write_text
 
 if TYPE_CHECKING:
     from compiler_opt_perf.compare.baseline import Setup
-    from compiler_opt_perf.compare.measure import Candidate
     from compiler_opt_perf.compare.record import Work
+    from compiler_opt_perf.compare.subject import Subject
     from compiler_opt_perf.corpus.profiles import Profiles
 
 #: The status of a candidate that is worse than the limits allow.
@@ -112,8 +112,8 @@ def _define_record(values: flags.FlagValues) -> None:
 
 def _record(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.compare.baseline import write_baseline
-    from compiler_opt_perf.compare.measure import Candidate
-    from compiler_opt_perf.compare.record import load_corpora, problem_of, record
+    from compiler_opt_perf.compare.record import load_corpora, record
+    from compiler_opt_perf.compare.subject import Subject, problem_of
     from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -121,17 +121,17 @@ def _record(values: Any, arguments: list[str]) -> None:
         raise UsageError("expected folders of corpora, as `cop corpus extract` writes them")
     model = required_model_folder(values, "model").absolute()
     release = optional_path(values, "release_toolchain")
-    candidate = Candidate(
+    candidate = Subject(
         problem_of(model, values.problem),
         Toolchain.load(Path(values.toolchain)),
         None if release is None else Toolchain.load(release),
         model,
         Profiles.parse(values.profile).absolute(),
-        values.repetitions,
-        values.timeout,
-        values.memory,
-        _traces(values),
-        cpu_of(values),
+        repetitions=values.repetitions,
+        timeout_s=values.timeout,
+        memory_mib=values.memory,
+        traces=_traces(values),
+        cpu=cpu_of(values),
     )
     if candidate.traces and not candidate.problem.keeps_blocks:
         raise UsageError(
@@ -208,7 +208,7 @@ def _define_check(values: flags.FlagValues) -> None:
 
 
 def _check(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.compare import gate_tables as tables
+    from compiler_opt_perf.compare import check_tables as tables
     from compiler_opt_perf.compare.baseline import read_baseline, write_baseline
     from compiler_opt_perf.compare.check import check, to_json
     from compiler_opt_perf.compare.history import add, event_of
@@ -245,11 +245,10 @@ def _check(values: Any, arguments: list[str]) -> Table:
     )
 
 
-def candidate_of(values: Any, setup: "Setup") -> "Candidate":
-    """What the flags name, and the baseline's where they name nothing. Raises GateError."""
-    from compiler_opt_perf.compare.measure import Candidate
-    from compiler_opt_perf.compare.record import problem_of
+def candidate_of(values: Any, setup: "Setup") -> "Subject":
+    """What the flags name, and the baseline's where they name nothing. Raises CompareError."""
     from compiler_opt_perf.compare.setup import same_runs
+    from compiler_opt_perf.compare.subject import Subject, problem_of
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     same_runs(setup)
@@ -257,17 +256,17 @@ def candidate_of(values: Any, setup: "Setup") -> "Candidate":
     release = optional_path(values, "release_toolchain")
     if release is None and setup.release is not None:
         release = Path(setup.release.path)
-    return Candidate(
+    return Subject(
         problem_of(model, setup.problem),
         Toolchain.load(Path(values.toolchain or setup.compiler.path)),
         None if release is None else Toolchain.load(release),
         model,
         _profiles(values, setup),
-        setup.repetitions,
-        setup.timeout_s,
-        setup.memory_mib,
-        {program: Path(one.path) for program, one in setup.traces.items()},
-        None if setup.cpu is None else Path(setup.cpu.path),
+        repetitions=setup.repetitions,
+        timeout_s=setup.timeout_s,
+        memory_mib=setup.memory_mib,
+        traces={program: Path(one.path) for program, one in setup.traces.items()},
+        cpu=None if setup.cpu is None else Path(setup.cpu.path),
     )
 
 

@@ -55,7 +55,7 @@ def _define_compare(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "repetitions",
         None,
-        "measured pairs of compilations a module; by default 3 if the processor counts, 1 if QEMU "
+        "measured pairs of compilations a module; by default 3 if the processor counts, 2 if QEMU "
         "does, 7 for times",
         lower_bound=1,
         flag_values=values,
@@ -67,37 +67,29 @@ def _define_compare(values: flags.FlagValues) -> None:
 
 def _compare(values: Any, arguments: list[str]) -> Table:
     from compiler_opt_perf.compare.comparison import compare
-    from compiler_opt_perf.compare.modes import Modes, require_compiled_in
+    from compiler_opt_perf.compare.comparison_tables import describe
+    from compiler_opt_perf.compare.modes import require_compiled_in
+    from compiler_opt_perf.compare.subject import Subject, policy_in
     from compiler_opt_perf.compare.summary import to_json
-    from compiler_opt_perf.compare.tables import describe
     from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.corpus.profiles import Profiles
-    from compiler_opt_perf.policy.export import load
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(values, "model")
-    policy, problem = None, PROBLEMS[values.problem]
-    # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
-    if (model / "model.json").exists():
-        policy = load(model)
-        problem = policy.network.problem
-        if problem.name != values.problem:
-            raise UsageError(f"--model={model}: a policy for {problem.name}, not {values.problem}")
+    policy = policy_in(model, values.problem)
+    problem = PROBLEMS[values.problem] if policy is None else policy.network.problem
     corpus = Corpus.load(Path(values.corpus))
     release = Toolchain.load(Path(values.toolchain))
     require_compiled_in(release, problem, model)
-    development = Toolchain.load(Path(values.development_toolchain))
-    modes = Modes(
-        problem,
-        release_clang=release.clang,
-        development_clang=development.clang,
-        litert_library=development.litert_library,
-        model=model,
-        policy=policy,
-        profiles=Profiles.parse(values.profile),
-    )
     comparison = compare(
-        modes,
+        Subject(
+            problem,
+            Toolchain.load(Path(values.development_toolchain)),
+            release,
+            model,
+            Profiles.parse(values.profile),
+            policy,
+        ),
         corpus,
         compile_time=values.compile_time,
         repetitions=values.repetitions,
@@ -119,8 +111,9 @@ def _define_report(values: flags.FlagValues) -> None:
 
 
 def _report(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.compare.files import read_comparison, read_curve
+    from compiler_opt_perf.compare.comparison import read_comparison
     from compiler_opt_perf.compare.linked import is_linked, read_linked
+    from compiler_opt_perf.compare.training_run import read_curve
     from compiler_opt_perf.pages.comparison import write_page
 
     if not arguments:

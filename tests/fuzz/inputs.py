@@ -26,11 +26,10 @@ from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
 from compiler_opt_perf.compare import linked
 from compiler_opt_perf.compare.baseline import write_baseline
 from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
-from compiler_opt_perf.compare.gate_testing import sample
 from compiler_opt_perf.compare.history import accept
 from compiler_opt_perf.compare.limits import DEFAULT
 from compiler_opt_perf.compare.summary import to_json
-from compiler_opt_perf.compare.testing import LINKED, write_imitation
+from compiler_opt_perf.compare.testing import LINKED, sample, write_imitation
 from compiler_opt_perf.cost.correction import INPUTS, Correction, write_correction
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS

@@ -23,13 +23,13 @@ from compiler_opt_perf.blocks.block_file import read_blocks
 from compiler_opt_perf.blocks.model import load as load_cost_model
 from compiler_opt_perf.cli.main import run as run_cop
 from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
-from compiler_opt_perf.compare import gate_tables, history
+from compiler_opt_perf.compare import check_tables, history
 from compiler_opt_perf.compare.baseline import read_baseline
 from compiler_opt_perf.compare.check import check
-from compiler_opt_perf.compare.files import read_comparison
-from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.comparison import read_comparison
+from compiler_opt_perf.compare.comparison_tables import describe
 from compiler_opt_perf.compare.limits import read_limits
-from compiler_opt_perf.compare.tables import describe
+from compiler_opt_perf.compare.testing import sample
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.cost.correction import read_correction
@@ -211,7 +211,7 @@ def _judged() -> object:
     """What the gate says of a candidate that is as the sound baseline was."""
     baseline = read_baseline(Path("baseline.json"))
     result = check(baseline, sample(text=1500), read_limits(Path("limits.toml")))
-    return gate_tables.describe(result), gate_tables.junit(result), gate_tables.markdown(result)
+    return check_tables.describe(result), check_tables.junit(result), check_tables.markdown(result)
 
 
 def _blocks_to_measure() -> object:

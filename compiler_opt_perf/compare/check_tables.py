@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the gate says: tables for terminals, Markdown for a pull request, files for build bots."""
+"""Reports of a check: tables for terminals, Markdown for a pull request, files for build bots."""
 
 import datetime
 import re
@@ -7,26 +7,19 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from compiler_opt_perf.compare.baseline import Baseline
-from compiler_opt_perf.compare.check import Finding, Result
+from compiler_opt_perf.compare.check import CheckResult, Finding
+from compiler_opt_perf.compare.decision_names import decided, names_in, place
 from compiler_opt_perf.compare.metrics import SHARE
-from compiler_opt_perf.compare.training_tables import decided, names_in, place
+from compiler_opt_perf.run import table
 from compiler_opt_perf.run.symbol_names import demangled, printable, shortened
 
-# Columns of text that is not for a terminal.
-_WIDTH = 120
-# Of a name in the source, of which the least telling parts are left out first.
+# Columns of a name in the source; its least telling parts are left out first.
 _NAME_WIDTH = 160
 _MOST_ROWS = 20
 _MOST_REASONS = 8
 _COLUMNS = ("", "metric", "baseline", "candidate", "change", "allowed", "")
-# What is best not read as Markdown.
-_ESCAPED = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>()#|"})
+_NUMBERS = range(2, 6)
 
 
 def value(number: float, unit: str, *, signed: bool = False) -> str:
@@ -61,7 +54,7 @@ def _cells(finding: Finding) -> list[str]:
     ]
 
 
-def headline(result: Result) -> str:
+def headline(result: CheckResult) -> str:
     """One sentence."""
     of = f"{result.problem}, {result.modules:,} modules"
     changed = ", ".join(result.changed) or "nothing"
@@ -69,28 +62,26 @@ def headline(result: Result) -> str:
     return f"{of}: {verdict}. Changed against the baseline: {changed}."
 
 
-def answers(result: Result) -> list[str]:
-    """What the figures mean together, in sentences; nothing where they speak for themselves."""
+def answers(result: CheckResult) -> list[str]:
+    """A sentence on a policy that decides as the default does, on one side only."""
     totals = {one.metric: one for one in result.findings if one.level == "total"}
-    said = []
     differing = totals.get("differing")
-    if differing is not None and differing.before != differing.after:
-        before, after = (value(one, SHARE) for one in (differing.before, differing.after))
-        if not differing.after:
-            said.append(
-                f"The candidate's policy decides as the default does: none of its decisions "
-                f"differs, in the baseline {before} did."
-            )
-        elif not differing.before:
-            said.append(
-                f"The baseline's policy decided as the default does; {after} of the candidate's "
-                "decisions differ."
-            )
-    return said
+    if differing is None or bool(differing.before) == bool(differing.after):
+        return []
+    before, after = (value(one, SHARE) for one in (differing.before, differing.after))
+    if differing.before:
+        return [
+            "The candidate's policy decides as the default does: none of its decisions differs, "
+            f"in the baseline {before} did."
+        ]
+    return [
+        f"The baseline's policy decided as the default does; {after} of the candidate's decisions "
+        "differ."
+    ]
 
 
-def _rows(result: Result) -> list[Finding]:
-    """Totals, and what is not the same of programs and modules, the worse before the better."""
+def _rows(result: CheckResult) -> list[Finding]:
+    """Totals, then programs and modules that are worse, then those that are better."""
     totals = [one for one in result.findings if one.level == "total"]
     others = [
         one
@@ -101,29 +92,21 @@ def _rows(result: Result) -> list[Finding]:
     return totals + others[:_MOST_ROWS]
 
 
-def describe(result: Result) -> str:
+def describe(result: CheckResult) -> str:
     """Tables for a terminal, and why something is worse."""
-    width = None if Console().is_terminal else _WIDTH
-    console = Console(width=width, highlight=False, color_system=None)
-    table = Table(box=box.SIMPLE_HEAD)
-    for number, column in enumerate(_COLUMNS):
-        table.add_column(column, justify="left" if number in (0, 1, 6) else "right")
-    for one in _rows(result):
-        table.add_row(*map(escape, _cells(one)))
-    with console.capture() as captured:
-        console.print(table)
     lines = [*answers(result), *(f"changed: {printable(one)}" for one in result.changes)]
     lines += [""] * bool(lines)
-    lines += [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+    lines.append(table.terminal(_COLUMNS, map(_cells, _rows(result)), _NUMBERS).rstrip("\n"))
     for title, reasons in _first_reasons(result):
         lines += ["", title, *(f"  {reason}" for reason in reasons)]
     return "\n".join([*lines, "", headline(result)]) + "\n"
 
 
-def _first_reasons(result: Result) -> list[tuple[str, list[str]]]:
-    """As many as people read: of modules only where no program, nor the total, says the same.
+def _first_reasons(result: CheckResult) -> list[tuple[str, list[str]]]:
+    """Titles and reasons of the first findings that are worse.
 
-    What one has in common with those before it is not said again.
+    Modules are left out where a program or the total has the same metric. A reason that several
+    findings have stands once.
     """
     known = {one.metric for one in result.worse if one.level != "module"}
     told = [one for one in result.worse if one.level != "module" or one.metric not in known]
@@ -139,40 +122,31 @@ def _first_reasons(result: Result) -> list[tuple[str, list[str]]]:
     return reasons
 
 
-def markdown(result: Result) -> str:
+def markdown(result: CheckResult) -> str:
     """The same for a comment on a pull request."""
-    lines = [f"**{headline(result).translate(_ESCAPED)}**", ""]
     said = [*answers(result), *(f"Changed: {printable(one)}" for one in result.changes)]
-    for one in said:
-        lines += [one.translate(_ESCAPED), ""]
-    rows = [list(_COLUMNS), ["---", "---", *["---:"] * 4, "---"]]
-    rows += [[cell.translate(_ESCAPED) for cell in _cells(one)] for one in _rows(result)]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
+    parts = [f"**{table.literal(headline(result))}**", *map(table.literal, said)]
+    rows = map(_cells, _rows(result))
+    parts.append(table.markdown(_COLUMNS, rows, _NUMBERS, escaped=True).rstrip("\n"))
     for title, reasons in _first_reasons(result):
-        lines += ["", f"**{title.translate(_ESCAPED)}**", ""]
-        lines += [f"- {reason.strip().translate(_ESCAPED)}" for reason in reasons]
-    return "\n".join(lines) + "\n"
+        parts.append(f"**{table.literal(title)}**")
+        parts.append("\n".join(f"- {table.literal(reason.strip())}" for reason in reasons))
+    return "\n\n".join(parts) + "\n"
 
 
-def junit(result: Result) -> str:
+def junit(result: CheckResult) -> str:
     """The same as JUnit's XML, a test case for each limit."""
     suite = ElementTree.Element("testsuite", name="cop gate")
     judged = [one for one in result.findings if one.verdict != "shown"]
     suite.set("tests", str(len(judged)))
     suite.set("failures", str(len(result.worse)))
-    whys = dict(
-        zip(
-            map(id, result.worse),
-            (own for _, own in _reasons(result.worse, result.problem)),
-            strict=True,
-        )
-    )
+    reasons = _reasons(result.worse, result.problem)
     for one in judged:
         name = printable(one.name)
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{one.metric}", name=name)
         if one.verdict == "worse":
-            failure = ElementTree.SubElement(case, "failure", message=_title(one))
-            failure.text = "\n".join(whys[id(one)])
+            title, lines = next(reasons)
+            ElementTree.SubElement(case, "failure", message=title).text = "\n".join(lines)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

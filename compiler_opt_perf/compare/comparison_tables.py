@@ -3,12 +3,9 @@
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from compiler_opt_perf.compare.comparison import Comparison
-from compiler_opt_perf.compare.summary import CostChange, LeftOut, Row, Summary, summarise
+from compiler_opt_perf.compare.summary import CostChange, Summary, SummaryRow, summarise
+from compiler_opt_perf.run.table import NOTHING, percent, share, terminal
 
 COLUMNS = (
     "text default",
@@ -21,26 +18,15 @@ COLUMNS = (
     "compile time",
 )
 
-# Columns of text that is not for a terminal.
-_WIDTH = 180
 # How many names of left-out items a terminal shows; the file has all.
 _SHOWN_NAMES = 3
 
 
 def _percent(change: CostChange | None) -> str:
-    if change is None:
-        return "–"
-    text = f"{100 * change.value:+.2f}%"
-    if change.low is None or change.high is None:
-        return text
-    return f"{text} [{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
+    return NOTHING if change is None else percent(change.value, change.interval)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "–"
-
-
-def cells(row: Row) -> list[str]:
+def cells(row: SummaryRow) -> list[str]:
     """The row's name and what the `COLUMNS` say of it."""
     return [
         row.name,
@@ -49,8 +35,8 @@ def cells(row: Row) -> list[str]:
         _percent(row.text),
         _percent(row.score),
         f"{row.decisions:,}",
-        _share(row.with_pmu, row.decisions),
-        _share(row.differing, row.decisions),
+        share(row.with_pmu, row.decisions),
+        share(row.differing, row.decisions),
         _percent(row.compile_time),
     ]
 
@@ -86,38 +72,29 @@ def weighting(summary: Summary) -> str:
     return f"Scores: functions of {programs} count as often as they were called, others once."
 
 
-def _names(left_out: LeftOut) -> str:
+def _left_out(reason: str, names: Sequence[str]) -> str:
     """A line that names what is left out."""
-    names = ", ".join(left_out.names[:_SHOWN_NAMES])
-    more = "" if len(left_out.names) <= _SHOWN_NAMES else ", ..."
-    return f"Left out: {len(left_out.names)} {left_out.reason} ({names}{more})"
+    shown = [*names[:_SHOWN_NAMES], *["..."] * (len(names) > _SHOWN_NAMES)]
+    return f"Left out: {len(names)} {reason} ({', '.join(shown)})"
 
 
 def describe(comparison: Comparison) -> str:
     """Tables of modules and programs, with notes on how to read them."""
     summary = summarise(comparison)
-    console = Console(width=None if Console().is_terminal else _WIDTH, color_system=None)
+    numbers = range(1, len(COLUMNS) + 1)
     title = f"{comparison.problem}: cost against default ({comparison.level}), negative is better"
-    modules = _table(title, "module", summary.modules)
-    programs = _table("geometric means [95% interval]", "program", summary.programs)
-    programs.add_section()
-    programs.add_row(*map(escape, cells(summary.total)))
-    with console.capture() as tables:
-        for table in (modules, programs):
-            console.print(table)
+    modules = terminal(("module", *COLUMNS), map(cells, summary.modules), numbers, title=title)
+    programs = terminal(
+        ("program", *COLUMNS),
+        map(cells, summary.programs),
+        numbers,
+        title="geometric means [95% interval]",
+        total=cells(summary.total),
+    )
     lines = (
         compile_time(comparison, summary),
         *([weighting(summary)] if any(module.functions for module in comparison.modules) else []),
-        *map(_names, summary.left_out),
+        *(_left_out(reason, names) for reason, names in summary.left_out.items()),
         agreement(comparison.modes),
     )
-    return tables.get() + "\n".join(lines) + "\n"
-
-
-def _table(title: str, first: str, rows: Sequence[Row]) -> Table:
-    table = Table(title=title)
-    for column in (first, *COLUMNS):
-        table.add_column(column, justify="left" if column == first else "right")
-    for row in rows:
-        table.add_row(*map(escape, cells(row)))
-    return table
+    return f"{modules}\n{programs}\n" + "".join(f"{line}\n" for line in lines)

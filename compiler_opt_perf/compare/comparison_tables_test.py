@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from compiler_opt_perf.compare.tables import describe
+from compiler_opt_perf.compare.comparison_tables import describe
 from compiler_opt_perf.compare.testing import EVICT, INLINE, ODD_NAMES
 
 
