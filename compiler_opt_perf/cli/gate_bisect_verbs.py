@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verb that finds what makes a module worse."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from absl import flags, logging
+import click
+from absl import logging
+from click import UsageError
 
-from compiler_opt_perf.cli.gate_verbs import candidate_of, define_candidate
-from compiler_opt_perf.cli.options import define_path, optional_path
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli import options
+from compiler_opt_perf.cli.gate_verbs import (
+    baseline_argument,
+    candidate_flags,
+    candidate_of,
+)
+from compiler_opt_perf.cli.verb import Verb
 from compiler_opt_perf.compare.errors import GateError
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -18,37 +25,52 @@ if TYPE_CHECKING:
     from compiler_opt_perf.compare.measure import Candidate
     from compiler_opt_perf.compare.question import Question
 
-_MOST_COMPILATIONS = 400
 
-
-def _define_bisect(values: flags.FlagValues) -> None:
-    define_path(values, "module", "name of the module that is worse")
-    define_path(values, "output", "folder to write, which shows by itself what was found")
-    define_candidate(values)
-    flags.DEFINE_enum(
-        "metric",
-        "text",
-        ["text", "score", "instructions", "cycles", "failures"],
-        "what is worse; failures are errors, crashes and time limits alike",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "toolchains",
-        [],
-        "folders of several patched tools, the oldest first: the first that makes the module worse "
-        "is what is found, with the candidate's policy and profile",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "most",
-        _MOST_COMPILATIONS,
-        "compilations, after which the fewest decisions so far are what was found",
-        lower_bound=2,
-        flag_values=values,
-    )
-
-
-def _bisect(values: Any, arguments: list[str]) -> None:
+@click.command(
+    "bisect",
+    cls=Verb,
+    example="gate bisect build/baseline.json --model=build/candidate/policy --module=zstd/lib/zstd"
+    " --output=build/worse",
+)
+@baseline_argument
+@options.flag("--module", required=True, help="name of the module that is worse")
+@options.output("folder to write, which shows by itself what was found")
+@candidate_flags
+@options.flag(
+    "--metric",
+    type=click.Choice(["text", "score", "instructions", "cycles", "failures"]),
+    default="text",
+    help="what is worse; failures are errors, crashes and time limits alike",
+)
+@options.flag(
+    "--toolchains",
+    type=options.WORDS,
+    default="",
+    help="folders of several patched tools, the oldest first: the first that makes the module "
+    "worse is what is found, with the candidate's policy and profile",
+)
+@options.flag(
+    "--most",
+    type=click.IntRange(2),
+    default=400,
+    help="compilations, after which the fewest decisions so far are what was found",
+)
+def bisect(
+    baseline: Path,
+    module: str,
+    output: Path,
+    toolchain: Path | None,
+    release_toolchain: Path | None,
+    model: Path | None,
+    profile: Sequence[str],
+    corpus: Sequence[Path],
+    limits: Path | None,
+    metric: str,
+    toolchains: Sequence[str],
+    most: int,
+) -> None:
+    """Find what makes a module worse: an input, the first of several compilers, or the fewest
+    decisions; and write a folder that shows it."""
     from compiler_opt_perf.compare.baseline import by_name, read_baseline
     from compiler_opt_perf.compare.inputs import first_worse
     from compiler_opt_perf.compare.limits import DEFAULT, MetricLimits, read_limits
@@ -57,32 +79,28 @@ def _bisect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.compare.reproducer import write_inputs
     from compiler_opt_perf.compare.setup import policy_of
 
-    if len(arguments) != 1:
-        raise UsageError("expected one baseline, as `cop gate record` writes it")
-    if values.toolchains and (values.toolchain or len(values.toolchains) < 2):
+    if toolchains and (toolchain or len(toolchains) < 2):
         raise UsageError("--toolchains: expected two or more, the oldest first, and no --toolchain")
-    baseline = read_baseline(Path(arguments[0]))
-    limits = read_limits(optional_path(values, "limits") or DEFAULT)
-    candidate = candidate_of(values, baseline.setup)
+    recorded = read_baseline(baseline)
+    allowed = read_limits(limits or DEFAULT)
+    candidate = candidate_of(recorded.setup, toolchain, release_toolchain, model, profile)
     # It is copied in the end.
     policy_of(candidate.model)
-    corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
-    modules = {module.name: module for module in load_corpora(corpora)}
-    before = by_name(baseline).get(values.module)
-    if before is None or values.module not in modules:
-        raise UsageError(f"--module={values.module}: the baseline and its corpora have no such one")
-    limit = limits.get(values.metric, MetricLimits())
-    question = Question(before, modules[values.module], values.metric, limit)
-    output = Path(values.output)
-    if values.toolchains:
-        good, bad = first_worse(question, candidate, [Path(one) for one in values.toolchains])
+    corpora = corpus or [Path(word) for word in recorded.setup.corpora]
+    modules = {one.name: one for one in load_corpora(corpora)}
+    before = by_name(recorded).get(module)
+    if before is None or module not in modules:
+        raise UsageError(f"--module={module}: the baseline and its corpora have no such one")
+    question = Question(before, modules[module], metric, allowed.get(metric, MetricLimits()))
+    if toolchains:
+        good, bad = first_worse(question, candidate, [Path(one) for one in toolchains])
         write_inputs(question, good, bad, output)
         print(
-            f"{values.module}: {values.metric} {good.value:g} by {good.what}, {bad.value:g} by "
-            f"{bad.what}: the first that makes it worse ({question.asked} compilations)."
+            f"{module}: {metric} {good.value:g} by {good.what}, {bad.value:g} by {bad.what}: the "
+            f"first that makes it worse ({question.asked} compilations)."
         )
     else:
-        _find(question, candidate, baseline.setup, values.most, output)
+        _find(question, candidate, recorded.setup, most, output)
     print(f"{output}: run reproduce.sh")
 
 
@@ -126,17 +144,3 @@ def _find(
     print(printable_lines(summary(found)))
     for key, decision in found.causes.items():
         print(f"  {found.baseline[key]} -> {decision} {printable(key)}")
-
-
-VERBS: tuple[Verb, ...] = (
-    Verb(
-        "gate bisect",
-        "Find what makes a module worse: an input, the first of several compilers, or the fewest "
-        "decisions; and write a folder that shows it.",
-        "gate bisect build/baseline.json --model=build/candidate/policy --module=zstd/lib/zstd"
-        " --output=build/worse",
-        _define_bisect,
-        _bisect,
-        arguments="BASELINE.json",
-    ),
-)

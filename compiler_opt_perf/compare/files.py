@@ -14,7 +14,7 @@ from compiler_opt_perf.run.curve import curve_values
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import Count, JsonError, decode, parse_json, read_form
 
-_COMPARE = "write it with `cop compare`"
+_COMPARE = "write it with `cop compare policy`"
 #: A change against the default's cost that a plot can show.
 Change = Annotated[float, msgspec.Meta(gt=-(2.0**64), lt=2.0**64)]
 
@@ -80,7 +80,9 @@ def read_comparison(path: Path) -> Comparison:
 
 def read_curve(path: Path) -> list[Point]:
     """Reads a training run's `curve.jsonl`. Raises ReportError that names the line."""
-    remedy = "go on with the training, which writes it again, or name a folder of `cop train`"
+    remedy = (
+        "go on with the training, which writes it again, or name a folder of `cop train policy`"
+    )
     try:
         lines = read_input(path).splitlines()
     except OSError as error:

@@ -92,14 +92,16 @@ def _function(name: str, content: Any) -> str:
 def test_damaged_comparison_is_named(tmp_path: Path, damage: str, what: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(damage)
-    with pytest.raises(ReportError, match=rf"c\.json.*{what}.*; write it with `cop compare`"):
+    with pytest.raises(
+        ReportError, match=rf"c\.json.*{what}.*; write it with `cop compare policy`"
+    ):
         read_comparison(path)
 
 
 def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "curve.jsonl"
     path.write_text('{"generation": 0, "validation_of_mean": 0}\n{"generation"\n')
-    with pytest.raises(ReportError, match=r"curve\.jsonl:2:1:14: not JSON: .*cop train"):
+    with pytest.raises(ReportError, match=r"curve\.jsonl:2:1:14: not JSON: .*cop train policy"):
         read_curve(path)
     huge = "1" + 400 * "0"
     for row, message in (
@@ -121,6 +123,6 @@ def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     ):
         path.write_bytes(b'{"generation": 0, "validation_of_mean": 0}\n' + row + b"\n")
         with pytest.raises(
-            ReportError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train"
+            ReportError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train policy"
         ):
             read_curve(path)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The linked text of real programs with a policy and without: what users of it pay.
 
-The policy decides in development mode, as it does in release mode (`cop compare` shows that).
+The policy decides in development mode, as it does in release mode (`cop compare policy`
+shows that).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from compiler_opt_perf.train.recipe import Programs
 
 FORMAT = "compiler-opt-perf/linked-programs"
 VERSION = 1
-_REMEDY = "write it with `cop program compare`"
+_REMEDY = "write it with `cop compare programs`"
 #: What a training used a program for, and what it says of one that it did not see.
 _SEEN = {"training": "training", "validation": "choice", "test": "never seen", "": "never seen"}
 
@@ -101,7 +102,7 @@ def compare_linked(
     policy = load(model)
     if policy.network.with_pmu:
         raise ReportError(
-            f"{model}: reads PMU features; `cop compare --profile` compares it, module by module"
+            f"{model}: reads PMU features; `cop compare policy --profile` compares it by module"
         )
     compiler = Compiler.of(toolchain, policy.network.problem)
     jobs = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How evaluators rank variants of programs: figures and tables (cop study rank)."""
+"""How evaluators rank variants of programs: figures and tables (python -m benchmarks rank)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -75,7 +75,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
         if (self.evaluator, self.mcpu) != (evaluator, mcpu):
             raise CostError(
                 f"a correction of {self.evaluator} on {self.mcpu}, not of {evaluator} on {mcpu}; "
-                "fit another one (cop study cycles)"
+                "fit another one (python -m benchmarks cycles)"
             )
 
 

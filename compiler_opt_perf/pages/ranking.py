@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How evaluators rank variants of programs, as one HTML page and a plot (cop study rank)."""
+"""How evaluators rank variants of programs, as one HTML page and a plot (benchmarks rank)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
