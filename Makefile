@@ -32,7 +32,7 @@ bazel: bootstrap ## build and test the workspace with Debian's Bazel, which it i
 
 fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=number ONLY=part of a reader's name
 	@$(COP) toolchain build --toolchain=mock
-	@build/venv/bin/python -m compiler_opt_perf.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
+	@build/venv/bin/python -m tests.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
 	@$(COP) study collect

@@ -27,8 +27,6 @@ FLOORS = {
     "pages": 8,
     "studies": 9,
     "cli": 10,
-    # Damaged inputs for every reader.
-    "fuzz": 11,
 }
 PACKAGE = Path(__file__).parent
 
@@ -102,8 +100,7 @@ def test_workers_import_neither_plots_nor_bars_nor_solvers_nor_tensorflow() -> N
     modules = {
         module
         for path in PACKAGE.glob("*/**/*.py")
-        # The fuzzer's jobs are readers of all kinds.
-        if not path.name.endswith("_test.py") and path.parent.name != "fuzz"
+        if not path.name.endswith("_test.py")
         for module in _modules_of_jobs(path)
     }
     assert {"compiler_opt_perf.train.compilation", "compiler_opt_perf.cost.batch"} < modules

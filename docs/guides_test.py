@@ -37,9 +37,9 @@ from compiler_opt_perf.train.config import read_config
 
 pytestmark = pytest.mark.long
 
-_PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").glob("*.md")])
-# The change log says what was called what.
-_CURRENT = [page for page in _PAGES if page.stem != "CHANGELOG"]
+_PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
+# The change log and the results quote commands of earlier commits.
+_CURRENT = [p for p in _PAGES if p.stem != "CHANGELOG" and p.parent.name != "results"]
 _LANGUAGES = ("console", "cpp", "diff", "ini", "json", "python", "sh", "text", "toml")
 _FENCE = re.compile(r"( *)```(\w*)$")
 _COMMENT = re.compile(r"<!-- test:\s(.*?)\s*-->", re.DOTALL)
@@ -52,16 +52,6 @@ _CALL = re.compile(r"(?:^|[\s(/])cop ((?:[^`|;&)\n\\<>#]|\\\n|(?<=\$)\()+)", re.
 _TOOLCHAINS = ("dev", "release", "mine", "candidate")
 _POLICIES = {"inline-size": "inline-one-block", "regalloc-evict": "evict-last"}
 _TESTDATA = REPO_ROOT / "docs" / "testdata"
-_RESULTS = REPO_ROOT / "docs" / "results.md"
-
-
-def _finished() -> frozenset[str]:
-    """The studies that docs/results.md lists as finished: an earlier commit has their commands."""
-    section = _RESULTS.read_text().partition("\n## Finished studies\n")[2].partition("\n## ")[0]
-    return frozenset(re.findall(r"`study ([a-z-]+)`", section))
-
-
-_FINISHED = _finished()
 
 
 @dataclass(frozen=True)
@@ -122,17 +112,18 @@ def _blocks(page: Path) -> Iterator[_Block]:
 
 
 _BLOCKS = {page: tuple(_blocks(page)) for page in _PAGES}
-_GUIDES = [page for page in _PAGES if any(b.language in ("sh", "console") for b in _BLOCKS[page])]
+
+
+def _is_run(block: _Block) -> bool:
+    return block.language in ("sh", "console") and not block.values("not_run")
+
+
+_GUIDES = [page for page in _PAGES if any(map(_is_run, _BLOCKS[page]))]
 
 
 def _prose(page: Path) -> str:
     """The page without its code blocks, so without commands that are run, but with line ends."""
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-
-
-def _is_finished(words: list[str], page: Path) -> bool:
-    """Whether it is a call of a finished study; only the page of results shows these."""
-    return page == _RESULTS and words[0] == "study" and words[1] in _FINISHED
 
 
 def _check_call(words: list[str], place: str) -> None:
@@ -148,7 +139,7 @@ def _check_call(words: list[str], place: str) -> None:
 
 
 def _ids(pages: list[Path]) -> list[str]:
-    return [page.stem for page in pages]
+    return [str(page.relative_to(REPO_ROOT).with_suffix("")) for page in pages]
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))
@@ -184,9 +175,6 @@ def test_verbs_and_flags_exist(page: Path) -> None:
         if block.language in ("sh", "console"):
             for call in _CALL.findall(block.commands):
                 words = shlex.split(call.replace("\\\n", " "))
-                if _is_finished(words, page):
-                    assert block.values("not_run"), block.place
-                    continue
                 _check_call(words, block.place)
                 if "--help" not in words:
                     verb, name, rest = find_command(words)
@@ -194,20 +182,14 @@ def test_verbs_and_flags_exist(page: Path) -> None:
     for code in re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", _prose(page)):
         words = code.split()
         is_call = words[0] == "cop" and len(words) > 1 and words[1].isalpha() and words[1].islower()
-        if is_call and not _is_finished(words[1:], page):
+        if is_call:
             _check_call(words[1:], f"{page.name}: {code}")
-
-
-def test_finished_studies_are_gone() -> None:
-    assert len(_FINISHED) == 15
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))
 def test_files_links_and_targets_exist(page: Path) -> None:
     prose = _prose(page)
     targets = re.findall(r"^([a-z-]+):", (REPO_ROOT / "Makefile").read_text(), re.MULTILINE)
-    if page == _RESULTS:
-        targets += [f"bench-{study}" for study in _FINISHED]
     for target in re.findall(r"`make ([a-z-]+)", prose):
         assert target in targets, f"make {target}"
     folders = "compiler_opt_perf|docs|lit_tests|llvm_patches|models|tools"
@@ -279,7 +261,7 @@ def _script(blocks: tuple[_Block, ...]) -> str:
     """One script of all blocks, so that later ones see variables; `place` says where it is."""
     lines = ["set -eu"]
     for block in blocks:
-        if block.language not in ("sh", "console") or block.values("not_run"):
+        if not _is_run(block):
             continue
         lines.append(f"echo {block.place} > place")
         lines += block.values("before")

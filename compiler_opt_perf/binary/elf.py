@@ -16,6 +16,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import make_executable, open_input
 from compiler_opt_perf.run.llvm import LLVM_MAJOR, stock_tool
 
@@ -32,7 +33,7 @@ _DAMAGE = (
 )
 
 
-class BinaryError(Exception):
+class BinaryError(UserError):
     """A binary that cannot be read, or lacks what is needed of it.
 
     The message names the file, what is wrong and what to do about it.

@@ -53,7 +53,7 @@ class CallSite(NamedTuple):
     callee: str
 
 
-class Source(NamedTuple):
+class DeclaredAt(NamedTuple):
     """Where a function is: the file, and the line that line offsets are counted from."""
 
     file: str
@@ -94,19 +94,19 @@ class Symbols:
 
     locations: dict[int, Location]
     entries: dict[int, str]
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, DeclaredAt] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     undescribed: set[int] = field(default_factory=set)
     unlocated: set[str] = field(default_factory=set)
 
-    def add_source(self, name: str, source: Source) -> None:
+    def add_source(self, name: str, source: DeclaredAt) -> None:
         """Notes where a function of that name is."""
         known = self.sources.setdefault(name, source)
         if known != source and not _same_place(known, source):
             self.shared.add(name)
 
 
-def _same_place(one: Source, other: Source) -> bool:
+def _same_place(one: DeclaredAt, other: DeclaredAt) -> bool:
     """Whether both are one place: compilations in different folders name a header differently."""
     return one.line == other.line and os.path.normpath(one.file) == os.path.normpath(other.file)
 
@@ -266,7 +266,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
             for frame in frames:
                 name = canonical_name(frame["FunctionName"])
                 file = frame["StartFileName"] or frame["FileName"]
-                symbols.add_source(name, Source(file, frame["StartLine"]))
+                symbols.add_source(name, DeclaredAt(file, frame["StartLine"]))
     if wanted and not symbols.locations:
         raise BinaryError(
             f"{binary}: none of its {len(wanted)} instructions has a source location "
@@ -321,7 +321,7 @@ def located_functions(binary: Path, addresses: Iterable[int], known: Symbols) ->
                     if all(map(_representable, canonical)):
                         found.update(canonical)
                         for name, (_, file, first_line) in zip(canonical, frames, strict=True):
-                            sources.add_source(name, Source(file, int(first_line)))
+                            sources.add_source(name, DeclaredAt(file, int(first_line)))
                 frames, lines = [], 0
             elif not line.startswith("  "):
                 name, file = line[:-1], ""

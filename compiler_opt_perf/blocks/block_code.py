@@ -14,6 +14,7 @@ from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import STT_FUNC, is_x86_64, open_elf, read_symbols
 from compiler_opt_perf.blocks.block_file import listed_blocks
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import open_input
 from compiler_opt_perf.run.llvm import stock_tool
 
@@ -47,7 +48,7 @@ _SYSTEM_CALLS = {
 }
 
 
-class BlockError(Exception):
+class BlockError(UserError):
     """A file without blocks, or a line that is none; the message names the place."""
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, input_lines
 from compiler_opt_perf.run.json_text import Count, FieldError, decode
 
@@ -22,7 +23,7 @@ Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 
 
-class BlockFileError(Exception):
+class BlockFileError(UserError):
     """A file of measured blocks that cannot be read; the message names the place."""
 
 
@@ -42,7 +43,7 @@ class Cpu(msgspec.Struct, frozen=True):
     stepping: Count
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A block that was measured, or dropped.
 
     Attributes:
@@ -109,9 +110,9 @@ class MeasuredBlocks:
 
     cpu: Cpu | None
     nop_cycles: float
-    rows: Sequence[Row]
+    rows: Sequence[MeasuredBlock]
 
-    def measured(self) -> list[Row]:
+    def measured(self) -> list[MeasuredBlock]:
         """The rows with cycles."""
         return [row for row in self.rows if row.cycles is not None]
 
@@ -159,7 +160,7 @@ def _read(path: Path) -> MeasuredBlocks:
     if not first.startswith("{"):
         return MeasuredBlocks(None, 0.0, _bhive_rows(path))
     head = decode(first, _Head, f"{path}:1", (FORMAT, VERSION))
-    rows = [decode(line, Row, f"{path}:{number}") for number, line in enumerate(lines, 2)]
+    rows = [decode(line, MeasuredBlock, f"{path}:{number}") for number, line in enumerate(lines, 2)]
     blocks = MeasuredBlocks(head.cpu, head.nop_cycles, rows)
     if len(blocks.measured()) != head.measured or blocks.dropped() != head.dropped:
         expected = head.measured + sum(head.dropped.values())
@@ -194,14 +195,14 @@ def listed_blocks(path: Path) -> Iterator[tuple[str, bytes, str]]:
         yield f"{path}:{number}", code, rest.partition(",")[0].strip()
 
 
-def _bhive_rows(path: Path) -> list[Row]:
+def _bhive_rows(path: Path) -> list[MeasuredBlock]:
     rows = []
     for place, code, text in listed_blocks(path):
         try:
             cycles = float(text) / _BHIVE_EXECUTIONS
             if not 0 < cycles < math.inf:
                 raise ValueError
-            rows.append(Row(code=code.hex(), cycles=cycles))
+            rows.append(MeasuredBlock(code=code.hex(), cycles=cycles))
         except (ValueError, FieldError) as error:
             raise BlockFileError(
                 f"{place}: {text[:60]!r}: expected code in hexadecimal digits, a comma and the "
@@ -212,7 +213,7 @@ def _bhive_rows(path: Path) -> list[Row]:
     return rows
 
 
-def write_bhive(path: Path, rows: Iterable[Row]) -> None:
+def write_bhive(path: Path, rows: Iterable[MeasuredBlock]) -> None:
     """Writes those with cycles in BHive's form: code, and cycles of 100 executions."""
     with atomic_write(path) as temporary, temporary.open("w") as stream:
         for row in rows:

@@ -9,8 +9,8 @@ from compiler_opt_perf.blocks.block_code import find_blocks
 from compiler_opt_perf.blocks.block_file import (
     BlockFileError,
     Cpu,
+    MeasuredBlock,
     MeasuredBlocks,
-    Row,
     read_blocks,
     write_bhive,
     write_blocks,
@@ -19,12 +19,12 @@ from compiler_opt_perf.run.json_text import JsonError
 
 CPU = Cpu("a CPU", "znver3", 25, 1, 1)
 ROWS = [
-    Row(
+    MeasuredBlock(
         code="4801c8", cycles=1.0125, agreeing=2, rounds=3, program="lua", function="f", address=16
     ),
-    Row(code="0f05", dropped="system call", occurrences=3),
-    Row(code="90", dropped="unstable"),
-    Row(code="cc", dropped="system call"),
+    MeasuredBlock(code="0f05", dropped="system call", occurrences=3),
+    MeasuredBlock(code="90", dropped="unstable"),
+    MeasuredBlock(code="cc", dropped="system call"),
 ]
 
 
@@ -46,7 +46,7 @@ def test_bhives_lists_are_of_100_executions(tmp_path: Path) -> None:
     assert path.read_text() == "4801c8,101.25\n"
     blocks = read_blocks(path)
     assert blocks.cpu is None
-    assert blocks.rows == [Row(code="4801c8", cycles=1.0125)]
+    assert blocks.rows == [MeasuredBlock(code="4801c8", cycles=1.0125)]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_lists_have_one_reader(tmp_path: Path, text: str) -> None:
     """What is measured, and what models are judged by, is read alike."""
     path = tmp_path / "a.csv"
     path.write_text(text, newline="")
-    assert read_blocks(path).rows == [Row(code="4801c8", cycles=1.0125)]
+    assert read_blocks(path).rows == [MeasuredBlock(code="4801c8", cycles=1.0125)]
     assert [block.code.hex() for block in find_blocks({"p": [path]})] == ["4801c8"]
 
 

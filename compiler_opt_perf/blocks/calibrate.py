@@ -16,6 +16,7 @@ from absl import logging
 
 from compiler_opt_perf.blocks.cpu_files import host_cpu
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.llvm import stock_tool
 
@@ -52,12 +53,12 @@ _LEVELS = ("l1", "l2", "l3", "memory")
 _STEADY = 1.5
 
 
-class CalibrationError(Exception):
+class CalibrationError(UserError):
     """This machine cannot be measured; the message says why."""
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CycleRange:
     """Core cycles: the lower quartile of the samples, and the range of the middle 80%."""
 
     value: float
@@ -65,7 +66,7 @@ class Measurement:
     high: float
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> "Measurement":
+    def of(cls, samples: Sequence[float]) -> "CycleRange":
         """Those of samples in any order."""
         ordered = sorted(samples)
         last = len(ordered) - 1
@@ -123,7 +124,7 @@ def calibrate(
     return cpu
 
 
-def implausible(measurements: Mapping[str, Measurement]) -> list[str]:
+def implausible(measurements: Mapping[str, CycleRange]) -> list[str]:
     """What of the measurements no CPU known does, or what was unsteady; a sentence each."""
     doubts = []
     found = {name: measurements[name].value for name in _PLAUSIBLE}
@@ -167,19 +168,19 @@ def buffer_sizes(caches: Mapping[int, int]) -> list[int]:
     return [l1 // 8, 4 * l1, min(4 * l2, last // 2) if last > l2 else l2, max(4 * last, 1 << 28)]
 
 
-def read_measurements(printed: str) -> dict[str, Measurement]:
+def read_measurements(printed: str) -> dict[str, CycleRange]:
     """Reads what the benchmark prints, a line "NAME CYCLES" for each sample."""
     samples: dict[str, list[float]] = defaultdict(list)
     for line in printed.splitlines():
         name, _, cycles = line.partition(" ")
         samples[name].append(float(cycles))
-    return {name: Measurement.of(values) for name, values in samples.items()}
+    return {name: CycleRange.of(values) for name, values in samples.items()}
 
 
-def parameters(m: Mapping[str, Measurement]) -> dict[str, dict[str, Any]]:
+def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
     """The parameters of a CPU file, from the measurements of calibration.c."""
 
-    def measured(measurement: Measurement, what: str) -> dict[str, Any]:
+    def measured(measurement: CycleRange, what: str) -> dict[str, Any]:
         return {
             "value": round(measurement.value, 3),
             "low": round(measurement.low, 3),
@@ -187,10 +188,10 @@ def parameters(m: Mapping[str, Measurement]) -> dict[str, dict[str, Any]]:
             "source": f"measured: {what}",
         }
 
-    def combined(value: float, what: str, *parts: tuple[Measurement, float]) -> dict[str, Any]:
+    def combined(value: float, what: str, *parts: tuple[CycleRange, float]) -> dict[str, Any]:
         low = sum(min(f * (p.low - p.value), f * (p.high - p.value)) for p, f in parts)
         high = sum(max(f * (p.low - p.value), f * (p.high - p.value)) for p, f in parts)
-        return measured(Measurement(value, value + low, value + high), what)
+        return measured(CycleRange(value, value + low, value + high), what)
 
     # Half of the random branches are mispredicted. After one, the next branch of the loop is
     # dispatched, waits for its load and its test, and is executed; the simulation does that itself.

@@ -13,7 +13,7 @@ from compiler_opt_perf.blocks.calibrate import (
     FORMAT,
     VERSION,
     CalibrationError,
-    Measurement,
+    CycleRange,
     _cache_sizes,
     buffer_sizes,
     calibrate,
@@ -100,8 +100,8 @@ MEASURED = {
 }
 
 
-def _measurements(changes: dict[str, Measurement]) -> dict[str, Measurement]:
-    return {name: Measurement(v, 0.98 * v, 1.1 * v) for name, v in MEASURED.items()} | changes
+def _measurements(changes: dict[str, CycleRange]) -> dict[str, CycleRange]:
+    return {name: CycleRange(v, 0.98 * v, 1.1 * v) for name, v in MEASURED.items()} | changes
 
 
 @pytest.mark.parametrize(
@@ -109,20 +109,20 @@ def _measurements(changes: dict[str, Measurement]) -> dict[str, Measurement]:
     [
         ({}, []),
         # A third level that others fill at times.
-        ({"l3": Measurement(52, 50, 237)}, ["l3: unsteady, 50 to 237 cycles around 52"]),
-        ({"memory": Measurement(584, 200, 600)}, ["memory: unsteady, 200 to 600"]),
-        ({"nop": Measurement(0.09, 0.09, 0.09)}, ["dispatch_width: 12; expected 2 to 8"]),
+        ({"l3": CycleRange(52, 50, 237)}, ["l3: unsteady, 50 to 237 cycles around 52"]),
+        ({"memory": CycleRange(584, 200, 600)}, ["memory: unsteady, 200 to 600"]),
+        ({"nop": CycleRange(0.09, 0.09, 0.09)}, ["dispatch_width: 12; expected 2 to 8"]),
         (
-            {"multiplication": Measurement(5.1, 5, 5.2)},
+            {"multiplication": CycleRange(5.1, 5, 5.2)},
             ["multiplication: 5.1; expected 2.7 to 4.4"],
         ),
-        ({"branch_random": Measurement(4, 4, 4)}, ["mispredict_penalty: -"]),
-        ({"jump_in_l2": Measurement(1, 1, 1)}, ["icache_miss_penalty: -0.06; expected 0 to 60"]),
-        ({"l2": Measurement(49, 48, 49), "l3": Measurement(20, 20, 20)}, ["l3: 20 cycles, less"]),
+        ({"branch_random": CycleRange(4, 4, 4)}, ["mispredict_penalty: -"]),
+        ({"jump_in_l2": CycleRange(1, 1, 1)}, ["icache_miss_penalty: -0.06; expected 0 to 60"]),
+        ({"l2": CycleRange(49, 48, 49), "l3": CycleRange(20, 20, 20)}, ["l3: 20 cycles, less"]),
     ],
 )
 def test_implausible_measurements_are_not_written(
-    changes: dict[str, Measurement],
+    changes: dict[str, CycleRange],
     doubts: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -143,7 +143,7 @@ def test_implausible_measurements_are_not_written(
 
 
 def test_takes_the_lower_quartile() -> None:
-    assert Measurement.of(range(100, -1, -1)) == Measurement(25, 10, 90)
+    assert CycleRange.of(range(100, -1, -1)) == CycleRange(25, 10, 90)
 
 
 def test_buffers_fit_their_level_and_no_other() -> None:

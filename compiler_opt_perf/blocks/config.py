@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import FieldError, JsonError, convert, parse_toml, shown
 
@@ -20,7 +21,7 @@ _Width = Annotated[int, Meta(ge=4, le=512)]
 _Share = Annotated[float, Meta(ge=0, le=0.5)]
 
 
-class LearnedError(Exception):
+class LearnedError(UserError):
     """A configuration, data or a model that cannot be used; the message says what to do."""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from absl import logging
 
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import CText, decode
 from compiler_opt_perf.run.llvm import stock_tool
@@ -20,7 +21,7 @@ _MEASURE = (
 )
 
 
-class CpuFileError(Exception):
+class CpuFileError(UserError):
     """A CPU that there is no file of; the message lists those that there are."""
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.blocks.block_code import canonical
-from compiler_opt_perf.blocks.block_file import MeasuredBlocks, Row, read_blocks
+from compiler_opt_perf.blocks.block_file import MeasuredBlock, MeasuredBlocks, read_blocks
 from compiler_opt_perf.blocks.config import Config, LearnedError
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats
 from compiler_opt_perf.run.files import sha256
@@ -38,7 +38,7 @@ class DataFile:
     path: Path
     digest: str
     cpu: str
-    rows: Sequence[Row]
+    rows: Sequence[MeasuredBlock]
 
 
 def read_data(paths: Sequence[Path]) -> list[DataFile]:
@@ -113,7 +113,7 @@ def samples(files: Sequence[DataFile], config: Config) -> Samples:
     for (_, row), key in zip(rows, keys, strict=True):
         purpose = PURPOSES.index(purpose_of(row.program, key, config))
         purposes[key] = max(purposes.get(key, 0), purpose)
-    first: dict[tuple[int, bytes, bytes], tuple[int, Row]] = {}
+    first: dict[tuple[int, bytes, bytes], tuple[int, MeasuredBlock]] = {}
     for (number, row), key in zip(rows, keys, strict=True):
         known = msgspec.json.encode(row.pmu, order="sorted")
         first.setdefault((names.index(files[number].cpu), key, known), (number, row))
@@ -135,7 +135,7 @@ def samples(files: Sequence[DataFile], config: Config) -> Samples:
     )
 
 
-def known_of(row: Row, path: Path) -> Floats | None:
+def known_of(row: MeasuredBlock, path: Path) -> Floats | None:
     """What is known of the instructions of a block, as in GraphBuilder.graphs.
 
     Raises:

@@ -10,8 +10,8 @@ import pytest
 from compiler_opt_perf.blocks.block_file import (
     BlockFileError,
     Cpu,
+    MeasuredBlock,
     MeasuredBlocks,
-    Row,
     write_bhive,
     write_blocks,
 )
@@ -24,13 +24,13 @@ from compiler_opt_perf.blocks.model import CostModel
 CONFIG = Config(Granite(), test_programs=("lua",), validation_programs=("zlib",))
 
 
-def write(path: Path, rows: list[Row], mcpu: str = "znver3") -> Path:
+def write(path: Path, rows: list[MeasuredBlock], mcpu: str = "znver3") -> Path:
     write_blocks(path, MeasuredBlocks(Cpu("a CPU", mcpu, 25, 1, 1), 0.17, rows))
     return path
 
 
-def row(code: str, program: str) -> Row:
-    return Row(code=code, cycles=1.0, agreeing=2, rounds=2, program=program)
+def row(code: str, program: str) -> MeasuredBlock:
+    return MeasuredBlock(code=code, cycles=1.0, agreeing=2, rounds=2, program=program)
 
 
 def test_a_block_of_several_programs_is_left_out(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_collections_are_drawn_block_by_block(tmp_path: Path) -> None:
 
 def test_shuffled_inputs_are_the_same_ones_at_other_instructions(tmp_path: Path) -> None:
     rows = [
-        Row(
+        MeasuredBlock(
             code=f"488b0748{number:02x}c8",
             cycles=1.0,
             agreeing=2,
@@ -81,7 +81,7 @@ def test_data_that_cannot_be_learnt_from(tmp_path: Path) -> None:
     write_bhive(tmp_path / "a.csv", [row("4801c8", "")])
     with pytest.raises(LearnedError, match=r"a\.csv: does not say which CPU it is of"):
         read_data([tmp_path / "a.csv"])
-    dropped = write(tmp_path / "b.blocks", [Row(code="0f05", dropped="trap")])
+    dropped = write(tmp_path / "b.blocks", [MeasuredBlock(code="0f05", dropped="trap")])
     with pytest.raises(LearnedError, match=r"b\.blocks: no block of it was measured"):
         read_data([dropped])
     whole = write(tmp_path / "c.blocks", [row("4801c8", "a"), row("4801d9", "a")])
@@ -97,7 +97,9 @@ def test_what_is_known_must_fit_the_block(tmp_path: Path) -> None:
     )
     for name, values in known:
         pmu = {name: values}
-        one = Row(code="4801c84801c8", cycles=2.0, agreeing=2, rounds=2, program="a", pmu=pmu)
+        one = MeasuredBlock(
+            code="4801c84801c8", cycles=2.0, agreeing=2, rounds=2, program="a", pmu=pmu
+        )
         files = read_data([write(tmp_path / "a.blocks", [one])])
         with pytest.raises(LearnedError, match="block 4801c84801c8: pmu: expected .*, 2 values"):
             samples(files, CONFIG)

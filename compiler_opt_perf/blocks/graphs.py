@@ -13,7 +13,7 @@ from compiler_opt_perf.blocks.block_graph import INSTRUCTION_VALUES, block_graph
 from compiler_opt_perf.blocks.instructions import (
     OPCODE,
     Describer,
-    Instruction,
+    GraphInstruction,
     register_token,
 )
 
@@ -205,7 +205,7 @@ class GraphBuilder:
             ends.append(end)
         return _Looked(numbers, ends)
 
-    def _add(self, instruction: Instruction) -> int:
+    def _add(self, instruction: GraphInstruction) -> int:
         """The number of an instruction that was not there before."""
         one = instruction.described
         added = len(self._instructions) // INSTRUCTION_VALUES

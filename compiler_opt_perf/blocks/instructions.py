@@ -122,7 +122,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class GraphInstruction:
     """An instruction with its constants.
 
     Attributes:
@@ -147,12 +147,12 @@ class Describer:
     """Describes instructions, each form of bytes once."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Instruction] = {}
+        self._known: dict[bytes, GraphInstruction] = {}
         # By the bytes without constants.
         self._described: dict[bytes, Described] = {}
         self._accesses = iced_x86.InstructionInfoFactory()
 
-    def block(self, code: bytes) -> list[tuple[Instruction, int]]:
+    def block(self, code: bytes) -> list[tuple[GraphInstruction, int]]:
         """The instructions of a block, each with where the next one begins; empty if invalid."""
         found = []
         start = 0
@@ -171,7 +171,7 @@ class Describer:
 
     def instruction(
         self, one: iced_x86.Instruction, content: bytes, decoder: iced_x86.Decoder
-    ) -> Instruction:
+    ) -> GraphInstruction:
         """One instruction: as it was decoded, its bytes, and what decoded it."""
         places = decoder.get_constant_offsets(one)
         masked = bytearray(content)
@@ -187,7 +187,7 @@ class Describer:
         from_next = one.is_ip_rel_memory_operand
         if from_next:
             displacement -= one.next_ip
-        return Instruction(described, displacement, from_next, *_increment(one))
+        return GraphInstruction(described, displacement, from_next, *_increment(one))
 
     def _describe(self, one: iced_x86.Instruction) -> Described:
         info = self._accesses.info(one)

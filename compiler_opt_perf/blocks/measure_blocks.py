@@ -19,9 +19,16 @@ import msgspec
 from absl import logging
 
 from compiler_opt_perf.blocks.block_code import Block, request
-from compiler_opt_perf.blocks.block_file import Cpu, MeasuredBlocks, Row, encoded, write_blocks
+from compiler_opt_perf.blocks.block_file import (
+    Cpu,
+    MeasuredBlock,
+    MeasuredBlocks,
+    encoded,
+    write_blocks,
+)
 from compiler_opt_perf.blocks.cpu_files import host_cpu
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, read_input
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.pool import Pool
@@ -37,7 +44,7 @@ _NOP_TOLERANCE = 0.06
 _WORKERS_PER_CORE = 3
 
 
-class MeasureError(Exception):
+class MeasureError(UserError):
     """Blocks that cannot be measured here; the message says why."""
 
 
@@ -90,7 +97,7 @@ def measure_blocks(
         workers = workers or _WORKERS_PER_CORE * len(os.sched_getaffinity(0))
         with Pool(workers) as pool, journal.open("ab", buffering=0) as stream:
 
-            def keep(_: _Batch, rows: Sequence[Row]) -> None:
+            def keep(_: _Batch, rows: Sequence[MeasuredBlock]) -> None:
                 stream.write(b"".join(map(encoded, rows)))
                 known.update((_key(row.code, row.pmu), row) for row in rows)
 
@@ -144,13 +151,13 @@ def _key(code: str, pmu: Mapping[str, Sequence[float | None]]) -> str:
     return code + msgspec.json.encode(pmu, order="sorted").decode()
 
 
-def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
+def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, MeasuredBlock]]:
     """What an earlier run left, without its last line if that was cut off; or a new journal.
 
     The first line of an earlier run stays: all rows of a file are measured by one standard, unless
     that was measured on a core that others used, too.
     """
-    rows: dict[str, Row] = {}
+    rows: dict[str, MeasuredBlock] = {}
     if journal.exists():
         lines = read_input(journal).splitlines(keepends=True)
         try:
@@ -175,13 +182,13 @@ def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, Row]]:
     return head, rows
 
 
-def _whole_rows(lines: Sequence[bytes]) -> Iterator[Row]:
+def _whole_rows(lines: Sequence[bytes]) -> Iterator[MeasuredBlock]:
     with contextlib.suppress(msgspec.DecodeError):
         for line in lines:
-            yield msgspec.json.decode(line, type=Row)
+            yield msgspec.json.decode(line, type=MeasuredBlock)
 
 
-def _measure(batch: _Batch) -> list[Row]:
+def _measure(batch: _Batch) -> list[MeasuredBlock]:
     requests = [
         (block.request, block.refused) if block.request or block.refused else request(block.code)
         for block in batch.blocks
@@ -201,13 +208,13 @@ def _measure(batch: _Batch) -> list[Row]:
     return rows
 
 
-def _row(code: str, answer: str) -> Row:
+def _row(code: str, answer: str) -> MeasuredBlock:
     """A line of measure_blocks.c, or of that kind."""
     word, _, rest = answer.partition(" ")
     if word == "dropped":
-        return Row(code=code, dropped=rest)
+        return MeasuredBlock(code=code, dropped=rest)
     cycles, agreeing, rounds, pages = rest.split()
-    return Row(
+    return MeasuredBlock(
         code=code,
         cycles=float(cycles),
         agreeing=int(agreeing),
@@ -216,7 +223,7 @@ def _row(code: str, answer: str) -> Row:
     )
 
 
-def _placed(row: Row, block: Block) -> Row:
+def _placed(row: MeasuredBlock, block: Block) -> MeasuredBlock:
     """A row with what is known of its block."""
     return msgspec.structs.replace(
         row,

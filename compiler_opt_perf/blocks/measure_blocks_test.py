@@ -10,7 +10,7 @@ import pytest
 
 from compiler_opt_perf.blocks import measure_blocks as measuring
 from compiler_opt_perf.blocks.block_code import Block
-from compiler_opt_perf.blocks.block_file import Row, encoded, read_blocks
+from compiler_opt_perf.blocks.block_file import MeasuredBlock, encoded, read_blocks
 from compiler_opt_perf.blocks.measure_blocks import (
     MeasureError,
     _Head,
@@ -160,8 +160,8 @@ def undisturbed(monkeypatch: pytest.MonkeyPatch, runner: Path) -> None:
 def test_measures_and_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     output, journal = tmp_path / "out.blocks", tmp_path / "out.blocks.part"
     # As a run leaves it that is killed while it writes a line.
-    known = Row(code="4801c8", cycles=1234.5, agreeing=2, rounds=2)
-    cut = encoded(Row(code="90", cycles=1.0))[:-9]
+    known = MeasuredBlock(code="4801c8", cycles=1234.5, agreeing=2, rounds=2)
+    cut = encoded(MeasuredBlock(code="90", cycles=1.0))[:-9]
     journal.write_bytes(encoded(_Head(present_cpu(), ALWAYS_OURS)) + encoded(known) + cut)
     blocks = blocks_of("0f05", "4801c8", "90", "480fafc0", "d9c0")
     measured = measure_blocks(blocks, output, workers=1)
@@ -181,7 +181,7 @@ def test_measures_and_goes_on_where_it_was_killed(tmp_path: Path) -> None:
 def test_rows_of_a_block_differ_in_what_is_known_of_it(tmp_path: Path) -> None:
     output, journal = tmp_path / "out.blocks", tmp_path / "out.blocks.part"
     blocks = list(at_rates(blocks_of("488b07", "4801c8"), [0, 1], [0], 1))
-    known = Row(code=blocks[0].code.hex(), pmu=dict(blocks[0].pmu), cycles=2345.5)
+    known = MeasuredBlock(code=blocks[0].code.hex(), pmu=dict(blocks[0].pmu), cycles=2345.5)
     journal.write_bytes(encoded(_Head(present_cpu(), ALWAYS_OURS)) + encoded(known))
     hit, miss, refused = measure_blocks(blocks, output, workers=1).rows
     assert read_blocks(output).rows == [hit, miss, refused]

@@ -67,7 +67,7 @@ class _Accesses:
 
 
 @dataclass(frozen=True)
-class Source:
+class ChosenPointer:
     """A pointer that is chosen anew in each copy, as rated_block.h has it.
 
     Attributes:
@@ -177,11 +177,11 @@ class _Analysis:
                 self.made[RegisterExt.full_register(part.register)] = frozenset(of)
 
 
-def sources_of(code: bytes) -> list[Source]:
+def sources_of(code: bytes) -> list[ChosenPointer]:
     """The pointers of a block that can be chosen, parents before what is loaded from them."""
     found = _Analysis(code)
     numbers: dict[_Value, int] = {}
-    sources: list[Source] = []
+    sources: list[ChosenPointer] = []
     for value, uses in sorted(found.accesses.items(), key=lambda one: len(one[0])):
         if uses.is_more or not uses.places or not RegisterExt.is_gpr64(value[0]):
             continue
@@ -197,7 +197,9 @@ def sources_of(code: bytes) -> list[Source]:
             continue
         offset = value[-1] if len(value) > 1 else 0
         numbers[value] = len(sources)
-        sources.append(Source(value[0], parent, False, offset, first, lines, frozenset(misses)))
+        sources.append(
+            ChosenPointer(value[0], parent, False, offset, first, lines, frozenset(misses))
+        )
     # The value that the block leaves in the register of a root may be of memory that is chosen.
     for value, number in list(numbers.items()):
         if len(value) > 1 or value[0] in found.made:
@@ -220,11 +222,11 @@ def _is_written(uses: _Accesses, offset: int) -> bool:
     )
 
 
-def _number(source: Source) -> int:
+def _number(source: ChosenPointer) -> int:
     return int(RegisterExt.number(cast(Any, source.register)))
 
 
-def _listed(source: Source) -> bool:
+def _listed(source: ChosenPointer) -> bool:
     return source.parent is None
 
 
@@ -242,7 +244,7 @@ class _Glue:
     jump: tuple[int, int]
 
 
-def _glue(sources: Sequence[Source]) -> _Glue:
+def _glue(sources: Sequence[ChosenPointer]) -> _Glue:
     code = b""
     places = []
     for one in sources:

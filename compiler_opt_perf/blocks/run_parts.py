@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.blocks.block_file import Cpu, Known, Positive, encoded
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write, input_lines
 from compiler_opt_perf.run.json_text import Count, FieldError, decode
 from compiler_opt_perf.trace.edit import part
@@ -30,7 +31,7 @@ SUFFIX = ".parts"
 Floats = npt.NDArray[np.float64]
 
 
-class PartsError(Exception):
+class PartsError(UserError):
     """A run that has no parts, or a file that cannot be read."""
 
 
@@ -59,7 +60,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     parts: Count
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A block that the run executed.
 
     Attributes:
@@ -107,7 +108,7 @@ class RunParts:
     """The parts of a run, P of them, and its blocks, B of them."""
 
     head: Head
-    blocks: tuple[Block, ...]
+    blocks: tuple[RunBlock, ...]
     parts: tuple[Part, ...]
 
     def column(self, name: str) -> Floats:
@@ -210,7 +211,7 @@ def read_parts(path: Path) -> RunParts:
             f"{head.parts} parts (truncated?)"
         )
     end = 1 + head.blocks
-    blocks = [decode(line, Block, f"{path}:{n}") for n, line in enumerate(lines[1:end], 2)]
+    blocks = [decode(line, RunBlock, f"{path}:{n}") for n, line in enumerate(lines[1:end], 2)]
     parts = []
     for number, line in enumerate(lines[end:], end + 1):
         one = decode(line, Part, f"{path}:{number}")

@@ -9,10 +9,10 @@ import pytest
 
 from compiler_opt_perf.blocks.block_file import Cpu
 from compiler_opt_perf.blocks.run_parts import (
-    Block,
     Head,
     Part,
     PartsError,
+    RunBlock,
     RunParts,
     executed,
     read_parts,
@@ -129,8 +129,8 @@ def parts() -> RunParts:
         parts=2,
     )
     blocks = (
-        Block(function="f", id=3, address=4096, code="488b07c3", pmu={"l1_miss": (0.25, None)}),
-        Block(function="g", id=0, address=4100, code=""),
+        RunBlock(function="f", id=3, address=4096, code="488b07c3", pmu={"l1_miss": (0.25, None)}),
+        RunBlock(function="g", id=0, address=4100, code=""),
     )
     fields = {"faults": 2, "elsewhere": 5, "mispredicted": 1, "taken": 7}
     return RunParts(

@@ -16,7 +16,13 @@ import numpy.typing as npt
 import pytest
 
 from compiler_opt_perf.blocks import trainer
-from compiler_opt_perf.blocks.block_file import Cpu, MeasuredBlocks, Row, read_blocks, write_blocks
+from compiler_opt_perf.blocks.block_file import (
+    Cpu,
+    MeasuredBlock,
+    MeasuredBlocks,
+    read_blocks,
+    write_blocks,
+)
 from compiler_opt_perf.blocks.config import Config, Granite, LearnedError
 from compiler_opt_perf.blocks.data import DataFile, read_data
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, GraphBuilder, Vocabulary
@@ -55,10 +61,10 @@ CONFIG = Config(
 LOAD, HIT, MISS = "488b00", 4.0, 12.0
 
 
-def loads() -> list[Row]:
+def loads() -> list[MeasuredBlock]:
     """Of known shares of misses, on copies of different length."""
     return [
-        Row(
+        MeasuredBlock(
             code=LOAD * copies,
             cycles=copies * (HIT + share / 8 * MISS),
             agreeing=2,
@@ -71,10 +77,10 @@ def loads() -> list[Row]:
     ]
 
 
-def blocks() -> list[Row]:
+def blocks() -> list[MeasuredBlock]:
     parts = [p for n in (1, 2, 3, 4) for p in itertools.product(LATENCIES, repeat=n)]
     return [
-        Row(
+        MeasuredBlock(
             code="".join(part),
             cycles=sum(LATENCIES[one] for one in part),
             agreeing=2,
@@ -90,7 +96,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[DataFile]:
     path = tmp_path_factory.mktemp("data") / "chains.blocks"
     cpu = Cpu("a CPU", "znver3", 25, 1, 1)
     write_blocks(
-        path, MeasuredBlocks(cpu, 0.17, [*blocks(), *loads(), Row(code="0f05", dropped="trap")])
+        path,
+        MeasuredBlocks(
+            cpu, 0.17, [*blocks(), *loads(), MeasuredBlock(code="0f05", dropped="trap")]
+        ),
     )
     return read_data([path])
 

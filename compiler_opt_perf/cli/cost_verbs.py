@@ -188,7 +188,7 @@ def predict(
 ) -> Table:
     """Predict what code would cost on a recorded run, without running it; compare candidates."""
     from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, TraceReplay
-    from compiler_opt_perf.cost.report import Candidate, describe, document
+    from compiler_opt_perf.cost.report import CandidateCost, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     chosen: Evaluator
@@ -218,7 +218,8 @@ def predict(
         without=tuple(without),
     )
     costs = [
-        Candidate(name, tuple(files), chosen.cost(files, context)) for name, files in named.items()
+        CandidateCost(name, tuple(files), chosen.cost(files, context))
+        for name, files in named.items()
     ]
     return Table(lambda: describe(chosen, costs, top), lambda: document(chosen, costs, top))
 

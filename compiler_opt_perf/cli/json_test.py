@@ -16,7 +16,7 @@ from compiler_opt_perf.blocks import data as learned_data
 from compiler_opt_perf.blocks import judge
 from compiler_opt_perf.blocks import measure_blocks as measuring
 from compiler_opt_perf.blocks import model as learned_model
-from compiler_opt_perf.blocks.block_file import MeasuredBlocks, Row
+from compiler_opt_perf.blocks.block_file import MeasuredBlock, MeasuredBlocks
 from compiler_opt_perf.blocks.judge import Figures, Judgement
 from compiler_opt_perf.cli.main import run
 from compiler_opt_perf.cli.verbs import COP
@@ -186,7 +186,7 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
-    rows = [Row(code="90", cycles=0.17)] * 1234
+    rows = [MeasuredBlock(code="90", cycles=0.17)] * 1234
     monkeypatch.setattr(
         measuring, "measure_blocks", lambda *_, **__: MeasuredBlocks(None, 0.17, rows)
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from compiler_opt_perf.cli.verbs import COP
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import explained
 from compiler_opt_perf.run.progress import log_to_stderr
 from compiler_opt_perf.run.symbol_names import printable_lines
@@ -85,12 +86,8 @@ def run(argv: Sequence[str]) -> int:
         # A full disk, a folder without permission: where it was met does not matter to the user.
         _say(f"{label}: error: {explained(error)}")
         return _EXIT_FAILURE
-    except Exception as error:
-        # The package's own exceptions are messages to the user; any other, and one that is for a
-        # module's own use, is a bug of ours and shows where it is.
-        kind = type(error)
-        if not kind.__module__.startswith("compiler_opt_perf.") or kind.__name__.startswith("_"):
-            raise
+    except UserError as error:
+        # Any other exception is a bug of ours and shows where it is.
         _say(f"{label}: error: {error}")
         return _EXIT_FAILURE
 

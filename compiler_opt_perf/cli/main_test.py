@@ -21,6 +21,7 @@ from compiler_opt_perf.compare.errors import GateError
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Replay
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.json_text import JsonError
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -431,7 +432,7 @@ def test_decision_functions_of_the_documentation_decide(
 
 
 class _OwnError(Exception):
-    """As modules have them for their own use."""
+    """An exception that a module raises and catches itself."""
 
 
 _OwnError.__module__ = "compiler_opt_perf.policy.interactive"
@@ -443,6 +444,7 @@ _OwnError.__module__ = "compiler_opt_perf.policy.interactive"
         (OSError(30, "Read-only file system", "ro/out"), "error: ro/out: Read-only file system; "),
         (OSError(28, "No space left on device"), "(TMPDIR): no space left on the device; free som"),
         (GateError("x: is damaged"), "cop: error: x: is damaged"),
+        (JsonError("x: not JSON"), "cop: error: x: not JSON"),
         (_OwnError("of a module"), None),
         (KeyError("a bug"), None),
     ],

@@ -10,6 +10,7 @@ import click
 from click import UsageError
 
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.json_text import JsonError, parse_json
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError, set_folder
 
@@ -25,7 +26,7 @@ class Decorator(Protocol):
     def __call__(self, function: _Function, /) -> _Function: ...
 
 
-class FolderError(Exception):
+class FolderError(UserError):
     """A folder that a flag names is missing; the message says which one may be meant."""
 
 

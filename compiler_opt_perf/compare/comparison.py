@@ -23,6 +23,7 @@ from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy.problem import for_clang
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.json_text import Count, Measure
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
@@ -33,7 +34,7 @@ from compiler_opt_perf.train.log import read_log
 _PAIRS = {"perf": 3, "qemu": 1, "time": 7}
 
 
-class ComparisonError(Exception):
+class ComparisonError(UserError):
     """A compilation is not deterministic, or there is nothing to compare."""
 
 

@@ -32,7 +32,7 @@ from compiler_opt_perf.policy.export import convert_to_tflite
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.profile.events import EVENTS
 from compiler_opt_perf.profile.function_table import FunctionTable
-from compiler_opt_perf.profile.manifest import Collector, EventFile, Manifest, Program
+from compiler_opt_perf.profile.manifest import Collector, EventFile, Manifest, ProfiledBinary
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.sample_profile import FunctionSamples, SampleProfile
 from compiler_opt_perf.run.command import CommandError, run_command
@@ -231,7 +231,7 @@ def test_calls_are_those_that_the_profile_knows() -> None:
         samples.entries[name] = calls
     collector = Collector("callgrind", "test", (), (), {})
     file = EventFile("executions", "executions", 1, "max", True, 7, 7)
-    manifest = Manifest(Path("a"), Program("p", ""), collector, (file,), ())
+    manifest = Manifest(Path("a"), ProfiledBinary("p", ""), collector, (file,), ())
     profile = Profile(manifest, samples, table=FunctionTable.of(["often", "idle"], {}))
     scored = tuple(
         FunctionScores(name, None, 1.0, 1.0) for name in ("often", "inlined", "idle", "x")

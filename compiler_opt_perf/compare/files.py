@@ -11,6 +11,7 @@ import msgspec
 from compiler_opt_perf.compare.comparison import Comparison
 from compiler_opt_perf.compare.summary import FORMAT, VERSION
 from compiler_opt_perf.run.curve import curve_values
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import Count, JsonError, decode, parse_json, read_form
 
@@ -19,7 +20,7 @@ _COMPARE = "write it with `cop compare policy`"
 Change = Annotated[float, msgspec.Meta(gt=-(2.0**64), lt=2.0**64)]
 
 
-class ReportError(Exception):
+class ReportError(UserError):
     """A comparison or a training curve that cannot be read."""
 
 

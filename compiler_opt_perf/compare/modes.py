@@ -19,6 +19,7 @@ from compiler_opt_perf.policy.export import MODEL_FILE, Policy
 from compiler_opt_perf.policy.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policy.problem import Problem, for_clang
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import FieldError, JsonError, decode
 from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
@@ -27,7 +28,7 @@ from compiler_opt_perf.toolchain.model_inputs import MODELS
 TIMEOUT_S = 300.0
 
 
-class ModesError(Exception):
+class ModesError(UserError):
     """Two modes take different decisions, or write different object files."""
 
 

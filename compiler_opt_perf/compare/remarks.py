@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.run.errors import UserError
 
 DEFAULT_ARGUMENT = "DefaultDecision"
 PMU_ARGUMENT = "PMUData"
@@ -19,7 +20,7 @@ PMU_KINDS = ("exact", "flattened", "function", "cold", "missing")
 _NO_PROFILE = "missing"
 
 
-class RemarksError(Exception):
+class RemarksError(UserError):
     """A remarks file that cannot be read, or a remark without the expected arguments."""
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from compiler_opt_perf.corpus.options import OptionError, code_arguments, driver_arguments
 from compiler_opt_perf.run.content import Content
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import open_input, read_input, sha256, write_json
 from compiler_opt_perf.run.json_text import CText, JsonError, decode
 from compiler_opt_perf.run.seeds import derive_seed
@@ -40,11 +41,11 @@ DESCRIPTION = "corpus_description.json"
 BITCODE_MAGIC = b"BC\xc0\xde"
 
 
-class CorpusError(Exception):
+class CorpusError(UserError):
     """A corpus that cannot be read, or does not hold what was asked for."""
 
 
-class Description(msgspec.Struct, frozen=True):
+class CorpusDescription(msgspec.Struct, frozen=True):
     """What `corpus_description.json` says.
 
     Attributes:
@@ -120,7 +121,7 @@ class Corpus:
         """
         path = directory / DESCRIPTION
         try:
-            description = decode(read_input(path), Description, path)
+            description = decode(read_input(path), CorpusDescription, path)
         except FileNotFoundError:
             inside = sorted(str(found.parent) for found in directory.glob(f"*/{DESCRIPTION}"))
             remedy = (

@@ -18,8 +18,8 @@ from compiler_opt_perf.corpus.corpus import (
     DESCRIPTION,
     FRONTEND,
     OPTIMIZED,
+    CorpusDescription,
     CorpusError,
-    Description,
     is_module_name,
     split_names,
     write_description,
@@ -276,7 +276,7 @@ def is_extracted(folder: Path) -> bool:
     for side in ("train", "held_out"):
         try:
             path = folder / side / DESCRIPTION
-            names = decode(read_input(path), Description, path).modules
+            names = decode(read_input(path), CorpusDescription, path).modules
         except (OSError, JsonError):
             return False
         expected |= {folder / side / f"{name}{suffix}" for name in names for suffix in _SUFFIXES}

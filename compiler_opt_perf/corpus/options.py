@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.run.errors import UserError
+
 # What an option is for. Only CODE stays in the command of a module.
 _CODE = "code"
 _SOURCE = "source"
@@ -45,7 +47,7 @@ _MODULES = {"-fmodules": 1, "-fmodules-cache-path=": 1, "-fmodules-user-build-pa
 _SHOWN = 3
 
 
-class OptionError(Exception):
+class OptionError(UserError):
     """Options that are not allowed; the text names them and says why."""
 
 

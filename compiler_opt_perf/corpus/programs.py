@@ -23,6 +23,7 @@ from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import (
     atomic_write,
     make_executable,
@@ -40,7 +41,7 @@ from compiler_opt_perf.toolchain.source import llvm_source
 _TIMEOUT_S = 600.0
 
 
-class ProgramError(Exception):
+class ProgramError(UserError):
     """A program that is unknown or does not build."""
 
 

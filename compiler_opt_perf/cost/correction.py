@@ -91,7 +91,7 @@ class _Cpu(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Run:
+class PredictedRun:
     """A run, or a part of one, that was predicted and measured.
 
     Attributes:
@@ -195,7 +195,7 @@ def _calls(code: bytes) -> int:
     return sum(one.flow_control in _CALLS for one in iced_x86.Decoder(64, code))
 
 
-def fit(runs: Sequence[Run]) -> dict[str, float]:
+def fit(runs: Sequence[PredictedRun]) -> dict[str, float]:
     """The weights of INPUTS and FAULTS, none below 0, that bring sums nearest to what was measured.
 
     Least squares of predicted / measured - 1 (Lawson and Hanson 1974), so that a long run weighs no
@@ -221,13 +221,13 @@ def fit(runs: Sequence[Run]) -> dict[str, float]:
     return _solved(runs, min(_STRENGTHS, key=error) if several else _STRENGTHS[-1])
 
 
-def _shares(runs: Sequence[Run]) -> npt.NDArray[np.float64]:
+def _shares(runs: Sequence[PredictedRun]) -> npt.NDArray[np.float64]:
     """By what to multiply each run's deviation, [runs], so that programs count alike."""
     number = Counter(run.program for run in runs)
     return np.array([number[run.program] ** -0.5 for run in runs])
 
 
-def _solved(runs: Sequence[Run], strength: float) -> dict[str, float]:
+def _solved(runs: Sequence[PredictedRun], strength: float) -> dict[str, float]:
     """The weights; one that is off by 1 counts as a program that is off by `strength`."""
     from scipy.optimize import nnls
 
@@ -243,19 +243,21 @@ def _solved(runs: Sequence[Run], strength: float) -> dict[str, float]:
     return {name: float(w) for name, w in zip(_FITTED, weights, strict=True)}
 
 
-def corrected(runs: Sequence[Run], weights: Mapping[str, float]) -> npt.NDArray[np.float64]:
+def corrected(
+    runs: Sequence[PredictedRun], weights: Mapping[str, float]
+) -> npt.NDArray[np.float64]:
     """Cycles of runs, [runs]; the system's, where there is a weight of FAULTS."""
     found: npt.NDArray[np.float64] = _matrix(runs) @ [weights.get(name, 0.0) for name in _FITTED]
     return found
 
 
-def left_out_weights(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+def left_out_weights(runs: Sequence[PredictedRun]) -> dict[str, dict[str, float]]:
     """By program, what is fitted to the other programs' runs."""
     return _left_out_weights(runs, fit)
 
 
 def left_out(
-    runs: Sequence[Run], weights: Mapping[str, Mapping[str, float]] | None = None
+    runs: Sequence[PredictedRun], weights: Mapping[str, Mapping[str, float]] | None = None
 ) -> npt.NDArray[np.float64]:
     """Cycles of runs, [runs], each by what was fitted to the other programs' runs.
 
@@ -272,13 +274,13 @@ def left_out(
 
 
 def _left_out_weights(
-    runs: Sequence[Run], fitted: Callable[[Sequence[Run]], dict[str, float]]
+    runs: Sequence[PredictedRun], fitted: Callable[[Sequence[PredictedRun]], dict[str, float]]
 ) -> dict[str, dict[str, float]]:
     programs = dict.fromkeys(run.program for run in runs)
     return {name: fitted([run for run in runs if run.program != name]) for name in programs}
 
 
-def _matrix(runs: Sequence[Run]) -> npt.NDArray[np.float64]:
+def _matrix(runs: Sequence[PredictedRun]) -> npt.NDArray[np.float64]:
     return np.array([[run.inputs.get(name, 0.0) for name in _FITTED] for run in runs], np.float64)
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.blocks.block_file import Cpu
-from compiler_opt_perf.blocks.run_parts import Block, Head, Part, RunParts
+from compiler_opt_perf.blocks.run_parts import Head, Part, RunBlock, RunParts
 from compiler_opt_perf.cost.correction import (
     FAULTS,
     INPUTS,
     Correction,
-    Run,
+    PredictedRun,
     corrected,
     fit,
     inputs_of_parts,
@@ -28,7 +28,7 @@ from compiler_opt_perf.toolchain.layout import REPO_ROOT
 WEIGHTS = dict(zip(INPUTS, (0.9, 1.1, 0.3, 0.2, 0.5, 2.0, 0.4), strict=True))
 
 
-def runs(programs: int, noise: float = 0.0) -> list[Run]:
+def runs(programs: int, noise: float = 0.0) -> list[PredictedRun]:
     """Two of each program, of very different length; blocks make up the most."""
     random = np.random.default_rng(1)
     found = []
@@ -38,7 +38,7 @@ def runs(programs: int, noise: float = 0.0) -> list[Run]:
         inputs = {name: length * share for name, share in shares.items()} | {INPUTS[0]: length}
         measured = sum(WEIGHTS[name] * cycles for name, cycles in inputs.items())
         measured *= np.exp(random.normal(0, noise))
-        found.append(Run(f"program {number // 2}", inputs, measured))
+        found.append(PredictedRun(f"program {number // 2}", inputs, measured))
     return found
 
 
@@ -62,7 +62,7 @@ def test_few_runs_do_not_make_up_weights() -> None:
 def test_a_program_is_judged_by_weights_of_others() -> None:
     known = runs(8, noise=0.05)
     # A program that takes ten times as long as the others would.
-    odd = [Run("odd", run.inputs, 10 * run.measured) for run in known[:2]]
+    odd = [PredictedRun("odd", run.inputs, 10 * run.measured) for run in known[:2]]
     found = left_out([*known, *odd])
     expected = corrected(odd, fit(known))
     assert found[-2:] == pytest.approx(expected)
@@ -75,12 +75,12 @@ def test_a_page_of_the_systems_is_told_apart() -> None:
     for number, run in enumerate(runs(15)):
         pages = run.measured / 1e5 * (number % 4)
         inputs = {**run.inputs, FAULTS: pages}
-        known.append(Run(run.program, inputs, run.measured + 9000 * pages))
+        known.append(PredictedRun(run.program, inputs, run.measured + 9000 * pages))
     weights = fit(known)
     assert weights[FAULTS] == pytest.approx(9000, rel=0.02)
     assert weights["blocks"] == pytest.approx(WEIGHTS["blocks"], abs=0.02)
     # The system's share is no part of what is predicted without them.
-    plain = [Run(run.program, {**run.inputs, FAULTS: 0.0}, 1.0) for run in known]
+    plain = [PredictedRun(run.program, {**run.inputs, FAULTS: 0.0}, 1.0) for run in known]
     expected = [run.measured for run in runs(15)]
     assert corrected(plain, weights) == pytest.approx(expected, rel=0.05)
 
@@ -88,8 +88,8 @@ def test_a_page_of_the_systems_is_told_apart() -> None:
 def test_a_program_of_many_parts_weighs_as_much_as_another() -> None:
     """Of two programs that contradict each other, what is between them is fitted."""
     inputs = dict.fromkeys(INPUTS, 0.0) | {"blocks": 1e6}
-    few = [Run("few", inputs, 1e6)]
-    many = [Run("many", inputs, 2e6) for _ in range(100)]
+    few = [PredictedRun("few", inputs, 1e6)]
+    many = [PredictedRun("many", inputs, 2e6) for _ in range(100)]
     # Least squares of w - 1 and w / 2 - 1 are 1.2, and what is expected draws to 1.
     assert 1 < fit([*few, *many])["blocks"] < 1.21
 
@@ -97,8 +97,8 @@ def test_a_program_of_many_parts_weighs_as_much_as_another() -> None:
 def test_inputs_of_parts_add_up_to_the_runs() -> None:
     # call; ret; mov rax, [rdi]
     blocks = (
-        Block(function="f", id=0, address=0, code="e800000000", pmu={}),
-        Block(function="f", id=1, address=5, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
+        RunBlock(function="f", id=0, address=0, code="e800000000", pmu={}),
+        RunBlock(function="f", id=1, address=5, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
     )
     head = Head(
         program="p",
@@ -127,7 +127,9 @@ def test_inputs_of_parts_add_up_to_the_runs() -> None:
 
 
 def test_an_input_that_no_run_has_weighs_nothing() -> None:
-    known = [Run(run.program, {**run.inputs, INPUTS[3]: 0.0}, run.measured) for run in runs(6)]
+    known = [
+        PredictedRun(run.program, {**run.inputs, INPUTS[3]: 0.0}, run.measured) for run in runs(6)
+    ]
     assert fit(known)[INPUTS[3]] == pytest.approx(0, abs=1e-9)
 
 

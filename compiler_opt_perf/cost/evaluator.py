@@ -23,6 +23,7 @@ from compiler_opt_perf.cost.regalloc_score import regalloc_scores
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.content import Content, Manifest, Tool
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input, sha256, write_json
 from compiler_opt_perf.run.json_text import Count, Finite, JsonError, convert, decode
 from compiler_opt_perf.trace.counts import block_counts
@@ -49,7 +50,7 @@ VERSION = 2
 UNMAPPED = "(unmapped blocks)"
 
 
-class CostError(Exception):
+class CostError(UserError):
     """A cost that cannot be computed; the message says what is missing or wrong."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.blocks.cpu_files import FOLDER
 from compiler_opt_perf.cost.batch import costs
 from compiler_opt_perf.cost.evaluator import (
     EVALUATORS,
@@ -21,7 +22,7 @@ from compiler_opt_perf.cost.evaluator import (
 )
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.cost.regalloc_score import ScoreError
-from compiler_opt_perf.cost.report import Candidate, describe
+from compiler_opt_perf.cost.report import CandidateCost, describe
 from compiler_opt_perf.cost.size import ObjectFileError, text_bytes
 from compiler_opt_perf.profile.callgrind import Cache, CacheGeometry, simulate
 from compiler_opt_perf.profile.callgrind_dump import read_dumps
@@ -41,7 +42,7 @@ BZIP2 = (
     "randtable",
 )
 SOURCE = Path(__file__).parent / "testdata" / "pressure.c"
-CPU = Path(__file__).parent / "cpus" / "icelake-server.json"
+CPU = FOLDER / "icelake-server.json"
 # Register allocators of the stock compiler: another one, and fewer registers for the usual one.
 VARIANTS: dict[str, list[str]] = {
     "default": [],
@@ -205,7 +206,7 @@ def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
         assert cost.parts.keys() == {"main", "mix", "step"}
         assert cost.parts["mix"] > 0.9 * cost.total
     assert default.parts["mix"] != basic.parts["mix"]
-    text = describe(EVALUATORS[evaluator], [Candidate("", (), default)], top=1)
+    text = describe(EVALUATORS[evaluator], [CandidateCost("", (), default)], top=1)
     assert text.startswith(f"{evaluator}: ") and "  mix\n" in text
 
 
@@ -253,12 +254,12 @@ def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
     for cost in (default, few):
         assert cost.standard_error is not None
         assert 0 < cost.standard_error < 0.05 * cost.total
-        text = describe(EVALUATORS["mca-pmu"], [Candidate("", (), cost)], top=1)
+        text = describe(EVALUATORS["mca-pmu"], [CandidateCost("", (), cost)], top=1)
         assert "standard error of sampling: 0." in text
     error = difference_error(default, few)
     assert error is not None
     assert abs(few.total - default.total) > 2 * error
-    both = [Candidate("default", (), default), Candidate("few", (), few)]
+    both = [CandidateCost("default", (), default), CandidateCost("few", (), few)]
     text = describe(EVALUATORS["mca-pmu"], both, top=1)
     change = f"{few.total - default.total:+,.0f}"
     assert re.search(rf"^few .*{re.escape(change)} .*% +{error / default.total:.2%}$", text, re.M)

@@ -23,7 +23,7 @@ from compiler_opt_perf.blocks.profile_inputs import ProfileInputs
 from compiler_opt_perf.cost.correction import INPUTS, Correction, inputs_of
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, CostError
 from compiler_opt_perf.cost.learned_replay import LearnedReplay, pieces
-from compiler_opt_perf.cost.report import Candidate, describe, document
+from compiler_opt_perf.cost.report import CandidateCost, describe, document
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
@@ -146,8 +146,8 @@ def test_candidates_are_compared(
     assert evaluator.cost(objects, context).parts == pytest.approx(whole.parts, rel=0.02)
     other = compiled(tmp_path / "basic", "-mllvm", "-regalloc=basic")
     both = [
-        Candidate("default", (binary,), whole),
-        Candidate("basic", (other,), evaluator.cost([other], context)),
+        CandidateCost("default", (binary,), whole),
+        CandidateCost("basic", (other,), evaluator.cost([other], context)),
     ]
     text = describe(evaluator, both, 3)
     assert text.startswith("granite: cycles, and differences from default\n")
@@ -259,7 +259,7 @@ def test_a_correction_says_what_it_adds(
     assert found.total == pytest.approx(sum(weights[name] * inputs[name] for name in INPUTS))
     assert sum(found.parts.values()) == pytest.approx(found.total)
     assert found.parts["walk"] == cost.parts["walk"]
-    text = describe(evaluator, [Candidate("", (), found)], 3)
+    text = describe(evaluator, [CandidateCost("", (), found)], 3)
     assert f"mispredictions: {inputs['mispredictions']:,.0f} cycles, weight 2.000" in text
     other = LearnedReplay(model, "znver3", msgspec.structs.replace(correction, evaluator="other"))
     with pytest.raises(CostError, match="of other on znver3, not of granite on znver3"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 
 #: Arguments of the patched clang by which it writes the remarks; {object} is the object file.
@@ -28,7 +29,7 @@ _REMARK = re.compile(
 )
 
 
-class ScoreError(Exception):
+class ScoreError(UserError):
     """An object file without scores beside it, or scores that cannot be compared."""
 
 

@@ -8,7 +8,7 @@ from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
 from compiler_opt_perf.cost.regalloc_score import ScoreError, regalloc_scores, score_ratio
 from compiler_opt_perf.trace.block_table import BlockTable
 from compiler_opt_perf.trace.trace_file import (
-    Description,
+    TraceDescription,
     write_blocks,
     write_end,
     write_start,
@@ -69,7 +69,7 @@ def test_calls_are_those_of_the_trace_that_is_there_now(tmp_path: Path) -> None:
     path = tmp_path / "run.bbtrace"
     for calls in (3, 5000):
         with path.open("wb") as stream:
-            write_start(stream, Description("p", "ab", ("p",), "test", False), table)
+            write_start(stream, TraceDescription("p", "ab", ("p",), "test", False), table)
             write_blocks(stream, [np.zeros(calls, np.uint32)], number=0, ends=True)
         write_end(path)
         cost = EVALUATORS["regalloc-score-calls"].cost([tmp_path / "a.o"], Context(trace=path))

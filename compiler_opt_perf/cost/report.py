@@ -15,7 +15,7 @@ _MODELLED = ("execution", "l1_miss", "llc_miss", "mispredict", "front_end")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateCost:
     """What one compilation of a program costs.
 
     Attributes:
@@ -29,7 +29,7 @@ class Candidate:
     cost: Cost
 
 
-def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) -> str:
+def describe(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int) -> str:
     """Totals, what they consist of, and functions; of several, the differences from the first.
 
     Of one candidate the `top` costliest functions are shown, of several those that differ most.
@@ -72,7 +72,7 @@ def describe(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
     return "\n".join(lines) + "\n"
 
 
-def document(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) -> dict[str, Any]:
+def document(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int) -> dict[str, Any]:
     """What `describe` says, as JSON values."""
     first = candidates[0].cost
     functions = _shown_functions(candidates, top)
@@ -98,7 +98,9 @@ def document(evaluator: Evaluator, candidates: Sequence[Candidate], top: int) ->
     }
 
 
-def _shown_functions(candidates: Sequence[Candidate], top: int) -> list[tuple[str, list[float]]]:
+def _shown_functions(
+    candidates: Sequence[CandidateCost], top: int
+) -> list[tuple[str, list[float]]]:
     """Functions with their cost in each candidate: those that cost, or of several differ, most."""
     rows = [
         (name, [one.cost.parts.get(name, 0.0) for one in candidates])

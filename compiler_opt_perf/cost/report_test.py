@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Cost
-from compiler_opt_perf.cost.report import Candidate, describe, document
+from compiler_opt_perf.cost.report import CandidateCost, describe, document
 
 SAMPLES = {"standard_error": 10.0, "sample_residuals": [1.0, -1.0, 3.0]}
 OTHER = {"standard_error": 10.0, "sample_residuals": [1.0, 1.0, 3.0]}
 CANDIDATES = (
-    Candidate("default", (Path("a"),), Cost(1000.0, {"_Z1fi": 600.0, "main": 400.0}, SAMPLES)),
-    Candidate("basic", (Path("b"),), Cost(1100.0, {"_Z1fi": 590.0, "main": 510.0}, OTHER)),
-    Candidate("few", (Path("c"),), Cost(1000.0, {"_Z1fi": 600.0, "main": 400.0}, SAMPLES)),
+    CandidateCost("default", (Path("a"),), Cost(1000.0, {"_Z1fi": 600.0, "main": 400.0}, SAMPLES)),
+    CandidateCost("basic", (Path("b"),), Cost(1100.0, {"_Z1fi": 590.0, "main": 510.0}, OTHER)),
+    CandidateCost("few", (Path("c"),), Cost(1000.0, {"_Z1fi": 600.0, "main": 400.0}, SAMPLES)),
 )
 MCA = EVALUATORS["mca-pmu"]
 
@@ -33,7 +33,7 @@ def test_candidates_are_compared_with_the_first() -> None:
 
 
 def test_functions_that_only_one_candidate_has_are_compared() -> None:
-    inlined = Candidate("inlined", (), Cost(900.0, {"main": 900.0}))
+    inlined = CandidateCost("inlined", (), Cost(900.0, {"main": 900.0}))
     text = describe(MCA, [CANDIDATES[0], inlined], 9)
     # Without samples there is no error to tell.
     assert "inlined                   900              -100   -10.00%\n" in text

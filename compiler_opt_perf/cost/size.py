@@ -9,9 +9,10 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.sections import SymbolTableSection
 
 from compiler_opt_perf.binary.elf import BinaryError, open_elf
+from compiler_opt_perf.run.errors import UserError
 
 
-class ObjectFileError(Exception):
+class ObjectFileError(UserError):
     """An object file that cannot be measured."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import open_input
 
 #: Of the arrays of a training, together: no file of ours has larger ones.
@@ -22,7 +23,7 @@ MOST_BYTES = 1 << 30
 _FORMAT: Any = np.lib.format
 
 
-class ArraysError(Exception):
+class ArraysError(UserError):
     """A file of arrays that is damaged, or lacks an expected array; the message is the reason."""
 
 

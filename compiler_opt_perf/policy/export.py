@@ -44,6 +44,7 @@ from compiler_opt_perf.policy.network import (
     to_grid,
 )
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
 from compiler_opt_perf.run.pool import Pool
@@ -60,7 +61,7 @@ _FORMAT = "compiler-opt-perf/model"
 _VERSION = 4
 
 
-class ModelError(Exception):
+class ModelError(UserError):
     """A model directory that cannot be used, with the file and what to do."""
 
 

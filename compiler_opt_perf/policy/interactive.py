@@ -29,6 +29,7 @@ from compiler_opt_perf.policy.export import Policy
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.policy.tensors import Tensor, record_type
 from compiler_opt_perf.run.command import CompletedCommand, start_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.json_text import JsonError, decode
 
 _READ_SIZE = 1 << 16
@@ -39,7 +40,7 @@ _ALARM_INTERVAL_S = 0.1
 T = TypeVar("T")
 
 
-class InteractiveError(Exception):
+class InteractiveError(UserError):
     """The compiler violated the protocol, or a decision is not one of those it offers."""
 
 

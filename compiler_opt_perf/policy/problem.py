@@ -188,7 +188,7 @@ def decision_lines(decisions: Mapping[str, int]) -> str:
 
 # Of upstream's features, what networks do not take: sizes of the module and the function's place in
 # it, by which trees recognise modules that they have seen; what the linkages tell as well; and what
-# trees hardly split by (docs/results.md, "Which features are inputs").
+# trees hardly split by (docs/results/size-features.md).
 _NO_INPUTS = frozenset(
     {
         *("node_count", "edge_count", "callsite_height"),

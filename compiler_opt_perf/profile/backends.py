@@ -163,7 +163,7 @@ class Hardware:
       recipe: what it records on this machine.
     """
 
-    recipe: perf_record.Recipe
+    recipe: perf_record.RecordingPlan
 
     def collector(self, run: Run) -> Collector:
         """As of Backend."""
@@ -211,7 +211,7 @@ def read_counts(recording: Path, binary: Path) -> Counts:
     return count(script, code)
 
 
-def _recipe(name: BackendName) -> perf_record.Recipe | None:
+def _recipe(name: BackendName) -> perf_record.RecordingPlan | None:
     """What to record with perf; None for the simulator. Raises PmuError when there is no perf."""
     if name == "callgrind":
         return None

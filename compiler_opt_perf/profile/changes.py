@@ -10,7 +10,7 @@ from scipy.special import betainc
 from compiler_opt_perf.profile.events import Rate
 from compiler_opt_perf.profile.hotspots import shown_rates
 from compiler_opt_perf.profile.profile import Profile
-from compiler_opt_perf.profile.rates import Estimate, trial_size
+from compiler_opt_perf.profile.rates import RateEstimate, trial_size
 
 # The expected share of differences reported that are chance.
 FALSE_DISCOVERIES = 0.05
@@ -32,8 +32,8 @@ class Change:
 
     function: str
     rate: Rate
-    before: Estimate
-    after: Estimate
+    before: RateEstimate
+    after: RateEstimate
     weight: float
 
 
@@ -68,7 +68,7 @@ def changed_rates(before: Profile, after: Profile) -> list[Change]:
     return sorted(changes, key=lambda change: (-abs(change.weight), change.function))
 
 
-def _observed(profile: Profile, rate: Rate, estimate: Estimate) -> tuple[float, float]:
+def _observed(profile: Profile, rate: Rate, estimate: RateEstimate) -> tuple[float, float]:
     """How many occurrences and trials were observed, of those that the samples stand for."""
     one = trial_size(
         estimate.raw or 0.0,

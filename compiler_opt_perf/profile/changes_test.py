@@ -9,7 +9,7 @@ import pytest
 from compiler_opt_perf.binary.symbolize import Line
 from compiler_opt_perf.profile.changes import Change, changed_rates, discoveries, p_values
 from compiler_opt_perf.profile.events import EVENTS, RATES
-from compiler_opt_perf.profile.manifest import Collector, EventFile, Manifest, Program
+from compiler_opt_perf.profile.manifest import Collector, EventFile, Manifest, ProfiledBinary
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.sample_profile import FunctionSamples, SampleProfile
 
@@ -53,7 +53,7 @@ def _profile(true_rates: Array, trials: Array, sampled: bool, seed: int) -> Prof
         row.with_prior(1e-6) for row in RATES if {row.numerator, row.denominator} <= names
     )
     collector = Collector("perf", "test", (), (), {})
-    return Profile(Manifest(Path("a"), Program("p", ""), collector, files, rates), samples)
+    return Profile(Manifest(Path("a"), ProfiledBinary("p", ""), collector, files, rates), samples)
 
 
 def _truth(seed: int) -> tuple[Array, Array]:

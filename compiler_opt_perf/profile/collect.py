@@ -29,7 +29,13 @@ from compiler_opt_perf.profile.counts import Counts
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.function_table import FunctionTable, control_flow_checksums
 from compiler_opt_perf.profile.hot_code import add_hot_code
-from compiler_opt_perf.profile.manifest import SUFFIX, Collector, EventFile, Manifest, Program
+from compiler_opt_perf.profile.manifest import (
+    SUFFIX,
+    Collector,
+    EventFile,
+    Manifest,
+    ProfiledBinary,
+)
 from compiler_opt_perf.profile.sample_profile import convert_to_binary
 from compiler_opt_perf.profile.store import save_profile
 from compiler_opt_perf.run.files import FileWriteError
@@ -122,14 +128,14 @@ def import_recording(
         return _finish(output_manifest, program, collector, binary, counts, text, directory)
 
 
-def _require_fit(binary: Path, output_manifest: Path) -> Program:
+def _require_fit(binary: Path, output_manifest: Path) -> ProfiledBinary:
     """Checks, before a run that may take long, that it can come to something."""
     if not output_manifest.name.endswith(SUFFIX):
         raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
     if output_manifest.is_dir():
         raise PmuError(f"{output_manifest}: is a folder; name a file that can be written")
     _require_writable(output_manifest.parent)
-    program = Program(binary.name, build_id(binary))
+    program = ProfiledBinary(binary.name, build_id(binary))
     require_debug_info(binary)
     require_split_debug_info(binary)
     with stage("looking at the debug info"):
@@ -139,7 +145,7 @@ def _require_fit(binary: Path, output_manifest: Path) -> Program:
 
 def _finish(
     output_manifest: Path,
-    program: Program,
+    program: ProfiledBinary,
     collector: Collector,
     binary: Path,
     counts: Counts,
@@ -190,7 +196,7 @@ def _finish(
 
 def _write(
     path: Path,
-    program: Program,
+    program: ProfiledBinary,
     collector: Collector,
     counts: Counts,
     symbols: Symbols,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.binary.elf import BinaryError
-from compiler_opt_perf.binary.symbolize import CallSite, Line, Source, Symbols, symbolize
+from compiler_opt_perf.binary.symbolize import CallSite, DeclaredAt, Line, Symbols, symbolize
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.events import Event
 from compiler_opt_perf.profile.function_table import UNKNOWN, control_flow_checksums, guid
@@ -182,7 +182,7 @@ def coverage(profile: Profile, code: Path) -> Coverage:
 def _functions(
     profile: Profile,
     names: Set[str],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, DeclaredAt],
     checksums: Mapping[str, int],
 ) -> Functions:
     """What `profile` knows of the functions `names` of code with these sources and checksums."""

@@ -17,7 +17,7 @@ from compiler_opt_perf.profile.hotspots import (
 )
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.profile import Profile
-from compiler_opt_perf.profile.rates import Estimate
+from compiler_opt_perf.profile.rates import RateEstimate
 from compiler_opt_perf.run.symbol_names import demangled
 
 Json = dict[str, Any]
@@ -107,7 +107,7 @@ def _hotspot(profile: Profile, spot: Hotspot, names: dict[str, str], texts: Sour
     return value
 
 
-def _estimate(estimate: Estimate) -> Json | None:
+def _estimate(estimate: RateEstimate) -> Json | None:
     """A rate and its 95% interval; None without a count of the denominator."""
     if estimate.raw is None:
         return None

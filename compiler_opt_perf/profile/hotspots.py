@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.binary.symbolize import Line, Source
+from compiler_opt_perf.binary.symbolize import DeclaredAt, Line
 from compiler_opt_perf.profile.events import Rate
 from compiler_opt_perf.profile.profile import CountList, Profile
-from compiler_opt_perf.profile.rates import Estimate
+from compiler_opt_perf.profile.rates import RateEstimate
 from compiler_opt_perf.run.symbol_names import printable
 
 # No source that people wrote is larger.
@@ -30,10 +30,10 @@ class Hotspot:
 
     function: str
     line: Line | None
-    source: Source | None
+    source: DeclaredAt | None
     counts: CountList
     cost: int
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[RateEstimate, ...]
 
 
 def cost(profile: Profile, counts: Sequence[int]) -> int:
@@ -89,7 +89,7 @@ def top_lines(profile: Profile, number: int) -> list[Hotspot]:
             Hotspot(
                 name,
                 Line(offset, 0),
-                Source(source.file, source.line + offset) if source else None,
+                DeclaredAt(source.file, source.line + offset) if source else None,
                 counts,
                 cost(profile, counts),
                 tuple(
@@ -107,7 +107,7 @@ class SourceText:
     def __init__(self) -> None:
         self._files: dict[str, list[str]] = {}
 
-    def at(self, source: Source | None) -> str:
+    def at(self, source: DeclaredAt | None) -> str:
         """The line's text, without indentation; empty when it is not to be had."""
         if source is None:
             return ""

@@ -9,7 +9,12 @@ def test_kinds_agree_with_the_simulator(workload: Path, real_dump: Dump) -> None
     """What the simulator saw load, store or branch is of that kind."""
     code: Disassembly = disassemble(workload)
     columns = {name: number for number, name in enumerate(real_dump.columns)}
-    wanted = {"Dr": Kind.LOAD, "Dw": Kind.STORE, "Bc": Kind.CONDITIONAL, "Bi": Kind.INDIRECT}
+    wanted = {
+        "Dr": Kind.LOAD,
+        "Dw": Kind.STORE,
+        "Bc": Kind.CONDITIONAL,
+        "Bi": Kind.INDIRECT,
+    }
     seen = dict.fromkeys(wanted, 0)
     for address, counts in real_dump.counts.items():
         index = code.index(address)

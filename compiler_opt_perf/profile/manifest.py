@@ -36,7 +36,7 @@ _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
-class Program:
+class ProfiledBinary:
     """The profiled binary: its name, and the build-id (hexadecimal) that the linker gave it."""
 
     path: str
@@ -146,7 +146,7 @@ class Manifest:
     """
 
     path: Path = field(compare=False)
-    program: Program
+    program: ProfiledBinary
     collector: Collector
     events: tuple[EventFile, ...]
     rates: tuple[Rate, ...]
@@ -306,7 +306,7 @@ class _Event(msgspec.Struct, frozen=True):
 class _Document(msgspec.Struct, frozen=True):
     """A manifest as it stands in the file, after format and version."""
 
-    program: Program
+    program: ProfiledBinary
     collector: Collector
     events: Annotated[tuple[_Event, ...], msgspec.Meta(min_length=1)]
     rates: tuple[Rate, ...]

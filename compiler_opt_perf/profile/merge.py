@@ -8,7 +8,7 @@ from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.binary.symbolize import Source
+from compiler_opt_perf.binary.symbolize import DeclaredAt
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.events import Event
 from compiler_opt_perf.profile.function_table import FunctionTable
@@ -56,7 +56,7 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     collector = dataclasses.replace(
         first.collector, runs=sum(manifest.collector.runs for manifest in manifests)
     )
-    sources: dict[str, Source] = {}
+    sources: dict[str, DeclaredAt] = {}
     for manifest in reversed(manifests):
         sources.update(read_sources(manifest))
     functions = _functions(manifests)

@@ -68,7 +68,7 @@ _SOURCES = (
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RecordingPlan:
     """What perf records on a kind of processor.
 
     Attributes:
@@ -128,7 +128,7 @@ def opens(event: str) -> bool:
     return not re.search(r"\btype: 1(,| \()", listed)
 
 
-def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> Recipe:
+def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> RecordingPlan:
     """Chooses events that the machine has, for as many of `EVENTS` as possible.
 
     Args:
@@ -174,7 +174,7 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
         options = ("--data", "--weight")
     elif "load-latency" in have:
         options = ("--weight",)
-    return Recipe(vendor, tuple(chosen), options, missing)
+    return RecordingPlan(vendor, tuple(chosen), options, missing)
 
 
 def _specs(event: Event, vendor: str, pmu: str, shared: Collection[str]) -> Iterator[str]:
@@ -193,14 +193,14 @@ def _specs(event: Event, vendor: str, pmu: str, shared: Collection[str]) -> Iter
                     yield row.spec.format(pmu=pmu, event=name, period=event.period)
 
 
-def host_recipe() -> Recipe:
+def host_recipe() -> RecordingPlan:
     """The recipe for this machine. Raises PmuError when there is no perf."""
     version()
     hybrid = Path("/sys/bus/event_source/devices/cpu_core").exists()
     return find_recipe(cpu_vendor(), opens, "cpu_core" if hybrid else "cpu")
 
 
-def record(recipe: Recipe, run: Run, directory: Path) -> Path:
+def record(recipe: RecordingPlan, run: Run, directory: Path) -> Path:
     """Runs a program under `perf record`; returns the path of perf.data, in `directory`.
 
     Threads and forked processes are recorded, too.

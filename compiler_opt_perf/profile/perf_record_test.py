@@ -14,7 +14,7 @@ from compiler_opt_perf.profile.events import EVENTS, Event
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.perf_data import read_recording, script_command
 from compiler_opt_perf.profile.perf_events import identify
-from compiler_opt_perf.profile.perf_record import Recipe, find_recipe, opens, version
+from compiler_opt_perf.profile.perf_record import RecordingPlan, find_recipe, opens, version
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.report import show as show_profile
 from compiler_opt_perf.profile.report import summarize
@@ -24,7 +24,7 @@ from compiler_opt_perf.run.workload import Run
 Show = Callable[[Path], dict[str, Any]]
 
 # What perf can record on a machine without counters: its clock.
-CLOCK = Recipe("generic", ("cpu-clock/period=1000000/u",), (), ())
+CLOCK = RecordingPlan("generic", ("cpu-clock/period=1000000/u",), (), ())
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def recording(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Which events, by processor
 
 
-def names(recipe: Recipe) -> list[str]:
+def names(recipe: RecordingPlan) -> list[str]:
     return [identify(event).name for event in recipe.events]
 
 
@@ -212,7 +212,7 @@ def test_auto_says_which_and_why(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lacking = Recipe("Intel", ("cycles",), (), ("loads", "llc-load-misses"))
+    lacking = RecordingPlan("Intel", ("cycles",), (), ("loads", "llc-load-misses"))
     monkeypatch.setattr(perf_record, "host_recipe", lambda: lacking)
     with caplog.at_level("INFO", logger="absl"):
         manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="auto")

@@ -5,12 +5,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from compiler_opt_perf.binary.symbolize import Line, Source
+from compiler_opt_perf.binary.symbolize import DeclaredAt, Line
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.events import EVENTS, Event, Rate
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.profile.manifest import EventFile, Manifest
-from compiler_opt_perf.profile.rates import Estimate, shrink, trial_size, wilson
+from compiler_opt_perf.profile.rates import RateEstimate, shrink, trial_size, wilson
 from compiler_opt_perf.profile.sample_profile import FunctionSamples, SampleProfile, convert_to_text
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import Count, CText, JsonError, decode
@@ -43,7 +43,7 @@ class Profile:
         self,
         manifest: Manifest,
         samples: SampleProfile,
-        sources: dict[str, Source] | None = None,
+        sources: dict[str, DeclaredAt] | None = None,
         table: FunctionTable | None = None,
     ):
         self.manifest = manifest
@@ -91,7 +91,7 @@ class Profile:
             self._totals[function] = _add_up(lines, len(self.index))
         return self._totals[function]
 
-    def estimate(self, rate: Rate, counts: Sequence[int], towards: float | None) -> Estimate:
+    def estimate(self, rate: Rate, counts: Sequence[int], towards: float | None) -> RateEstimate:
         """The rate of a place with `counts`, whose surroundings have the rate `towards`."""
         numerator = counts[self.index[rate.numerator]]
         denominator = counts[self.index[rate.denominator]]
@@ -106,17 +106,17 @@ class Profile:
             low, high = wilson(raw * trials, trials)
         strength = rate.prior_share * self.manifest.event(rate.denominator).total
         shrunk = shrink(numerator, denominator, towards, strength)
-        return Estimate(numerator, denominator, shrunk, low, high)
+        return RateEstimate(numerator, denominator, shrunk, low, high)
 
-    def of_program(self, rate: Rate) -> Estimate:
+    def of_program(self, rate: Rate) -> RateEstimate:
         """The rate of the whole program."""
         return self.estimate(rate, self.samples.located, None)
 
-    def of_function(self, rate: Rate, function: str) -> Estimate:
+    def of_function(self, rate: Rate, function: str) -> RateEstimate:
         """The rate of a function, shrunk towards the program's."""
         return self.estimate(rate, self.total(function), self.of_program(rate).raw)
 
-    def of_line(self, rate: Rate, function: str, line: Line) -> Estimate:
+    def of_line(self, rate: Rate, function: str, line: Line) -> RateEstimate:
         """The rate of a line, shrunk towards its function's; the compiler's own estimate."""
         around = self.of_function(rate, function).shrunk
         return self.estimate(rate, self.functions[function][line], around)
@@ -137,7 +137,7 @@ def names_in(function: str, samples: FunctionSamples) -> Iterator[str]:
         yield from names_in(site.callee, inlined)
 
 
-def read_sources(manifest: Manifest) -> dict[str, Source]:
+def read_sources(manifest: Manifest) -> dict[str, DeclaredAt]:
     """The profile's table of sources; empty when it has none. Raises PmuError."""
     if manifest.sources is None:
         return {}
@@ -148,7 +148,7 @@ def read_sources(manifest: Manifest) -> dict[str, Source]:
         raise PmuError(f"{path}: cannot be read: {error.strerror}; {_COLLECT_AGAIN}") from error
     except JsonError as error:
         raise PmuError(f"{error}; {_COLLECT_AGAIN}") from error
-    return {name: Source(*place) for name, place in table.items()}
+    return {name: DeclaredAt(*place) for name, place in table.items()}
 
 
 def known_event(record: EventFile) -> Event:

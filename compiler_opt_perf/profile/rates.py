@@ -9,7 +9,7 @@ _Z = 1.959964
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RateEstimate:
     """A rate at one place, as the counts there and around it tell it.
 
     Attributes:

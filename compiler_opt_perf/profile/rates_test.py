@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from compiler_opt_perf.profile.rates import Estimate, shrink, trial_size, wilson
+from compiler_opt_perf.profile.rates import RateEstimate, shrink, trial_size, wilson
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_shrinking() -> None:
 
 
 def test_a_rate_without_denominator_is_none() -> None:
-    few = Estimate(1, 4, None, *wilson(1, 4))
-    assert (few.raw, Estimate(0, 0, None, 0, 1).raw) == (0.25, None)
+    few = RateEstimate(1, 4, None, *wilson(1, 4))
+    assert (few.raw, RateEstimate(0, 0, None, 0, 1).raw) == (0.25, None)

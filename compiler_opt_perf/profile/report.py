@@ -17,7 +17,7 @@ from compiler_opt_perf.profile.hotspots import (
 )
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.profile import Profile
-from compiler_opt_perf.profile.rates import Estimate
+from compiler_opt_perf.profile.rates import RateEstimate
 from compiler_opt_perf.run.symbol_names import demangled, printable, shortened
 
 # Columns of what is shown, and of a place in a plot.
@@ -152,7 +152,7 @@ def place(spot: Hotspot, name: str, width: int) -> str:
     return shortened(name, max(width - len(detail), 20)) + detail
 
 
-def interval(estimate: Estimate) -> str:
+def interval(estimate: RateEstimate) -> str:
     """A rate with its interval and its denominator: "12.3% [10.1, 14.8] of 1.23M"."""
     if estimate.raw is None:
         return "-"
@@ -211,7 +211,7 @@ def diff(before: Profile, after: Profile, number: int) -> str:
     return "\n".join(out) + "\n"
 
 
-def _short(estimate: Estimate) -> str:
+def _short(estimate: RateEstimate) -> str:
     low, high = 100 * estimate.low, 100 * estimate.high
     return f"{100 * (estimate.raw or 0):.3g}% [{low:.3g}, {high:.3g}]"
 

@@ -10,7 +10,7 @@ import pytest
 
 from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.binary.elf import open_elf
-from compiler_opt_perf.binary.symbolize import Line, Source, symbolize
+from compiler_opt_perf.binary.symbolize import DeclaredAt, Line, symbolize
 from compiler_opt_perf.profile.callgrind import Cache, CacheGeometry
 from compiler_opt_perf.profile.collect import collect, import_recording
 from compiler_opt_perf.profile.errors import PmuError
@@ -241,11 +241,11 @@ def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as stream:
         stream.truncate(1 << 36)
     texts = SourceText()
-    assert texts.at(Source(str(tmp_path / "a.c"), 2)) == (
+    assert texts.at(DeclaredAt(str(tmp_path / "a.c"), 2)) == (
         "two \N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}"
     )
     for name in ("pipe", "large", "absent", "."):
-        assert texts.at(Source(str(tmp_path / name), 1)) == ""
+        assert texts.at(DeclaredAt(str(tmp_path / name), 1)) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiler_opt_perf.binary.symbolize import Source
+from compiler_opt_perf.binary.symbolize import DeclaredAt
 from compiler_opt_perf.profile.events import RATES, Rate
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.profile.index import write_index
@@ -19,7 +19,7 @@ from compiler_opt_perf.profile.manifest import (
     EventFile,
     FileRecord,
     Manifest,
-    Program,
+    ProfiledBinary,
 )
 from compiler_opt_perf.profile.rates import trial_size
 from compiler_opt_perf.profile.sample_profile import flatten_profile
@@ -31,10 +31,10 @@ _LEAST_PRIOR_SHARE = 16e-6
 
 def save_profile(
     path: Path,
-    program: Program,
+    program: ProfiledBinary,
     collector: Collector,
     events: Sequence[EventFile],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, DeclaredAt],
     functions: FunctionTable | None,
     write: Callable[[int, Path], None],
     *,

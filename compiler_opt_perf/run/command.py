@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from compiler_opt_perf.run.errors import UserError
+
 _STDERR_LINES_SHOWN = 12
 
 # What programs, the C library's loader and Python say that got no more memory; in small letters.
@@ -43,7 +45,7 @@ class CompletedCommand:
     seconds: float
 
 
-class CommandError(Exception):
+class CommandError(UserError):
     """A command that could not be started, failed, crashed or hung.
 
     Attributes:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input, require_file, sha256
 from compiler_opt_perf.run.json_text import JsonError, parse_json
 
@@ -81,7 +82,7 @@ Manifest = Annotated[Path, Travels(manifest_files)]
 Tool = Annotated[Path, Travels(is_tool=True)]
 
 
-class NodeError(Exception):
+class NodeError(UserError):
     """A machine that cannot do what others can; names it, the path and the remedy."""
 
 

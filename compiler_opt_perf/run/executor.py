@@ -26,6 +26,7 @@ from typing import Any, Generic, Self, TypeVar
 from absl import logging
 
 from compiler_opt_perf.run.content import Parcel, Store, pack
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.progress import Progress
 
 Item = TypeVar("Item")
@@ -44,7 +45,7 @@ _LATE_FACTOR = 2.0
 _LATE_POLL_S = 0.5
 
 
-class WorkerError(Exception):
+class WorkerError(UserError):
     """A task that took longer than its limit, or whose worker died each time it was tried."""
 
 

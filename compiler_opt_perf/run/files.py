@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from compiler_opt_perf.run.errors import UserError
+
 # Constants of <fcntl.h> and <linux/fs.h>.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -29,7 +31,7 @@ _MOST_BYTES = 1 << 30
 _LONGEST_LINE = 1 << 24
 
 
-class FileWriteError(Exception):
+class FileWriteError(UserError):
     """A result could not be written; nothing is left under its final name."""
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ _STEP = re.compile(r'\.(?P<field>\w+)|\[(?P<index>\d+)\]|\[(?P<key>"(?:[^"\\]|\\
 _SOME_KEY = "[...]"
 
 
-class JsonError(ValueError):
+class JsonError(UserError, ValueError):
     """A text that is not JSON, or that no program can work with, or not what was expected.
 
     Attributes:

@@ -3,6 +3,8 @@
 
 from pathlib import Path
 
+from compiler_opt_perf.run.errors import UserError
+
 LLVM_VERSION = "22.1.8"
 LLVM_MAJOR = LLVM_VERSION.split(".")[0]
 
@@ -10,7 +12,7 @@ LLVM_MAJOR = LLVM_VERSION.split(".")[0]
 LLVM_PREFIX = Path("/usr/lib") / f"llvm-{LLVM_MAJOR}"
 
 
-class MissingToolError(Exception):
+class MissingToolError(UserError):
     """A program of the distribution's LLVM that is not installed."""
 
 

@@ -23,6 +23,7 @@ from typing import Any, Self
 from absl import logging
 
 from compiler_opt_perf.run.content import Store
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.executor import Executor, Request, Worker, WorkerError, serve
 from compiler_opt_perf.run.scratch import scratch_folder
 
@@ -48,7 +49,7 @@ _ENVIRONMENT = {
 }
 
 
-class ClusterError(Exception):
+class ClusterError(UserError):
     """A cluster that cannot be started or reached."""
 
 

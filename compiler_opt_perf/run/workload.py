@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_opt_perf.run.errors import UserError
+
 _SECONDS_BETWEEN_REPORTS = 10.0
 
 
-class WorkloadError(Exception):
+class WorkloadError(UserError):
     """A run that cannot be started: one of its files cannot be opened."""
 
 

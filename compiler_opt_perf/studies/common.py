@@ -13,6 +13,7 @@ from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.profile.callgrind_dump import Dump, read_dump
 from compiler_opt_perf.profile.shuffle import shuffle
 from compiler_opt_perf.run.command import CompletedCommand, run_command
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.run.memo import memo
@@ -24,7 +25,7 @@ _TIMEOUT_S = 1800.0
 _TRIES = 20
 
 
-class StudyError(Exception):
+class StudyError(UserError):
     """A study that cannot go on; the message says why and what to do."""
 
 

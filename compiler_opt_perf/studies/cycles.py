@@ -28,7 +28,7 @@ from compiler_opt_perf.cost.correction import (
     FAULTS,
     INPUTS,
     Correction,
-    Run,
+    PredictedRun,
     corrected,
     fit,
     inputs_of,
@@ -109,10 +109,10 @@ class Parts(msgspec.Struct, frozen=True):
     instructions: list[float]
     inputs: dict[str, list[dict[str, float]]]
 
-    def runs(self, program: str, evaluator: str) -> list[Run]:
+    def runs(self, program: str, evaluator: str) -> list[PredictedRun]:
         """The parts as what a correction is fitted to."""
         pairs = zip(self.inputs[evaluator], self.cycles, strict=True)
-        return [Run(program, inputs, cycles) for inputs, cycles in pairs]
+        return [PredictedRun(program, inputs, cycles) for inputs, cycles in pairs]
 
 
 def predicted(
@@ -279,7 +279,7 @@ def corrections(results: Mapping[str, Result], evaluator: str) -> Corrected:
     whole = {}
     for name, one in results.items():
         inputs = {**one.inputs, BLOCKS: one.blocks[evaluator]}
-        whole[name] = float(corrected([Run(name, inputs, one.cycles)], weights[name])[0])
+        whole[name] = float(corrected([PredictedRun(name, inputs, one.cycles)], weights[name])[0])
     of = np.array([run.program for run in runs])
     parts = {
         way: {name: np.array(several)[:, of == name] for name in results}
@@ -288,11 +288,11 @@ def corrections(results: Mapping[str, Result], evaluator: str) -> Corrected:
     return Corrected(whole, fit(runs), parts)
 
 
-def _without_pmu(runs: Sequence[Run]) -> list[Run]:
+def _without_pmu(runs: Sequence[PredictedRun]) -> list[PredictedRun]:
     return [replace(run, inputs={**run.inputs, **dict.fromkeys(_PMU, 0.0)}) for run in runs]
 
 
-def _shuffled(runs: Sequence[Run], instructions: Floats, seed: int) -> list[Run]:
+def _shuffled(runs: Sequence[PredictedRun], instructions: Floats, seed: int) -> list[PredictedRun]:
     """Each part with the PMU inputs of another part of any program, by instruction."""
     order = np.random.default_rng(seed).permutation(len(runs))
     found = []

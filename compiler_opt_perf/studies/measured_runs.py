@@ -18,11 +18,11 @@ from compiler_opt_perf.blocks.measure_blocks import present_cpu
 from compiler_opt_perf.blocks.profile_inputs import ProfileInputs
 from compiler_opt_perf.blocks.run_parts import (
     SUFFIX,
-    Block,
     Executed,
     Head,
     Part,
     PartsError,
+    RunBlock,
     RunParts,
     executed,
     read_parts,
@@ -218,7 +218,7 @@ class MeasuredRun:
                 if not all(map(math.isnan, values))
             }
             blocks.append(
-                Block(
+                RunBlock(
                     function=table.names[table.function[number]],
                     id=int(table.block_id[number]),
                     address=address,

@@ -21,8 +21,8 @@ from compiler_opt_perf.run.files import atomic_write, files_of, write_text
 from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
+    ModelTensor,
     ReleaseModel,
-    Tensor,
     check_inputs,
     check_problem,
     digest_macro,
@@ -39,7 +39,7 @@ _OPTIONS = (
 
 
 def aot_compile(
-    saved_model: Path, model: ReleaseModel, features: Mapping[str, Tensor], output: Path
+    saved_model: Path, model: ReleaseModel, features: Mapping[str, ModelTensor], output: Path
 ) -> None:
     """Writes `output/<name>.h` and `output/<name>.o`; does nothing when they are up to date.
 
@@ -153,7 +153,7 @@ def tensorflow_version() -> str:
     return importlib.metadata.version("tensorflow-cpu")
 
 
-def _digest(saved_model: Path, features: Mapping[str, Tensor]) -> str:
+def _digest(saved_model: Path, features: Mapping[str, ModelTensor]) -> str:
     # An up-to-date result has passed the checks, so what they depend on is part of the digest.
     settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with asked, digest")
     digest = hashlib.sha256(repr(settings).encode())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from absl import logging
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import is_folder_name
 from compiler_opt_perf.run.llvm import LLVM_VERSION
 
@@ -17,7 +18,7 @@ PATCHES = REPO_ROOT / "llvm_patches" / LLVM_VERSION
 OVERLAY_PROJECT = REPO_ROOT / "tools" / "overlay"
 
 
-class ToolchainError(Exception):
+class ToolchainError(UserError):
     """A step of fetching, patching or building failed; the message says where and what to do."""
 
 

@@ -23,7 +23,7 @@ _TYPES = ("int64_t", "float")
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ModelTensor:
     """Element type, as in C++, and number of elements."""
 
     type: str
@@ -47,7 +47,7 @@ class FeatureList:
 
     file: str
     macro: str
-    tensor: Tensor | None = None
+    tensor: ModelTensor | None = None
     ours: bool = False
 
 
@@ -80,7 +80,7 @@ class ReleaseModel:
     decision: str
     feature_lists: tuple[FeatureList, ...]
     extra_prefixes: tuple[str, ...]
-    extra_tensor: Tensor
+    extra_tensor: ModelTensor
     kind: tuple[str, ...] = ()
     may_differ: str = ""
     digest: str = ""
@@ -107,18 +107,18 @@ INLINE_MODEL = ReleaseModel(
         FeatureList(
             "llvm/include/llvm/Analysis/InlineFeatureSet.h",
             "INLINE_DECISION_FEATURES",
-            Tensor("int64_t", _ELEMENTS["{1}"]),
+            ModelTensor("int64_t", _ELEMENTS["{1}"]),
             ours=True,
         ),
         FeatureList(
             "llvm/include/llvm/Analysis/PMUInlineFeatures.h",
             "PMU_INLINE_FEATURES",
-            Tensor("int64_t", _ELEMENTS["{1}"]),
+            ModelTensor("int64_t", _ELEMENTS["{1}"]),
             ours=True,
         ),
     ),
     extra_prefixes=("pmu_callsite_", "pmu_callee_"),
-    extra_tensor=Tensor("int64_t", _ELEMENTS["{1}"]),
+    extra_tensor=ModelTensor("int64_t", _ELEMENTS["{1}"]),
     kind=("inlining_default", "callee_is_comdat", "callee_is_mangled"),
     may_differ="LLVM_INLINER_SIZE_MODEL_MAY_DIFFER",
     digest="LLVM_INLINER_SIZE_MODEL_DIGEST",
@@ -136,24 +136,24 @@ EVICT_MODEL = ReleaseModel(
         FeatureList(
             "llvm/lib/CodeGen/PMURegAllocFeatures.h",
             "PMU_EVICT_FEATURES",
-            Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
+            ModelTensor("float", _ELEMENTS["PerLiveRangeShape"]),
             ours=True,
         ),
     ),
     extra_prefixes=("pmu_",),
-    extra_tensor=Tensor("float", _ELEMENTS["PerLiveRangeShape"]),
+    extra_tensor=ModelTensor("float", _ELEMENTS["PerLiveRangeShape"]),
     digest="LLVM_REGALLOC_EVICT_MODEL_DIGEST",
 )
 MODELS = (INLINE_MODEL, EVICT_MODEL)
 
 
-def fed_features(tree: Path, model: ReleaseModel) -> dict[str, Tensor]:
+def fed_features(tree: Path, model: ReleaseModel) -> dict[str, ModelTensor]:
     """The features that the compiler of the source tree `tree` feeds to `model`, by name.
 
     Raises:
       ToolchainError: a list is not there or not in a form that is understood.
     """
-    features: dict[str, Tensor] = {}
+    features: dict[str, ModelTensor] = {}
     for feature_list in model.feature_lists:
         if not feature_list.ours or _has_list(tree, feature_list):
             features.update(_read_list(tree, feature_list))
@@ -235,7 +235,7 @@ def _description(saved_model: Path) -> "_Description | None":
 
 
 def check_inputs(
-    header: str, model: ReleaseModel, features: Mapping[str, Tensor], saved_model: Path
+    header: str, model: ReleaseModel, features: Mapping[str, ModelTensor], saved_model: Path
 ) -> None:
     """Checks that a compiled model takes nothing but what the compiler feeds, and decides.
 
@@ -288,13 +288,13 @@ def check_inputs(
         )
 
 
-def _accessors(header: str, kind: str) -> dict[str, Tensor]:
+def _accessors(header: str, kind: str) -> dict[str, ModelTensor]:
     """The arguments or results of a generated class by name, from their typed accessors."""
     types = re.findall(rf"^  (\w+)\* {kind}_(\w+)_data\(\) {{", header, re.MULTILINE)
     counts = dict(
         re.findall(rf"^  int {kind}_(\w+)_count\(\) const {{\s*return (\d+);", header, re.MULTILINE)
     )
-    return {name: Tensor(type, int(counts[name])) for type, name in types if name in counts}
+    return {name: ModelTensor(type, int(counts[name])) for type, name in types if name in counts}
 
 
 def _has_list(tree: Path, feature_list: FeatureList) -> bool:
@@ -302,7 +302,7 @@ def _has_list(tree: Path, feature_list: FeatureList) -> bool:
     return path.is_file() and f"#define {feature_list.macro}(M)" in path.read_text(encoding="utf-8")
 
 
-def _read_list(tree: Path, feature_list: FeatureList) -> dict[str, Tensor]:
+def _read_list(tree: Path, feature_list: FeatureList) -> dict[str, ModelTensor]:
     path = tree / feature_list.file
     place = f"{path}: feature list {feature_list.macro}"
     remedy = "if it has moved or changed, adapt compiler_opt_perf/toolchain/model_inputs.py"
@@ -318,7 +318,7 @@ def _read_list(tree: Path, feature_list: FeatureList) -> dict[str, Tensor]:
         names = [word for word in words if word not in (*types, *shapes)]
         tensor = feature_list.tensor
         if len(types) == len(shapes) == 1:
-            tensor = Tensor(types[0], _ELEMENTS[shapes[0]])
+            tensor = ModelTensor(types[0], _ELEMENTS[shapes[0]])
         if len(names) != 1 or tensor is None:
             raise ToolchainError(f"{place}: cannot tell what 'M({entry.strip()})' is; {remedy}")
         features[names[0]] = tensor

@@ -13,8 +13,8 @@ from compiler_opt_perf.toolchain.model_inputs import (
     EVICT_MODEL,
     INLINE_MODEL,
     MODELS,
+    ModelTensor,
     ReleaseModel,
-    Tensor,
     check_inputs,
     check_problem,
     fed_features,
@@ -36,12 +36,12 @@ def test_features_are_read_from_the_sources() -> None:
     inline = fed_features(_TREE, INLINE_MODEL)
     # The first and the last of each list: cost, other, PMU.
     for name in ("sroa_savings", "threshold", "callee_basic_block_count", "pmu_coverage"):
-        assert inline[name] == Tensor("int64_t", 1)
+        assert inline[name] == ModelTensor("int64_t", 1)
     assert "is_caller_avail_external" in inline and "pmu_callsite_executions_log2" in inline
     evict = fed_features(_TREE, EVICT_MODEL)
-    assert evict["mask"] == Tensor("int64_t", 33)
-    assert evict["progress"] == Tensor("float", 1)
-    assert evict["pmu_coverage"] == Tensor("float", 33)
+    assert evict["mask"] == ModelTensor("int64_t", 33)
+    assert evict["progress"] == ModelTensor("float", 1)
+    assert evict["pmu_coverage"] == ModelTensor("float", 33)
     # These need an option of the compiler.
     assert "instructions" not in evict
 

@@ -26,8 +26,8 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import Numbers
 from compiler_opt_perf.trace.trace_file import (
     SUFFIX,
-    Description,
     Trace,
+    TraceDescription,
     write_blocks,
     write_end,
     write_start,
@@ -119,7 +119,9 @@ def import_recording(recording: Path, binary: Path, output: Path) -> Trace:
             recording,
             broken,
         )
-    description = Description(binary.name, build_id(binary), (binary.name,), tool, fragments=True)
+    description = TraceDescription(
+        binary.name, build_id(binary), (binary.name,), tool, fragments=True
+    )
     with atomic_write(output) as temporary:
         with temporary.open("wb") as stream:
             write_start(stream, description, table)

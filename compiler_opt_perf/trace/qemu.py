@@ -24,8 +24,8 @@ from compiler_opt_perf.trace.block_table import BlockTable, read_block_table
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.trace_file import (
     SUFFIX,
-    Description,
     Trace,
+    TraceDescription,
     write_end,
     write_start,
 )
@@ -162,7 +162,7 @@ def record(
     table = read_block_table(binary)
     if not os.access(run.program, os.X_OK):
         raise TraceError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
-    description = Description(binary.name, build_id(binary), (run.name, *arguments), version())
+    description = TraceDescription(binary.name, build_id(binary), (run.name, *arguments), version())
     plugin = native.library("qemu_plugin")
     with (
         tempfile.TemporaryDirectory(prefix="block-trace-") as scratch,

@@ -35,8 +35,8 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import Numbers
 from compiler_opt_perf.trace.trace_file import (
     SUFFIX,
-    Description,
     Trace,
+    TraceDescription,
     write_blocks,
     write_end,
     write_start,
@@ -352,7 +352,9 @@ def synthesise(binary: Path, profile: Profile, output: Path, *, blocks: int, see
     flow = Flow.read(binary, profile)
     logging.info("seed %d", seed)
     tool = f"synthesis from {profile.manifest.path.name}, seed {seed}"
-    description = Description(binary.name, build_id(binary), (binary.name,), tool, fragments=True)
+    description = TraceDescription(
+        binary.name, build_id(binary), (binary.name,), tool, fragments=True
+    )
     with atomic_write(output) as temporary, Progress("blocks drawn", blocks) as progress:
         with temporary.open("wb") as stream:
             write_start(stream, description, flow.table)

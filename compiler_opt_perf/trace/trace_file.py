@@ -68,7 +68,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Description:
+class TraceDescription:
     """What a trace is of.
 
     Attributes:
@@ -123,7 +123,7 @@ def write_record(
 
 def write_start(
     stream: BinaryIO,
-    description: Description,
+    description: TraceDescription,
     table: BlockTable,
     format_: str = FORMAT,
     more: Mapping[str, Any] | None = None,
@@ -282,7 +282,7 @@ class Trace:
         self._format = format_
         self.records, end = _scan(stream, path)
         fields = self.read_description(_Fields)
-        self.description = Description(
+        self.description = TraceDescription(
             fields.program.path,
             fields.program.build_id,
             fields.command,

@@ -17,6 +17,7 @@ from compiler_opt_perf.policy.arrays import (
     write_arrays,
 )
 from compiler_opt_perf.policy.network import FloatArray, Normalisation
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write
 from compiler_opt_perf.run.json_text import (
     Count,
@@ -34,7 +35,7 @@ _NAMES = ("version", "best", "center", "inverse_scale", "record")
 _STATE = "state."
 
 
-class CheckpointError(Exception):
+class CheckpointError(UserError):
     """A checkpoint that cannot be read."""
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from compiler_opt_perf.policy.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import FieldError, JsonError, convert, parse_toml, shown
 from compiler_opt_perf.train.recipe import Programs, TreeSettings
@@ -34,7 +35,7 @@ _Share = Annotated[float, Meta(ge=0, le=0.9)]
 _Rate = Annotated[float, Meta(ge=0, le=10)]
 
 
-class ConfigError(Exception):
+class ConfigError(UserError):
     """An unknown setting, or a value outside its range."""
 
 

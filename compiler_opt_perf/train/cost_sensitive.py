@@ -5,8 +5,8 @@ In two steps. Boosted trees (LightGBM) classify each labelled decision, whether 
 than the compiler pays; a label weighs what the wrong way costs (Zadrozny, Langford and Abe 2003),
 so that the classifier with the least loss is the policy with the least cost. Trees learn this from
 some thousand labels and hold on programs that they never saw, where a network fitted to the labels
-themselves learns them by heart (docs/results.md). Then a network is fitted to the trees' judgement
-of all logged decisions, many more than have labels (distillation, Bucila et al. 2006): it runs in
+themselves learns them by heart. Then a network is fitted to the trees' judgement of all logged
+decisions, many more than have labels (distillation, Bucila et al. 2006): it runs in
 the compiler in a fraction of a microsecond, with the same decisions everywhere.
 """
 

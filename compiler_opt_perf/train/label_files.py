@@ -19,10 +19,11 @@ from compiler_opt_perf.policy.arrays import (
     write_arrays,
 )
 from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write
 
 
-class LabelsError(Exception):
+class LabelsError(UserError):
     """A file of labels that cannot be used."""
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.policy.tensors import Tensor, record_type
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, decode
 
@@ -46,7 +47,7 @@ class _Keyed(msgspec.Struct, frozen=True):
     key: str
 
 
-class LogError(Exception):
+class LogError(UserError):
     """A log that is damaged or of another problem; names file, byte offset and reason."""
 
 

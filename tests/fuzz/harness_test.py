@@ -15,15 +15,19 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import CorpusError
-from compiler_opt_perf.fuzz import harness, targets
-from compiler_opt_perf.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
-from compiler_opt_perf.fuzz.mutations import (
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.trace.errors import TraceError
+from compiler_opt_perf.trace.native import decompress
+from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE, write_record
+from tests.fuzz import harness, targets
+from tests.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
+from tests.fuzz.mutations import (
     DAMAGES,
     damage_arrays,
     damage_json,
     damage_trace,
 )
-from compiler_opt_perf.fuzz.targets import (
+from tests.fuzz.targets import (
     TARGETS,
     FailedError,
     Run,
@@ -32,10 +36,6 @@ from compiler_opt_perf.fuzz.targets import (
     cop,
     tool,
 )
-from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.native import decompress
-from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE, write_record
 
 # Of each reader; `make fuzz` has all.
 _SAMPLE = 1

@@ -24,19 +24,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_opt_perf.fuzz.mutations import DAMAGES, replace_file
-from compiler_opt_perf.fuzz.targets import (
+from compiler_opt_perf.run.executor import WorkerError
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.seeds import derive_seed
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD
+from tests.fuzz.mutations import DAMAGES, replace_file
+from tests.fuzz.targets import (
     MEMORY_MIB,
     TARGETS,
     FailedError,
     RefusedError,
     Target,
 )
-from compiler_opt_perf.run.executor import WorkerError
-from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD
 
 #: Columns of the table; the first few are failures of the reader.
 FAILURES = ("crash", "hang", "traceback", "mute", "altered")
@@ -215,14 +215,14 @@ def table(results: dict[Case, Result]) -> str:
 
 def describe(case: Case, result: Result) -> str:
     """The outcome of a case, and the command that reproduces it."""
-    command = f"{sys.executable} -m compiler_opt_perf.fuzz --seed={case.seed}"
+    command = f"{sys.executable} -m tests.fuzz --seed={case.seed}"
     command += f" --toolchain={case.toolchain} '--case={case.target}:{case.number}'"
     last = result.message.strip().splitlines()[-1:] or [""]
     return f"{result.outcome}: {case.target} ({result.damage}): {last[0][:300]}\n  {command}"
 
 
 def main() -> None:
-    """`python -m compiler_opt_perf.fuzz`."""
+    """`python -m tests.fuzz`."""
     parser = argparse.ArgumentParser(
         "fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

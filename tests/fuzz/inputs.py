@@ -17,12 +17,12 @@ from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
 from compiler_opt_perf.blocks.block_file import (
     Cpu,
+    MeasuredBlock,
     MeasuredBlocks,
-    Row,
     write_bhive,
     write_blocks,
 )
-from compiler_opt_perf.blocks.run_parts import Block, Head, Part, RunParts, write_parts
+from compiler_opt_perf.blocks.run_parts import Head, Part, RunBlock, RunParts, write_parts
 from compiler_opt_perf.cli.train_verbs import EXIT_WORSE
 from compiler_opt_perf.compare import linked
 from compiler_opt_perf.compare.baseline import write_baseline
@@ -42,7 +42,7 @@ from compiler_opt_perf.profile import callgrind, perf_record
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.profile.manifest import FileRecord
 from compiler_opt_perf.profile.merge import merge
-from compiler_opt_perf.profile.perf_record import Recipe
+from compiler_opt_perf.profile.perf_record import RecordingPlan
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.files import sha256, write_json
 from compiler_opt_perf.run.json_text import JsonError, parse_json
@@ -203,7 +203,7 @@ def perf_data(folder: Path, toolchain: Toolchain) -> None:
     """What `perf record` writes of a run of a program; by its clock, which any machine has."""
     del toolchain
     binary = _program(folder)
-    recipe = Recipe("generic", ("cpu-clock/period=2000000/u",), (), ())
+    recipe = RecordingPlan("generic", ("cpu-clock/period=2000000/u",), (), ())
     perf_record.record(recipe, Run(binary, ["20000000"], timeout_s=60), folder)
 
 
@@ -397,10 +397,16 @@ def blocks(folder: Path, toolchain: Toolchain) -> None:
     _program(folder)
     cpu = Cpu("a CPU", "znver3", 25, 1, 1)
     rows = [
-        Row(code="4801c8", cycles=1.0, agreeing=2, rounds=2, program="p", function="f", address=16),
-        Row(code="488b05f0ffffff", cycles=0.5, agreeing=3, rounds=4, pages=1, occurrences=7),
-        Row(code="0f05", dropped="system call", program="p"),
-        Row(code="488b077500", cycles=9.0, pmu={"l1_miss": (0.5, None), "mispredict": (None, 1)}),
+        MeasuredBlock(
+            code="4801c8", cycles=1.0, agreeing=2, rounds=2, program="p", function="f", address=16
+        ),
+        MeasuredBlock(
+            code="488b05f0ffffff", cycles=0.5, agreeing=3, rounds=4, pages=1, occurrences=7
+        ),
+        MeasuredBlock(code="0f05", dropped="system call", program="p"),
+        MeasuredBlock(
+            code="488b077500", cycles=9.0, pmu={"l1_miss": (0.5, None), "mispredict": (None, 1)}
+        ),
     ]
     write_blocks(folder / "some.blocks", MeasuredBlocks(cpu, 0.17, rows))
     write_bhive(folder / "some.csv", rows)
@@ -419,8 +425,8 @@ def parts(folder: Path, toolchain: Toolchain) -> None:
         parts=2,
     )
     blocks = (
-        Block(function="f", id=0, address=4096, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
-        Block(function="f", id=1, address=4100, code="c3"),
+        RunBlock(function="f", id=0, address=4096, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
+        RunBlock(function="f", id=1, address=4100, code="c3"),
     )
     counts = {"faults": 1, "elsewhere": 20, "mispredicted": 3, "taken": 4}
     several = (

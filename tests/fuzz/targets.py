@@ -34,8 +34,6 @@ from compiler_opt_perf.compare.tables import describe
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.cost.correction import read_correction
-from compiler_opt_perf.fuzz import inputs
-from compiler_opt_perf.fuzz.mutations import REPLACEMENTS
 from compiler_opt_perf.policy.export import load
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.profile.callgrind_dump import read_dump
@@ -49,6 +47,8 @@ from compiler_opt_perf.train.imitation_result import read_round
 from compiler_opt_perf.train.label_files import labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.train.log import read_log
 from compiler_opt_perf.train.recipe import read_recipe
+from tests.fuzz import inputs
+from tests.fuzz.mutations import REPLACEMENTS
 
 #: Time limit of a reader's run, and of the processes that it starts.
 LIMIT_S = 30.0
