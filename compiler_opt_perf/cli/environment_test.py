@@ -70,8 +70,8 @@ exec nice -n 3 "$@"
 _PERF = """
 from pathlib import Path
 from compiler_opt_perf.run.workload import Run
-from compiler_opt_perf.profile.perf_record import Recipe, record
-recipe = Recipe("generic", ("cpu-clock/period=1000000/u",), (), ())
+from compiler_opt_perf.profile.perf_record import RecordingPlan, record
+recipe = RecordingPlan("generic", ("cpu-clock/period=1000000/u",), (), ())
 record(recipe, Run(Path("program"), ["told"]), Path())
 """
 _COMMAND = """
