@@ -3,65 +3,67 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
-import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import required_model_folder
+from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.files import write_json
-from compiler_opt_perf.toolchain.layout import BUILD
+from compiler_opt_perf.toolchain.layout import BUILD, set_folder
+
+_RELEASE = set_folder("release")
 
 compare = Group("compare", help="Policies against the compiler's default, on modules and programs.")
 
 
-@compare.command(
+@compare.verb(
     "policy",
-    example="compare policy --problem=inline-size"
-    " --corpus=build/demo/corpus/inline-size/held_out --model=build/demo/inline-size/policy"
-    " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size.json",
+    example="compare policy --problem=inline-size "
+    "--corpus=build/demo/corpus/inline-size/held_out --model=build/demo/inline-size/policy "
+    "--profile=build/demo/zstd.pmu.json --output=build/demo/inline-size.json",
     json_version=1,
 )
-@options.problem
-@options.path_flag(
-    "--corpus", "corpus of modules that the policy was not trained on", required=True
-)
-@options.path_flag("--model", "the policy's folder, as `cop train policy` writes it", required=True)
-@options.profiles
-@options.output("where to write the comparison, JSON")
-@options.toolchain(help="folder or name of the patched tools for development and interactive mode")
-@options.toolchain(
-    "release",
-    "--release-toolchain",
-    "folder or name of the patched tools that have the policy compiled in; may be the same",
-)
-@options.flag(
-    "--compile-time",
-    type=click.Choice(["auto", "instructions", "processor-time"]),
-    default="auto",
-    help="what to measure of compilations: instructions are counted by the processor or else by "
-    "QEMU, which takes 15 to 30 times as long; auto counts if either can, else takes times",
-)
-@options.flag(
-    "--repetitions",
-    type=click.IntRange(1),
-    help="measured pairs of compilations a module; by default 3 if the processor counts, 1 if QEMU "
-    "does, 7 for times",
-)
-@options.seed("of the order of measured compilations, and of intervals")
 def policy(
-    problem: str,
-    corpus: Path,
-    model: Path,
-    profile: Sequence[str],
-    output: Path,
-    toolchain: Path,
-    release_toolchain: Path,
-    compile_time: str,
-    repetitions: int | None,
-    seed: int,
+    problem: options.Problem,
+    corpus: Annotated[Path, Flag("corpus of modules that the policy was not trained on")],
+    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    output: Annotated[Path, Flag("where to write the comparison, JSON")],
+    profile: options.Profiles = (),
+    toolchain: Annotated[
+        Path,
+        Flag(
+            "folder or name of the patched tools for development and interactive mode",
+            type=TOOLCHAIN,
+        ),
+    ] = options.DEV,
+    release_toolchain: Annotated[
+        Path,
+        Flag(
+            "folder or name of the patched tools that have the policy compiled in; may be the same",
+            type=TOOLCHAIN,
+        ),
+    ] = _RELEASE,
+    compile_time: Annotated[
+        Literal["auto", "instructions", "processor-time"],
+        Flag(
+            "what to measure of compilations: instructions are counted by the processor or else "
+            "by QEMU, which takes 15 to 30 times as long; auto counts if either can, else takes "
+            "times"
+        ),
+    ] = "auto",
+    repetitions: Annotated[
+        int | None,
+        Flag(
+            "measured pairs of compilations a module; by default 3 if the processor counts, 1 if "
+            "QEMU does, 7 for times",
+            low=1,
+        ),
+    ] = None,
+    seed: Annotated[int, Flag("of the order of measured compilations, and of intervals")] = 1,
 ) -> Table:
     """Compare a policy with the compiler's default on modules: size, score, compile time."""
     from compiler_opt_perf.compare.comparison import compare
@@ -105,24 +107,22 @@ def policy(
     )
 
 
-@compare.command(
+@compare.verb(
     "programs",
     example="compare programs ninja lua --model=models/inline-size --output=build/linked.json",
     json_version=1,
 )
-@click.argument("names", nargs=-1, required=True, metavar="PROGRAM...")
-@options.path_flag("--model", "the policy's folder, for example models/inline-size", required=True)
-@options.output("where to write the comparison, JSON; `cop compare page` reads it")
-@options.flag(
-    "--modules",
-    type=options.PATH,
-    default=BUILD / "programs",
-    help="folder for the programs' modules, extracted where they are not there yet",
-)
-@options.toolchain()
-@options.workers
 def programs(
-    names: Sequence[str], model: Path, output: Path, modules: Path, toolchain: Path, workers: int
+    names: Annotated[Sequence[str], Argument("PROGRAM...")],
+    model: Annotated[Path, Flag("the policy's folder, for example models/inline-size")],
+    output: Annotated[
+        Path, Flag("where to write the comparison, JSON; `cop compare page` reads it")
+    ],
+    modules: Annotated[
+        Path, Flag("folder for the programs' modules, extracted where they are not there yet")
+    ] = BUILD / "programs",
+    toolchain: options.Toolchain = options.DEV,
+    workers: options.Workers = 0,
 ) -> Table:
     """Compare the linked text of real programs with a policy and without."""
     from compiler_opt_perf.compare.linked import compare_linked, describe, to_json
@@ -156,21 +156,21 @@ def programs(
     )
 
 
-@compare.command(
+@compare.verb(
     "page",
-    example="compare page build/demo/inline-size.json --training=inline-size=build/demo/inline-size"
-    " --output=build/demo/report.html",
+    example="compare page build/demo/inline-size.json "
+    "--training=inline-size=build/demo/inline-size --output=build/demo/report.html",
 )
-@options.path_argument(
-    "comparisons", "COMPARISON.json...", "as `cop compare policy` and `programs` write them"
-)
-@options.output("the page to write, HTML")
-@options.flag(
-    "--training",
-    multiple=True,
-    help="PROBLEM=FOLDER of a training run whose curve to show",
-)
-def page(comparisons: Sequence[Path], output: Path, training: Sequence[str]) -> None:
+def page(
+    comparisons: Annotated[
+        Sequence[Path],
+        Argument("COMPARISON.json...", "as `cop compare policy` and `programs` write them"),
+    ],
+    output: Annotated[Path, Flag("the page to write, HTML")],
+    training: Annotated[
+        Sequence[str], Flag("PROBLEM=FOLDER of a training run whose curve to show")
+    ] = (),
+) -> None:
     """Write one HTML page with tables and plots from comparisons and training curves."""
     from compiler_opt_perf.compare.files import read_comparison, read_curve
     from compiler_opt_perf.compare.linked import is_linked, read_linked

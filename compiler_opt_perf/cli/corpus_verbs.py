@@ -4,49 +4,36 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
+from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.policy.problem import PROBLEMS
 
 corpus = Group("corpus", help="Corpora of IR modules, and programs to extract them from.")
 
 
-@corpus.command(
+@corpus.verb(
     "extract",
-    example="corpus extract --problem=inline-size --output=build/demo/corpus/inline-size"
-    " zstd=build/demo/zstd/compile_commands.json",
-)
-@click.argument(
-    "builds", nargs=-1, required=True, metavar="PROGRAM=compile_commands.json|PROGRAM=FOLDER..."
-)
-@options.problem
-@options.output("folder for the corpora train/ and held_out/")
-@options.flag("--held-out", default=0.3, help="share of modules kept from training")
-@options.seed("of the split")
-@options.flag("--link-flags", default="", help="options of ThinLTO links that change the code")
-@options.flag(
-    "--debug-info/--no-debug-info",
-    default=True,
-    help="keep it, for PMU features; without it modules compile faster, to the same code",
-)
-@options.flag(
-    "--trusted",
-    is_flag=True,
-    help="you trust the builds: their commands may load plugins and have unknown options",
+    example="corpus extract --problem=inline-size --output=build/demo/corpus/inline-size "
+    "zstd=build/demo/zstd/compile_commands.json",
 )
 def extract(
-    builds: Sequence[str],
-    problem: str,
-    output: Path,
-    held_out: float,
-    seed: int,
-    link_flags: str,
-    debug_info: bool,
-    trusted: bool,
+    builds: Annotated[Sequence[str], Argument("PROGRAM=compile_commands.json|PROGRAM=FOLDER...")],
+    problem: options.Problem,
+    output: Annotated[Path, Flag("folder for the corpora train/ and held_out/")],
+    held_out: Annotated[float, Flag("share of modules kept from training")] = 0.3,
+    seed: Annotated[int, Flag("of the split")] = 1,
+    link_flags: Annotated[str, Flag("options of ThinLTO links that change the code")] = "",
+    debug_info: Annotated[
+        bool, Flag("keep it, for PMU features; without it modules compile faster, to the same code")
+    ] = True,
+    trusted: Annotated[
+        bool, Flag("you trust the builds: their commands may load plugins and have unknown options")
+    ] = False,
 ) -> None:
     """Extract IR modules with their command lines, split into training and held-out ones."""
     from compiler_opt_perf.corpus.extract import extract_corpus
@@ -82,9 +69,10 @@ def extract(
     print(f"{output}: {train} training modules, {kept} held-out modules")
 
 
-@corpus.command("show", example="corpus show build/demo/corpus/inline-size/train", json_version=1)
-@options.path_argument("folder", "FOLDER", "of one corpus, with its corpus_description.json")
-def show(folder: Path) -> Table:
+@corpus.verb("show", example="corpus show build/demo/corpus/inline-size/train", json_version=1)
+def show(
+    folder: Annotated[Path, Argument("FOLDER", "of one corpus, with its corpus_description.json")],
+) -> Table:
     """Show how many modules of which programs a corpus holds, and how they are compiled."""
     from compiler_opt_perf.corpus.corpus import Corpus, describe, summary
 
@@ -92,11 +80,14 @@ def show(folder: Path) -> Table:
     return Table(lambda: describe(found), lambda: found)
 
 
-@corpus.command("program", example="corpus program zstd --output=build/demo/zstd")
-@click.argument("name", metavar="PROGRAM", help="a wrong one lists those that there are")
-@options.output("folder for the binary, compile_commands.json and an input")
-@options.path_flag("--source", "unpacked source package; fetched from Debian when absent")
-def program(name: str, output: Path, source: Path | None) -> None:
+@corpus.verb("program", example="corpus program zstd --output=build/demo/zstd")
+def program(
+    name: Annotated[str, Argument("PROGRAM", "a wrong one lists those that there are")],
+    output: Annotated[Path, Flag("folder for the binary, compile_commands.json and an input")],
+    source: Annotated[
+        Path | None, Flag("unpacked source package; fetched from Debian when absent")
+    ] = None,
+) -> None:
     """Build a real program from Debian's sources, ready to be profiled and extracted from."""
     from compiler_opt_perf.corpus.programs import build_program, find_program, program_tree
     from compiler_opt_perf.run.llvm import stock_tool

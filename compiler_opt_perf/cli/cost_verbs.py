@@ -3,13 +3,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import cpu_of, model_folder, required_model_folder
+from compiler_opt_perf.cli.parameters import WORDS, Argument, Flag, LateChoice
 from compiler_opt_perf.cli.verb import Group, Table
 
 if TYPE_CHECKING:
@@ -21,26 +21,21 @@ cost = Group("cost", help="What machine code costs: measured, predicted, learned
 LEARNED = ("granite", "granite-pmu")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
-_CANDIDATES = click.argument(
-    "candidates", nargs=-1, type=click.UNPROCESSED, metavar="FILE...|NAME=FILE|FOLDER..."
-)
-#: Files of measured blocks.
-data = options.flag(
-    "--data",
-    type=options.PATH,
-    multiple=True,
-    required=True,
-    help="file of measured blocks (cop cost measure-blocks); once for each",
-)
+_Candidates = Annotated[Sequence[str], Argument("FILE...|NAME=FILE|FOLDER...")]
+Data = Annotated[
+    Sequence[Path], Flag("file of measured blocks (cop cost measure-blocks); once for each")
+]
 
 
-@cost.command("calibrate", example="cost calibrate --output=build/cpu.json", json_version=1)
-@options.output("CPU file to write, JSON")
-@options.flag(
-    "--repetitions", type=click.IntRange(11), default=101, help="samples of each measurement"
-)
-@options.force("write what was measured even if no known CPU is like that, as on a busy machine")
-def calibrate(output: Path, repetitions: int, force: bool) -> Table:
+@cost.verb("calibrate", example="cost calibrate --output=build/cpu.json", json_version=1)
+def calibrate(
+    output: Annotated[Path, Flag("CPU file to write, JSON")],
+    repetitions: Annotated[int, Flag("samples of each measurement", low=11)] = 101,
+    force: Annotated[
+        bool,
+        Flag("write what was measured even if no known CPU is like that, as on a busy machine"),
+    ] = False,
+) -> Table:
     """Measure latencies and penalties of the present CPU, without performance counters."""
     from compiler_opt_perf.blocks.calibrate import calibrate, summary
 
@@ -48,50 +43,39 @@ def calibrate(output: Path, repetitions: int, force: bool) -> Table:
     return Table(lambda: summary(cpu), lambda: {"cpu": cpu})
 
 
-@cost.command(
+@cost.verb(
     "measure-blocks",
     example="cost measure-blocks --output=build/lua.blocks --most=2000 lua=build/lua/lua",
     json_version=1,
 )
-@_CANDIDATES
-@options.output("file of measured blocks to write (docs/formats.md)")
-@options.path_flag("--bhive", "write a list in BHive's form besides")
-@options.flag(
-    "--most",
-    type=click.IntRange(1),
-    help="so many distinct blocks, drawn at random; all if not given",
-)
-@options.seed("of the order of blocks")
-@options.flag(
-    "--workers",
-    type=click.IntRange(0),
-    default=0,
-    help="processes that measure; 0: three a core, for they mostly wait",
-)
-@options.flag(
-    "--miss-rates",
-    type=options.WORDS,
-    default="",
-    help="measure each block at known rates, once for each of these shares of its loads that miss "
-    "(0 to 1), to a level of the cache drawn at random; blocks without a load whose address can be "
-    "chosen are dropped: --miss-rates=0,0.1,0.5,1",
-)
-@options.flag(
-    "--mispredict-rates",
-    type=options.WORDS,
-    default="0,0.1,0.4",
-    help="with --miss-rates: shares of mispredictions of a jump before the block (0 to 0.5), of "
-    "which one is drawn each time",
-)
 def measure_blocks(
-    candidates: Sequence[str],
-    output: Path,
-    bhive: Path | None,
-    most: int | None,
-    seed: int,
-    workers: int,
-    miss_rates: Sequence[str],
-    mispredict_rates: Sequence[str],
+    output: Annotated[Path, Flag("file of measured blocks to write (docs/formats.md)")],
+    candidates: _Candidates = (),
+    bhive: Annotated[Path | None, Flag("write a list in BHive's form besides")] = None,
+    most: Annotated[
+        int | None, Flag("so many distinct blocks, drawn at random; all if not given", low=1)
+    ] = None,
+    seed: Annotated[int, Flag("of the order of blocks")] = 1,
+    workers: Annotated[
+        int, Flag("processes that measure; 0: three a core, for they mostly wait", low=0)
+    ] = 0,
+    miss_rates: Annotated[
+        Sequence[str],
+        Flag(
+            "measure each block at known rates, once for each of these shares of its loads that "
+            "miss (0 to 1), to a level of the cache drawn at random; blocks without a load whose "
+            "address can be chosen are dropped: --miss-rates=0,0.1,0.5,1",
+            type=WORDS,
+        ),
+    ] = (),
+    mispredict_rates: Annotated[
+        Sequence[str],
+        Flag(
+            "with --miss-rates: shares of mispredictions of a jump before the block (0 to 0.5), "
+            "of which one is drawn each time",
+            type=WORDS,
+        ),
+    ] = ("0", "0.1", "0.4"),
 ) -> Table:
     """Measure what basic blocks of machine code take on the present CPU, without counters; goes
     on where it was interrupted."""
@@ -137,54 +121,50 @@ def _evaluators() -> Sequence[str]:
     return [*EVALUATORS, *LEARNED]
 
 
-@cost.command(
+@cost.verb(
     "predict",
-    example="cost predict --trace=run.bbwindows --cpu=host --profile=run.pmu.json default=program"
-    " candidate=other/program",
+    example="cost predict --trace=run.bbwindows --cpu=host --profile=run.pmu.json "
+    "default=program candidate=other/program",
     json_version=1,
 )
-@_CANDIDATES
-@options.flag(
-    "--evaluator",
-    type=options.LateChoice(_evaluators),
-    help="what tells: mca-pmu if not given; those that are learned need --model",
-)
-@options.path_flag(
-    "--model",
-    "folder of a learned cost model, which tells the cycles of a run with --trace; without, those "
-    "of single blocks, as hexadecimal digits or files of measured blocks; --cpu names the CPU",
-)
-@options.path_flag(
-    "--correction",
-    "file of weights, with --model, --trace and --profile: what the model says of blocks, and what "
-    "the run tells besides, count by these (docs/cost.md)",
-)
-@options.path_flag("--trace", "block trace or window histogram of the run")
-@options.path_flag(
-    "--traced", "the binary that was traced: blocks are then compared by their instructions, too"
-)
-@options.path_flag("--profile", "PMU profile of the run, for mca-pmu, granite-pmu")
-@options.cpu("for cycles")
-@options.flag(
-    "--without",
-    type=options.WORDS,
-    default="",
-    help="parts that mca-pmu leaves out: llvm-trace-cost --help",
-)
-@options.top("functions")
-@options.toolchain()
 def predict(
-    candidates: Sequence[str],
-    evaluator: str | None,
-    model: Path | None,
-    correction: Path | None,
-    trace: Path | None,
-    traced: Path | None,
-    profile: Path | None,
-    cpu: str | None,
-    without: Sequence[str],
-    top: int,
-    toolchain: Path,
+    candidates: _Candidates = (),
+    evaluator: Annotated[
+        str | None,
+        Flag(
+            "what tells: mca-pmu if not given; those that are learned need --model",
+            type=LateChoice(_evaluators),
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        Flag(
+            "folder of a learned cost model, which tells the cycles of a run with --trace; "
+            "without, those of single blocks, as hexadecimal digits or files of measured blocks; "
+            "--cpu names the CPU"
+        ),
+    ] = None,
+    correction: Annotated[
+        Path | None,
+        Flag(
+            "file of weights, with --model, --trace and --profile: what the model says of "
+            "blocks, and what the run tells besides, count by these (docs/cost.md)"
+        ),
+    ] = None,
+    trace: Annotated[Path | None, Flag("block trace or window histogram of the run")] = None,
+    traced: Annotated[
+        Path | None,
+        Flag("the binary that was traced: blocks are then compared by their instructions, too"),
+    ] = None,
+    profile: Annotated[
+        Path | None, Flag("PMU profile of the run, for mca-pmu, granite-pmu")
+    ] = None,
+    cpu: Annotated[str | None, options.cpu("for cycles")] = None,
+    without: Annotated[
+        Sequence[str], Flag("parts that mca-pmu leaves out: llvm-trace-cost --help", type=WORDS)
+    ] = (),
+    top: Annotated[int, options.top("functions")] = 20,
+    toolchain: options.Toolchain = options.DEV,
 ) -> Table:
     """Predict what code would cost on a recorded run, without running it; compare candidates."""
     from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, TraceReplay
@@ -341,19 +321,18 @@ def _predict_blocks(model: "CostModel", cpu: str, words: Sequence[str]) -> Table
     )
 
 
-@cost.command(
-    "eval", example="cost eval --model=models/cost-znver3 --data=lua.blocks", json_version=1
-)
-@options.path_flag("--model", "folder of a learned cost model", required=True)
-@data
-@options.flag(
-    "--blocks",
-    type=click.Choice(["test", "validation", "training", "all"]),
-    default="test",
-    help="which of them, by the model's own division; test: those that it was never shown",
-)
-@options.path_flag("--plot", "SVG file to write: predicted against measured cycles")
-def evaluate(model: Path, data: Sequence[Path], blocks: str, plot: Path | None) -> Table:
+@cost.verb("eval", example="cost eval --model=models/cost-znver3 --data=lua.blocks", json_version=1)
+def evaluate(
+    model: Annotated[Path, Flag("folder of a learned cost model")],
+    data: Data,
+    blocks: Annotated[
+        Literal["test", "validation", "training", "all"],
+        Flag("which of them, by the model's own division; test: those that it was never shown"),
+    ] = "test",
+    plot: Annotated[
+        Path | None, Flag("SVG file to write: predicted against measured cycles")
+    ] = None,
+) -> Table:
     """Judge a learned cost model by measured blocks."""
     from dataclasses import asdict
 

@@ -3,19 +3,25 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
 from absl import logging
 from click import UsageError
 
-from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.gate_verbs import (
-    baseline_argument,
-    candidate_flags,
+    BaselineFile,
+    CandidateCorpora,
+    CandidateModel,
+    CandidateProfiles,
+    CandidateRelease,
+    CandidateToolchain,
+    Limits,
     candidate_of,
 )
-from compiler_opt_perf.cli.verb import Verb
+
+# As a name of this module, too: who takes the group from here has its verb with it.
+from compiler_opt_perf.cli.gate_verbs import gate as gate
+from compiler_opt_perf.cli.parameters import WORDS, Flag
 from compiler_opt_perf.compare.errors import GateError
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -26,48 +32,36 @@ if TYPE_CHECKING:
     from compiler_opt_perf.compare.question import Question
 
 
-@click.command(
+@gate.verb(
     "bisect",
-    cls=Verb,
-    example="gate bisect build/baseline.json --model=build/candidate/policy --module=zstd/lib/zstd"
-    " --output=build/worse",
-)
-@baseline_argument
-@options.flag("--module", required=True, help="name of the module that is worse")
-@options.output("folder to write, which shows by itself what was found")
-@candidate_flags
-@options.flag(
-    "--metric",
-    type=click.Choice(["text", "score", "instructions", "cycles", "failures"]),
-    default="text",
-    help="what is worse; failures are errors, crashes and time limits alike",
-)
-@options.flag(
-    "--toolchains",
-    type=options.WORDS,
-    default="",
-    help="folders of several patched tools, the oldest first: the first that makes the module "
-    "worse is what is found, with the candidate's policy and profile",
-)
-@options.flag(
-    "--most",
-    type=click.IntRange(2),
-    default=400,
-    help="compilations, after which the fewest decisions so far are what was found",
+    example="gate bisect build/baseline.json --model=build/candidate/policy "
+    "--module=zstd/lib/zstd --output=build/worse",
 )
 def bisect(
-    baseline: Path,
-    module: str,
-    output: Path,
-    toolchain: Path | None,
-    release_toolchain: Path | None,
-    model: Path | None,
-    profile: Sequence[str],
-    corpus: Sequence[Path],
-    limits: Path | None,
-    metric: str,
-    toolchains: Sequence[str],
-    most: int,
+    baseline: BaselineFile,
+    module: Annotated[str, Flag("name of the module that is worse")],
+    output: Annotated[Path, Flag("folder to write, which shows by itself what was found")],
+    toolchain: CandidateToolchain = None,
+    release_toolchain: CandidateRelease = None,
+    model: CandidateModel = None,
+    profile: CandidateProfiles = (),
+    corpus: CandidateCorpora = (),
+    limits: Limits = None,
+    metric: Annotated[
+        Literal["text", "score", "instructions", "cycles", "failures"],
+        Flag("what is worse; failures are errors, crashes and time limits alike"),
+    ] = "text",
+    toolchains: Annotated[
+        Sequence[str],
+        Flag(
+            "folders of several patched tools, the oldest first: the first that makes the module "
+            "worse is what is found, with the candidate's policy and profile",
+            type=WORDS,
+        ),
+    ] = (),
+    most: Annotated[
+        int, Flag("compilations, after which the fewest decisions so far are what was found", low=2)
+    ] = 400,
 ) -> None:
     """Find what makes a module worse: an input, the first of several compilers, or the fewest
     decisions; and write a folder that shows it."""

@@ -3,13 +3,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import cpu_of, model_folder, required_model_folder
+from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.run.files import sha256, write_json, write_text
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from compiler_opt_perf.compare.baseline import Setup
     from compiler_opt_perf.compare.measure import Candidate
     from compiler_opt_perf.compare.record import Work
-    from compiler_opt_perf.compare.setup import EffortKind
     from compiler_opt_perf.corpus.profiles import Profiles
 
 gate = Group("gate", help="The regression gate: a baseline, and candidates that must keep it.")
@@ -25,14 +25,35 @@ gate = Group("gate", help="The regression gate: a baseline, and candidates that 
 #: The status of a candidate that is worse than the limits allow.
 EXIT_WORSE = 3
 
-baseline_argument = options.path_argument(
-    "baseline", "BASELINE.json", "as `cop gate record` writes it"
-)
-_WORK = options.path_flag(
-    "--work",
-    "folder for what an interrupted run has done, which the next one goes on from; by default "
-    "beside the baseline, and removed at the end",
-)
+BaselineFile = Annotated[Path, Argument("BASELINE.json", "as `cop gate record` writes it")]
+_Work = Annotated[
+    Path | None,
+    Flag(
+        "folder for what an interrupted run has done, which the next one goes on from; by default "
+        "beside the baseline, and removed at the end"
+    ),
+]
+# What is compared with a baseline.
+CandidateToolchain = Annotated[
+    Path | None,
+    Flag(
+        "folder or name of the candidate's patched tools; by default the baseline's", type=TOOLCHAIN
+    ),
+]
+CandidateRelease = Annotated[
+    Path | None,
+    Flag("those that have the policy compiled in; by default the baseline's", type=TOOLCHAIN),
+]
+CandidateModel = Annotated[Path | None, Flag("the candidate's policy; by default the baseline's")]
+CandidateProfiles = Annotated[
+    Sequence[str],
+    Flag("PMU profile manifest of all modules, or PROGRAM=MANIFEST; by default the baseline's"),
+]
+CandidateCorpora = Annotated[
+    Sequence[Path],
+    Flag("folder of a corpus, where the baseline's are not in their place any more"),
+]
+Limits = Annotated[Path | None, Flag("limits, TOML; by default those of `cop gate limits`")]
 
 
 def _work(folder: Path | None, workers: int, baseline: Path) -> "Work":
@@ -42,79 +63,55 @@ def _work(folder: Path | None, workers: int, baseline: Path) -> "Work":
     return Work(folder or beside, workers or None)
 
 
-@gate.command(
+@gate.verb(
     "record",
-    example="gate record --corpus=build/demo/corpus/inline-size/held_out --problem=inline-size"
-    " --model=build/demo/inline-size/policy --profile=build/demo/zstd.pmu.json"
-    " --output=build/baseline.json",
+    example="gate record --corpus=build/demo/corpus/inline-size/held_out --problem=inline-size "
+    "--model=build/demo/inline-size/policy --profile=build/demo/zstd.pmu.json "
+    "--output=build/baseline.json",
 )
-@options.problem
-@options.flag(
-    "--corpus",
-    type=options.PATH,
-    multiple=True,
-    required=True,
-    help="folder of a corpus, as `cop corpus extract` writes it; once for each",
-)
-@options.path_flag("--model", "the policy's folder, as `cop train policy` writes it", required=True)
-@options.output("the baseline to write, JSON")
-@options.toolchain()
-@options.toolchain(
-    None,
-    "--release-toolchain",
-    "folder or name of the patched tools that have the policy compiled in; with it, release mode "
-    "is compared with development mode",
-)
-@options.profiles
-@options.flag(
-    "--trace",
-    multiple=True,
-    help="PROGRAM=RUN: block trace or window histogram of a recorded run of the program, which its "
-    "modules are compiled for (docs/cost.md) and replayed with; for regalloc-evict",
-)
-@options.cpu("for the cycles of these runs")
-@options.flag(
-    "--compile-time",
-    type=click.Choice(["auto", "instructions", "processor-time", "none"]),
-    default="auto",
-    help="what to measure of the compiler's work, as cop compare policy does; none leaves it out",
-)
-@options.flag(
-    "--repetitions",
-    type=click.IntRange(2, 1000),
-    default=3,
-    help="compilations of each module, so that the noise is known",
-)
-@options.flag(
-    "--timeout",
-    type=click.FloatRange(0.001),
-    default=300.0,
-    help="seconds that one compilation may take",
-)
-@options.flag(
-    "--memory",
-    type=click.IntRange(1),
-    default=8192,
-    help="MiB of address space that one compilation may take",
-)
-@options.workers
-@_WORK
 def record(
-    problem: str,
-    corpus: Sequence[Path],
-    model: Path,
-    output: Path,
-    toolchain: Path,
-    release_toolchain: Path | None,
-    profile: Sequence[str],
-    trace: Sequence[str],
-    cpu: str | None,
-    compile_time: "EffortKind",
-    repetitions: int,
-    timeout: float,
-    memory: int,
-    workers: int,
-    work: Path | None,
+    problem: options.Problem,
+    corpus: Annotated[
+        Sequence[Path], Flag("folder of a corpus, as `cop corpus extract` writes it; once for each")
+    ],
+    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    output: Annotated[Path, Flag("the baseline to write, JSON")],
+    toolchain: options.Toolchain = options.DEV,
+    release_toolchain: Annotated[
+        Path | None,
+        Flag(
+            "folder or name of the patched tools that have the policy compiled in; with it, "
+            "release mode is compared with development mode",
+            type=TOOLCHAIN,
+        ),
+    ] = None,
+    profile: options.Profiles = (),
+    trace: Annotated[
+        Sequence[str],
+        Flag(
+            "PROGRAM=RUN: block trace or window histogram of a recorded run of the program, "
+            "which its modules are compiled for (docs/cost.md) and replayed with; for "
+            "regalloc-evict"
+        ),
+    ] = (),
+    cpu: Annotated[str | None, options.cpu("for the cycles of these runs")] = None,
+    compile_time: Annotated[
+        Literal["auto", "instructions", "processor-time", "none"],
+        Flag(
+            "what to measure of the compiler's work, as cop compare policy does; none leaves it out"
+        ),
+    ] = "auto",
+    repetitions: Annotated[
+        int, Flag("compilations of each module, so that the noise is known", low=2, high=1000)
+    ] = 3,
+    timeout: Annotated[
+        float, Flag("seconds that one compilation may take", type=click.FloatRange(0.001))
+    ] = 300.0,
+    memory: Annotated[
+        int, Flag("MiB of address space that one compilation may take", low=1)
+    ] = 8192,
+    workers: options.Workers = 0,
+    work: _Work = None,
 ) -> None:
     """Measure a compiler with a policy on corpora: the baseline that candidates must keep."""
     from compiler_opt_perf.compare.baseline import write_baseline
@@ -160,65 +157,32 @@ def _traces(words: Sequence[str]) -> dict[str, Path]:
     return {program: path.absolute() for program, path in programs.items()}
 
 
-#: Flags of what is compared with a baseline.
-candidate_flags = options.all_of(
-    options.toolchain(
-        None, help="folder or name of the candidate's patched tools; by default the baseline's"
-    ),
-    options.toolchain(
-        None,
-        "--release-toolchain",
-        "those that have the policy compiled in; by default the baseline's",
-    ),
-    options.path_flag("--model", "the candidate's policy; by default the baseline's"),
-    options.flag(
-        "--profile",
-        multiple=True,
-        help="PMU profile manifest of all modules, or PROGRAM=MANIFEST; by default the baseline's",
-    ),
-    options.flag(
-        "--corpus",
-        type=options.PATH,
-        multiple=True,
-        help="folder of a corpus, where the baseline's are not in their place any more",
-    ),
-    options.path_flag("--limits", "limits, TOML; by default those of `cop gate limits`"),
-)
-
-
-@gate.command(
+@gate.verb(
     "check",
     example="gate check build/baseline.json --model=build/candidate/policy --junit=build/gate.xml",
     statuses={EXIT_WORSE: "the candidate is worse than the limits allow"},
     json_version=1,
 )
-@baseline_argument
-@candidate_flags
-@options.path_flag("--junit", "write the result to this file, too, JUnit XML")
-@options.path_flag("--markdown", "write the result to this file, too, Markdown")
-@options.path_flag("--lnt", "write a report for LNT's server to this file, too")
-@options.path_flag(
-    "--measured",
-    "write what was measured to this file, too: `cop gate accept` makes it the baseline",
-)
-@options.path_flag("--store", "add the result to this history, JSON lines; bots may share one")
-@options.workers
-@_WORK
 def check(
-    baseline: Path,
-    toolchain: Path | None,
-    release_toolchain: Path | None,
-    model: Path | None,
-    profile: Sequence[str],
-    corpus: Sequence[Path],
-    limits: Path | None,
-    junit: Path | None,
-    markdown: Path | None,
-    lnt: Path | None,
-    measured: Path | None,
-    store: Path | None,
-    workers: int,
-    work: Path | None,
+    baseline: BaselineFile,
+    toolchain: CandidateToolchain = None,
+    release_toolchain: CandidateRelease = None,
+    model: CandidateModel = None,
+    profile: CandidateProfiles = (),
+    corpus: CandidateCorpora = (),
+    limits: Limits = None,
+    junit: Annotated[Path | None, Flag("write the result to this file, too, JUnit XML")] = None,
+    markdown: Annotated[Path | None, Flag("write the result to this file, too, Markdown")] = None,
+    lnt: Annotated[Path | None, Flag("write a report for LNT's server to this file, too")] = None,
+    measured: Annotated[
+        Path | None,
+        Flag("write what was measured to this file, too: `cop gate accept` makes it the baseline"),
+    ] = None,
+    store: Annotated[
+        Path | None, Flag("add the result to this history, JSON lines; bots may share one")
+    ] = None,
+    workers: options.Workers = 0,
+    work: _Work = None,
 ) -> Table:
     """Compare a candidate (compiler, policy, profile, or all) with a baseline, within limits."""
     import msgspec
@@ -299,7 +263,7 @@ def _profiles(words: Sequence[str], setup: "Setup") -> "Profiles":
     return Profiles(common, {**before, **given.programs})
 
 
-@gate.command("limits", example="gate limits")
+@gate.verb("limits", example="gate limits")
 def limits() -> None:
     """Print the limits that cop gate check has by default, a TOML file to be changed."""
     from compiler_opt_perf.compare.limits import DEFAULT
@@ -307,16 +271,19 @@ def limits() -> None:
     print(DEFAULT.read_text(encoding="utf-8"), end="")
 
 
-@gate.command(
+@gate.verb(
     "accept",
-    example="gate accept build/measured.json --output=build/baseline.json"
-    " --store=build/gate.jsonl --reason='smaller by 2%, one module is larger'",
+    example="gate accept build/measured.json --output=build/baseline.json "
+    "--store=build/gate.jsonl --reason='smaller by 2%, one module is larger'",
 )
-@options.path_argument("measured", "MEASURED.json", "as `cop gate check --measured` writes it")
-@options.output("the baseline to write")
-@options.flag("--reason", required=True, help="why the candidate may be as it is, for the history")
-@options.path_flag("--store", "the history, JSON lines; bots may share one", required=True)
-def accept(measured: Path, output: Path, reason: str, store: Path) -> None:
+def accept(
+    measured: Annotated[
+        Path, Argument("MEASURED.json", "as `cop gate check --measured` writes it")
+    ],
+    output: Annotated[Path, Flag("the baseline to write")],
+    reason: Annotated[str, Flag("why the candidate may be as it is, for the history")],
+    store: Annotated[Path, Flag("the history, JSON lines; bots may share one")],
+) -> None:
     """Make what a check measured the baseline, and say why in the history."""
     from compiler_opt_perf.compare.history import accept
 
@@ -324,15 +291,16 @@ def accept(measured: Path, output: Path, reason: str, store: Path) -> None:
     print(f"{output}: accepted; changed: {', '.join(event.changed) or 'nothing'}")
 
 
-@gate.command(
+@gate.verb(
     "history",
     example="gate history build/gate.jsonl --last=50 --html=build/gate.html",
     json_version=1,
 )
-@options.path_argument("store", "HISTORY.jsonl", "as `cop gate check --store` writes it")
-@options.flag("--last", type=click.IntRange(1), default=20, help="events to show, the latest")
-@options.html
-def history(store: Path, last: int, html: Path | None) -> Table | None:
+def history(
+    store: Annotated[Path, Argument("HISTORY.jsonl", "as `cop gate check --store` writes it")],
+    last: Annotated[int, Flag("events to show, the latest", low=1)] = 20,
+    html: options.Html = None,
+) -> Table | None:
     """Show the checks of a history, and what was accepted, with the reasons."""
     from compiler_opt_perf.compare.history import describe, document, events
 

@@ -4,13 +4,14 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-import click
 from absl import logging
 from click import UsageError
 
 from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import model_folder
+from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.verb import Group
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
@@ -20,36 +21,35 @@ policy = Group("policy", help="Policies: compile with them, try them, publish a 
 _INSTEAD = "for development mode instead of the compiled-in one"
 
 
-@policy.command(
+@policy.verb(
     "flags",
-    example="policy flags --toolchain=mine --profile=build/demo/zstd.pmu.json --output=mine.cfg"
-    " --cmake",
+    example="policy flags --toolchain=mine --profile=build/demo/zstd.pmu.json --output=mine.cfg "
+    "--cmake",
 )
-@options.toolchain(default=None, required=True)
-@options.path_flag("--profile", "PMU profile manifest, NAME.pmu.json")
-@options.path_flag("--inline-model", f"folder of a policy for inline-size, {_INSTEAD}")
-@options.path_flag("--evict-model", f"folder of a policy for regalloc-evict, {_INSTEAD}")
-@options.path_flag(
-    "--output",
-    "write a configuration file of clang's, NAME.cfg, and print the one flag that names it",
-)
-@options.flag(
-    "--autofdo",
-    is_flag=True,
-    help="with --profile: the compiler itself uses its executions (-fprofile-sample-use), besides "
-    "the policies, or without any",
-)
-@options.flag("--link", is_flag=True, help="print the flags of links")
-@options.flag("--cmake", is_flag=True, help="print what to give to cmake; needs --output")
 def flags(
-    toolchain: Path,
-    profile: Path | None,
-    inline_model: Path | None,
-    evict_model: Path | None,
-    output: Path | None,
-    autofdo: bool,
-    link: bool,
-    cmake: bool,
+    toolchain: options.Toolchain,
+    profile: Annotated[Path | None, Flag("PMU profile manifest, NAME.pmu.json")] = None,
+    inline_model: Annotated[
+        Path | None, Flag(f"folder of a policy for inline-size, {_INSTEAD}")
+    ] = None,
+    evict_model: Annotated[
+        Path | None, Flag(f"folder of a policy for regalloc-evict, {_INSTEAD}")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Flag(
+            "write a configuration file of clang's, NAME.cfg, and print the one flag that names it"
+        ),
+    ] = None,
+    autofdo: Annotated[
+        bool,
+        Flag(
+            "with --profile: the compiler itself uses its executions (-fprofile-sample-use), "
+            "besides the policies, or without any"
+        ),
+    ] = False,
+    link: Annotated[bool, Flag("print the flags of links")] = False,
+    cmake: Annotated[bool, Flag("print what to give to cmake; needs --output")] = False,
 ) -> None:
     """Print the compiler's or linker's flags for policies and profile, or write them to a file."""
     from compiler_opt_perf.policy.compiler_flags import compiler_flags, shell_line
@@ -80,30 +80,24 @@ def flags(
         print(shell_line([f"--config={output.absolute()}"]))
 
 
-@policy.command(
+@policy.verb(
     "interact",
-    example="policy interact --problem=inline-size --model=build/demo/inline-size/policy"
-    " -- -Oz -c file.c -o file.o",
+    example="policy interact --problem=inline-size --model=build/demo/inline-size/policy -- -Oz "
+    "-c file.c -o file.o",
 )
-@click.argument(
-    "arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CLANG-ARGUMENT..."
-)
-@options.problem
-@options.path_flag("--model", "folder of a policy, evaluated in Python")
-@options.path_flag(
-    "--decide", "Python file with a function decide(observation) that returns the decision"
-)
-@options.path_flag("--profile", "PMU profile manifest")
-@options.toolchain()
-@options.flag("--timeout", type=float, help="limit of the compilation with its decisions, seconds")
 def interact(
-    arguments: Sequence[str],
-    problem: str,
-    model: Path | None,
-    decide: Path | None,
-    profile: Path | None,
-    toolchain: Path,
-    timeout: float | None,
+    arguments: Annotated[Sequence[str], Argument("-- CLANG-ARGUMENT...")],
+    problem: options.Problem,
+    model: Annotated[Path | None, Flag("folder of a policy, evaluated in Python")] = None,
+    decide: Annotated[
+        Path | None,
+        Flag("Python file with a function decide(observation) that returns the decision"),
+    ] = None,
+    profile: Annotated[Path | None, Flag("PMU profile manifest")] = None,
+    toolchain: options.Toolchain = options.DEV,
+    timeout: Annotated[
+        float | None, Flag("limit of the compilation with its decisions, seconds")
+    ] = None,
 ) -> None:
     """Compile with a policy, or with a decision function of your own, that runs in Python."""
     from compiler_opt_perf.policy.export import load
@@ -143,15 +137,19 @@ def interact(
     print(printable_lines(done.stderr), end="", file=sys.stderr)
 
 
-@policy.command(
+@policy.verb(
     "publish-rule",
     example="policy publish-rule --problem=regalloc-evict --output=models/regalloc-evict",
 )
-@options.problem
-@options.output(
-    "folder for the policy; of an earlier one, what was measured of the same rule is kept"
-)
-def publish_rule(problem: str, output: Path) -> None:
+def publish_rule(
+    problem: options.Problem,
+    output: Annotated[
+        Path,
+        Flag(
+            "folder for the policy; of an earlier one, what was measured of the same rule is kept"
+        ),
+    ],
+) -> None:
     """Publish the rule behind models/inline-speed or models/regalloc-evict as a policy."""
     from compiler_opt_perf.policy.shipped_rules import publish_rule
 

@@ -6,70 +6,56 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
+from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 
 if TYPE_CHECKING:
-    from compiler_opt_perf.profile.backends import BackendName
     from compiler_opt_perf.profile.manifest import Manifest
 
 profile = Group("profile", help="PMU profiles: collect, show, compare and check them.")
 
 
-def _cache(name: str, what: str) -> options.Decorator:
-    help = f"simulated {what} cache as SIZE,WAYS,LINE in bytes"
-    return options.flag(f"--{name}", help=help)
+def _cache(name: str, what: str) -> Flag:
+    return Flag(f"simulated {what} cache as SIZE,WAYS,LINE in bytes", name=name)
 
 
-@profile.command(
+@profile.verb(
     "collect",
-    example="profile collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json"
-    " -- -9 -f -o /dev/null build/demo/zstd/input",
+    example="profile collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json -- "
+    "-9 -f -o /dev/null build/demo/zstd/input",
     json_version=1,
 )
-@options.run_arguments
-@options.path_flag(
-    "--binary", "program built with debug info for profiling and a build-id", required=True
-)
-@options.output("the manifest, NAME.pmu.json, with sample profiles beside it")
-@options.run_flags
-@options.flag(
-    "--backend",
-    type=click.Choice(["callgrind", "perf", "auto"]),
-    default="callgrind",
-    help="simulate, or count in hardware; auto counts when this machine can, and says why not",
-)
-@options.flag(
-    "--cpu",
-    help="simulate the caches of this processor (a name of docs/collect.md), or of the host",
-)
-@_cache("I1", "L1 instruction")
-@_cache("D1", "L1 data")
-@_cache("LL", "last-level")
-@options.flag(
-    "--within",
-    help="count only what calls of this function execute, with all that it calls: the profile of a "
-    "request handler; for the simulator alone",
-)
 def collect(
-    arguments: Sequence[str],
-    binary: Path,
-    output: Path,
-    run: Path | None,
-    stdin: Path | None,
-    recording: Path | None,
-    timeout: float | None,
-    backend: "BackendName",
-    cpu: str | None,
-    i1: str | None,
-    d1: str | None,
-    ll: str | None,
-    within: str | None,
+    binary: Annotated[Path, Flag("program built with debug info for profiling and a build-id")],
+    output: Annotated[Path, Flag("the manifest, NAME.pmu.json, with sample profiles beside it")],
+    arguments: options.RunArguments = (),
+    run: options.Run = None,
+    stdin: options.Stdin = None,
+    recording: options.Recording = None,
+    timeout: options.Timeout = None,
+    backend: Annotated[
+        Literal["callgrind", "perf", "auto"],
+        Flag("simulate, or count in hardware; auto counts when this machine can, and says why not"),
+    ] = "callgrind",
+    cpu: Annotated[
+        str | None,
+        Flag("simulate the caches of this processor (a name of docs/collect.md), or of the host"),
+    ] = None,
+    i1: Annotated[str | None, _cache("I1", "L1 instruction")] = None,
+    d1: Annotated[str | None, _cache("D1", "L1 data")] = None,
+    ll: Annotated[str | None, _cache("LL", "last-level")] = None,
+    within: Annotated[
+        str | None,
+        Flag(
+            "count only what calls of this function execute, with all that it calls: the profile "
+            "of a request handler; for the simulator alone"
+        ),
+    ] = None,
 ) -> Table:
     """Run a program in the simulator or under perf, and write its PMU profile."""
     from compiler_opt_perf.profile.callgrind import Cache, CacheGeometry
@@ -131,11 +117,12 @@ def _next_steps(path: Path) -> str:
     )
 
 
-@profile.command("show", example="profile show build/demo/zstd.pmu.json --top=10", json_version=1)
-@options.path_argument("manifest", "NAME.pmu.json")
-@options.top("functions and lines")
-@options.html
-def show(manifest: Path, top: int, html: Path | None) -> Table | None:
+@profile.verb("show", example="profile show build/demo/zstd.pmu.json --top=10", json_version=1)
+def show(
+    manifest: Annotated[Path, Argument("NAME.pmu.json")],
+    top: Annotated[int, options.top("functions and lines")] = 20,
+    html: options.Html = None,
+) -> Table | None:
     """Show what a PMU profile holds, and the functions and lines that lose most time."""
     from compiler_opt_perf.profile import documents
     from compiler_opt_perf.profile.profile import Profile
@@ -152,11 +139,12 @@ def show(manifest: Path, top: int, html: Path | None) -> Table | None:
     return None
 
 
-@profile.command("diff", example="profile diff before.pmu.json after.pmu.json", json_version=1)
-@options.path_argument("before", "BEFORE.pmu.json")
-@options.path_argument("after", "AFTER.pmu.json")
-@options.top("functions and lines")
-def diff(before: Path, after: Path, top: int) -> Table:
+@profile.verb("diff", example="profile diff before.pmu.json after.pmu.json", json_version=1)
+def diff(
+    before: Annotated[Path, Argument("BEFORE.pmu.json")],
+    after: Annotated[Path, Argument("AFTER.pmu.json")],
+    top: Annotated[int, options.top("functions and lines")] = 20,
+) -> Table:
     """Show how one PMU profile differs from another, beyond chance."""
     from compiler_opt_perf.profile import documents
     from compiler_opt_perf.profile.profile import Profile
@@ -166,14 +154,17 @@ def diff(before: Path, after: Path, top: int) -> Table:
     return Table(lambda: diff(first, second, top), lambda: documents.diff(first, second, top))
 
 
-@profile.command(
+@profile.verb(
     "coverage",
     example="profile coverage module.bc --profile=build/demo/zstd.pmu.json",
     json_version=1,
 )
-@options.path_argument("files", "FILE...", "object files, bitcode files or linked binaries")
-@options.path_flag("--profile", "the PMU profile's manifest", required=True)
-def coverage(files: Sequence[Path], profile: Path) -> Table:
+def coverage(
+    files: Annotated[
+        Sequence[Path], Argument("FILE...", "object files, bitcode files or linked binaries")
+    ],
+    profile: Annotated[Path, Flag("the PMU profile's manifest")],
+) -> Table:
     """Show how much of an object or bitcode file would find data in a PMU profile."""
     from compiler_opt_perf.profile import documents
     from compiler_opt_perf.profile.coverage import coverage, describe
@@ -187,29 +178,33 @@ def coverage(files: Sequence[Path], profile: Path) -> Table:
     )
 
 
-@profile.command(
+@profile.verb(
     "merge",
     example="profile merge first.pmu.json second.pmu.json --output=all.pmu.json",
     json_version=1,
 )
-@options.path_argument("manifests", "NAME.pmu.json...")
-@options.output("the manifest of all runs together, NAME.pmu.json")
-@options.force("add up profiles of different binaries, caches or back-ends")
-def merge(manifests: Sequence[Path], output: Path, force: bool) -> Table:
+def merge(
+    manifests: Annotated[Sequence[Path], Argument("NAME.pmu.json...")],
+    output: Annotated[Path, Flag("the manifest of all runs together, NAME.pmu.json")],
+    force: Annotated[
+        bool, Flag("add up profiles of different binaries, caches or back-ends")
+    ] = False,
+) -> Table:
     """Add up PMU profiles of several runs of one binary."""
     from compiler_opt_perf.profile.merge import merge
 
     return _summary(merge(manifests, output, allow_different=force))
 
 
-@profile.command(
+@profile.verb(
     "check",
     example="profile check build/demo/zstd.pmu.json --binary=build/demo/zstd/zstd",
     json_version=1,
 )
-@options.path_argument("manifest", "NAME.pmu.json")
-@options.path_flag("--binary", "the program that must be the profiled one")
-def check(manifest: Path, binary: Path | None) -> Table:
+def check(
+    manifest: Annotated[Path, Argument("NAME.pmu.json")],
+    binary: Annotated[Path | None, Flag("the program that must be the profiled one")] = None,
+) -> Table:
     """Check a PMU profile's files and that it is of this very binary."""
     from compiler_opt_perf.profile import documents
     from compiler_opt_perf.profile.profile import Profile

@@ -2,35 +2,44 @@
 """The verbs of the patched compiler."""
 
 from pathlib import Path
+from typing import Annotated
 
-import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import model_folder
+from compiler_opt_perf.cli.parameters import TOOLCHAIN, Flag
 from compiler_opt_perf.cli.verb import Group
 from compiler_opt_perf.toolchain.layout import set_folder
 
 toolchain = Group("toolchain", help="The patched compiler, with policies compiled in.")
 
 
-@toolchain.command(
-    "build",
-    example="toolchain build --toolchain=mine --inline-model=build/demo/inline-size/policy",
-)
-@options.toolchain(
-    help="name of the folder in build/toolchain: dev has no models, mock upstream's mock models, "
-    "any other name the models given"
-)
-@options.path_flag("--inline-model", "folder of a policy for inline-size, or a SavedModel")
-@options.path_flag("--evict-model", "folder of a policy for regalloc-evict, or a SavedModel")
-@options.path_flag(
-    "--output",
-    "a folder to install the tools in besides, with all that they need, for use without the "
-    "project",
+@toolchain.verb(
+    "build", example="toolchain build --toolchain=mine --inline-model=build/demo/inline-size/policy"
 )
 def build(
-    toolchain: Path, inline_model: Path | None, evict_model: Path | None, output: Path | None
+    toolchain: Annotated[
+        Path,
+        Flag(
+            "name of the folder in build/toolchain: dev has no models, mock upstream's mock "
+            "models, any other name the models given",
+            type=TOOLCHAIN,
+        ),
+    ] = options.DEV,
+    inline_model: Annotated[
+        Path | None, Flag("folder of a policy for inline-size, or a SavedModel")
+    ] = None,
+    evict_model: Annotated[
+        Path | None, Flag("folder of a policy for regalloc-evict, or a SavedModel")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Flag(
+            "a folder to install the tools in besides, with all that they need, for use without "
+            "the project"
+        ),
+    ] = None,
 ) -> None:
     """Fetch LLVM's source, apply the patches, build clang and the tools with these models."""
     from compiler_opt_perf.policy.compiler_flags import usage
@@ -56,16 +65,12 @@ def build(
     print(output)
 
 
-@toolchain.command("pack", example="toolchain pack --toolchain=mine --output=build/mine.tar.xz")
-@options.toolchain(default=None, required=True)
-@options.output("the archive, NAME.tar.xz; it holds a folder NAME")
-@options.flag(
-    "--level",
-    type=click.IntRange(0, 9),
-    default=6,
-    help="of compression, 0 (fast) to 9 (small)",
-)
-def pack(toolchain: Path, output: Path, level: int) -> None:
+@toolchain.verb("pack", example="toolchain pack --toolchain=mine --output=build/mine.tar.xz")
+def pack(
+    toolchain: options.Toolchain,
+    output: Annotated[Path, Flag("the archive, NAME.tar.xz; it holds a folder NAME")],
+    level: Annotated[int, Flag("of compression, 0 (fast) to 9 (small)", low=0, high=9)] = 6,
+) -> None:
     """Pack the patched tools for other machines: stripped, with all that they need."""
     from compiler_opt_perf.policy.compiler_flags import usage
     from compiler_opt_perf.toolchain.installation import Toolchain

@@ -3,41 +3,36 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from compiler_opt_perf.cli import options
+from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.profile_verbs import check_run
 from compiler_opt_perf.cli.verb import Group, Table
 
 trace = Group("trace", help="Traces of the blocks that a program executes.")
 
-_TRACE = options.path_argument("path", "NAME.bbtrace")
-_LENGTH = options.flag("--length", type=click.IntRange(1), default=4, help="blocks in a window")
+_Trace = Annotated[Path, Argument("NAME.bbtrace")]
+_Length = Annotated[int, Flag("blocks in a window", low=1)]
 
 
-@trace.command(
+@trace.verb(
     "record",
-    example="trace record --binary=build/demo/zstd/zstd --output=build/demo/zstd.bbtrace"
-    " -- -9 -f -o /dev/null build/demo/zstd/input",
+    example="trace record --binary=build/demo/zstd/zstd --output=build/demo/zstd.bbtrace -- -9 "
+    "-f -o /dev/null build/demo/zstd/input",
     json_version=1,
 )
-@options.run_arguments
-@options.path_flag(
-    "--binary",
-    "program with an address map (clang -fbasic-block-address-map); needs no debug info",
-    required=True,
-)
-@options.output("the trace, NAME.bbtrace")
-@options.run_flags
 def record(
-    arguments: Sequence[str],
-    binary: Path,
-    output: Path,
-    run: Path | None,
-    stdin: Path | None,
-    recording: Path | None,
-    timeout: float | None,
+    binary: Annotated[
+        Path,
+        Flag("program with an address map (clang -fbasic-block-address-map); needs no debug info"),
+    ],
+    output: Annotated[Path, Flag("the trace, NAME.bbtrace")],
+    arguments: options.RunArguments = (),
+    run: options.Run = None,
+    stdin: options.Stdin = None,
+    recording: options.Recording = None,
+    timeout: options.Timeout = None,
 ) -> Table:
     """Run a program in QEMU, or read a recording, and write its executed blocks in order."""
     from compiler_opt_perf.trace.branch_records import import_recording
@@ -53,16 +48,17 @@ def record(
     return Table(statistics.summary, statistics.summary_document)
 
 
-@trace.command(
+@trace.verb(
     "show",
     example="trace show build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
     json_version=1,
 )
-@_TRACE
-@options.top("functions")
-@options.html
-@options.path_flag("--binary", "the program that must be the traced one")
-def show(path: Path, top: int, html: Path | None, binary: Path | None) -> Table | None:
+def show(
+    path: _Trace,
+    top: Annotated[int, options.top("functions")] = 20,
+    html: options.Html = None,
+    binary: Annotated[Path | None, Flag("the program that must be the traced one")] = None,
+) -> Table | None:
     """Show what a block trace holds, its threads and its hot functions."""
     from compiler_opt_perf.trace.statistics import Statistics
     from compiler_opt_perf.trace.trace_file import Trace
@@ -81,16 +77,17 @@ def show(path: Path, top: int, html: Path | None, binary: Path | None) -> Table 
     return None
 
 
-@trace.command(
+@trace.verb(
     "list",
     example="trace list build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
     json_version=1,
 )
-@_TRACE
-@options.flag("--stream", default=0, help="number of the stream (thread)")
-@options.flag("--first", type=click.IntRange(0), default=0, help="place of the first block to show")
-@options.flag("--number", type=click.IntRange(1), default=20, help="how many blocks to show")
-def list_blocks(path: Path, stream: int, first: int, number: int) -> Table:
+def list_blocks(
+    path: _Trace,
+    stream: Annotated[int, Flag("number of the stream (thread)")] = 0,
+    first: Annotated[int, Flag("place of the first block to show", low=0)] = 0,
+    number: Annotated[int, Flag("how many blocks to show", low=1)] = 20,
+) -> Table:
     """List the blocks that a thread executed, in order."""
     from compiler_opt_perf.trace.statistics import listed, listing
     from compiler_opt_perf.trace.trace_file import Trace
@@ -99,10 +96,11 @@ def list_blocks(path: Path, stream: int, first: int, number: int) -> Table:
     return Table(lambda: listing(blocks), lambda: {"stream": stream, "blocks": blocks})
 
 
-@trace.command("merge", example="trace merge first.bbtrace second.bbtrace --output=both.bbtrace")
-@options.path_argument("paths", "NAME.bbtrace...")
-@options.output("the trace of all runs together, NAME.bbtrace")
-def merge(paths: Sequence[Path], output: Path) -> None:
+@trace.verb("merge", example="trace merge first.bbtrace second.bbtrace --output=both.bbtrace")
+def merge(
+    paths: Annotated[Sequence[Path], Argument("NAME.bbtrace...")],
+    output: Annotated[Path, Flag("the trace of all runs together, NAME.bbtrace")],
+) -> None:
     """Put the block traces of several runs of one binary into one."""
     from compiler_opt_perf.trace.edit import merge
     from compiler_opt_perf.trace.trace_file import Trace
@@ -111,22 +109,18 @@ def merge(paths: Sequence[Path], output: Path) -> None:
     print(f"{merged.path}: {len(merged.streams)} streams, {merged.total:,} blocks")
 
 
-@trace.command(
+@trace.verb(
     "cut",
-    example="trace cut zstd.bbtrace --output=part.bbtrace --stream=0 --first=1000000"
-    " --number=500000",
+    example="trace cut zstd.bbtrace --output=part.bbtrace --stream=0 --first=1000000 "
+    "--number=500000",
 )
-@_TRACE
-@options.output("the part, NAME.bbtrace")
-@options.flag("--stream", type=int, multiple=True, help="keep this stream only")
-@options.flag(
-    "--first",
-    type=click.IntRange(0),
-    default=0,
-    help="leave out so many blocks at each stream's beginning",
-)
-@options.flag("--number", type=click.IntRange(1), help="keep so many blocks of each stream then")
-def cut(path: Path, output: Path, stream: Sequence[int], first: int, number: int | None) -> None:
+def cut(
+    path: _Trace,
+    output: Annotated[Path, Flag("the part, NAME.bbtrace")],
+    stream: Annotated[Sequence[int], Flag("keep this stream only")] = (),
+    first: Annotated[int, Flag("leave out so many blocks at each stream's beginning", low=0)] = 0,
+    number: Annotated[int | None, Flag("keep so many blocks of each stream then", low=1)] = None,
+) -> None:
     """Keep a part of a block trace: some threads, or a stretch of each."""
     from compiler_opt_perf.trace.edit import cut
     from compiler_opt_perf.trace.trace_file import Trace
@@ -135,11 +129,12 @@ def cut(path: Path, output: Path, stream: Sequence[int], first: int, number: int
     print(f"{result.path}: {len(result.streams)} streams, {result.total:,} blocks")
 
 
-@trace.command("windows", example="trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows")
-@_TRACE
-@options.output("the histogram, NAME.bbwindows")
-@_LENGTH
-def windows(path: Path, output: Path, length: int) -> None:
+@trace.verb("windows", example="trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows")
+def windows(
+    path: _Trace,
+    output: Annotated[Path, Flag("the histogram, NAME.bbwindows")],
+    length: _Length = 4,
+) -> None:
     """Count the distinct windows of consecutive blocks in a block trace."""
     from compiler_opt_perf.trace.trace_file import Trace
     from compiler_opt_perf.trace.windows import write_windows
@@ -151,22 +146,24 @@ def windows(path: Path, output: Path, length: int) -> None:
     )
 
 
-@trace.command(
+@trace.verb(
     "synthesise",
-    example="trace synthesise --binary=candidate --profile=build/demo/zstd.pmu.json"
-    " --output=candidate.bbtrace --blocks=1000000",
+    example="trace synthesise --binary=candidate --profile=build/demo/zstd.pmu.json "
+    "--output=candidate.bbtrace --blocks=1000000",
     json_version=1,
 )
-@options.path_flag(
-    "--binary",
-    "program with branch probabilities in its address map, and debug info (docs/trace.md)",
-    required=True,
-)
-@options.path_flag("--profile", "PMU profile of another build of it", required=True)
-@options.output("the trace, NAME.bbtrace")
-@options.flag("--blocks", type=click.IntRange(1), default=1_000_000, help="blocks to draw")
-@options.seed("of the random choices")
-def synthesise(binary: Path, profile: Path, output: Path, blocks: int, seed: int) -> Table:
+def synthesise(
+    binary: Annotated[
+        Path,
+        Flag(
+            "program with branch probabilities in its address map, and debug info (docs/trace.md)"
+        ),
+    ],
+    profile: Annotated[Path, Flag("PMU profile of another build of it")],
+    output: Annotated[Path, Flag("the trace, NAME.bbtrace")],
+    blocks: Annotated[int, Flag("blocks to draw", low=1)] = 1000000,
+    seed: Annotated[int, Flag("of the random choices")] = 1,
+) -> Table:
     """Draw a plausible trace of a program that was not traced, from a PMU profile."""
     from compiler_opt_perf.profile.profile import Profile
     from compiler_opt_perf.trace.statistics import Statistics
@@ -177,11 +174,12 @@ def synthesise(binary: Path, profile: Path, output: Path, blocks: int, seed: int
     return Table(statistics.summary, statistics.summary_document)
 
 
-@trace.command("overlap", example="trace overlap real.bbtrace drawn.bbtrace --length=4")
-@options.path_argument("first", "FIRST.bbtrace")
-@options.path_argument("second", "SECOND.bbtrace")
-@_LENGTH
-def overlap(first: Path, second: Path, length: int) -> None:
+@trace.verb("overlap", example="trace overlap real.bbtrace drawn.bbtrace --length=4")
+def overlap(
+    first: Annotated[Path, Argument("FIRST.bbtrace")],
+    second: Annotated[Path, Argument("SECOND.bbtrace")],
+    length: _Length = 4,
+) -> None:
     """Tell how alike two traces of one binary are, by their windows of blocks."""
     from compiler_opt_perf.trace.synthesis import overlap
     from compiler_opt_perf.trace.trace_file import Trace

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 from click import UsageError
@@ -13,6 +13,7 @@ from click import UsageError
 from compiler_opt_perf.cli import cost_verbs, options
 from compiler_opt_perf.cli.cost_verbs import LEARNED, model_of
 from compiler_opt_perf.cli.options import cpu_of, executor_of, model_folder, settings_of
+from compiler_opt_perf.cli.parameters import WORDS, Argument, Flag, LateChoice
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.symbol_names import printable_lines
@@ -46,75 +47,60 @@ def _model_settings() -> str:
     return describe()
 
 
-@train.command(
+@train.verb(
     "policy",
-    example="train policy --problem=inline-size --corpus=build/demo/corpus/inline-size/train"
-    " --profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
+    example="train policy --problem=inline-size --corpus=build/demo/corpus/inline-size/train "
+    "--profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
     statuses={EXIT_WORSE: "the published policy is worse than the default on test modules"},
 )
-@options.problem
-@options.path_flag("--corpus", "training corpus", required=True)
-@options.profiles
-@options.output("folder for checkpoint, training curve and the policy")
-@options.toolchain()
-@options.flag(
-    "--extra-rates",
-    type=options.WORDS,
-    default="",
-    help="rates of the profile that become features besides",
-)
-@options.flag(
-    "--evaluator",
-    type=click.Choice(["allocation-score", "count", "mca", "mca-pmu", *LEARNED]),
-    help="cost to make smaller; the problem's own by default; those behind mca-pmu are learned and "
-    "need --cost-model",
-)
-@options.path_flag("--cost-model", "folder of a learned cost model")
-@options.flag(
-    "--trace",
-    multiple=True,
-    help="block trace or windows for --evaluator, or PROGRAM=TRACE for each program",
-)
-@options.cpu("for evaluators that count cycles")
-@options.flag(
-    "--ablate",
-    type=options.LateChoice(_ablations),
-    help="train without what the profile tells, to see what it is worth: pmu: the policy does not "
-    "read its features; shuffled-pmu: they are those of a profile whose counts were exchanged "
-    "between places",
-)
-@options.executor
-@options.flag(
-    "--recipe",
-    default="evolution-strategies",
-    help="the stages and their settings: one of the recipes that are listed at --setting, or a "
-    "TOML file",
-)
-@options.path_flag("--warm-start", "folder of a policy to begin with")
-@options.seed("of every random choice", None)
-@options.flag("--iterations", type=int, help="of the last stage")
-@options.flag("--budget", type=float, help="stop after so many seconds")
-@options.settings("recipe", "hidden=[8] or ppo.modules=16", _settings)
 def policy(
-    problem: str,
-    corpus: Path,
-    profile: Sequence[str],
-    output: Path,
-    toolchain: Path,
-    extra_rates: Sequence[str],
-    evaluator: str | None,
-    cost_model: Path | None,
-    trace: Sequence[str],
-    cpu: str | None,
-    ablate: str | None,
-    executor: str,
-    address: str | None,
-    recipe: str,
-    warm_start: Path | None,
-    seed: int | None,
-    iterations: int | None,
-    budget: float | None,
-    setting: Sequence[str],
+    problem: options.Problem,
+    corpus: Annotated[Path, Flag("training corpus")],
+    output: Annotated[Path, Flag("folder for checkpoint, training curve and the policy")],
+    profile: options.Profiles = (),
+    toolchain: options.Toolchain = options.DEV,
+    extra_rates: Annotated[
+        Sequence[str], Flag("rates of the profile that become features besides", type=WORDS)
+    ] = (),
+    evaluator: Annotated[
+        str | None,
+        Flag(
+            "cost to make smaller; the problem's own by default; those behind mca-pmu are "
+            "learned and need --cost-model",
+            type=click.Choice(["allocation-score", "count", "mca", "mca-pmu", *LEARNED]),
+        ),
+    ] = None,
+    cost_model: Annotated[Path | None, Flag("folder of a learned cost model")] = None,
+    trace: Annotated[
+        Sequence[str],
+        Flag("block trace or windows for --evaluator, or PROGRAM=TRACE for each program"),
+    ] = (),
+    cpu: Annotated[str | None, options.cpu("for evaluators that count cycles")] = None,
+    ablate: Annotated[
+        str | None,
+        Flag(
+            "train without what the profile tells, to see what it is worth: pmu: the policy does "
+            "not read its features; shuffled-pmu: they are those of a profile whose counts were "
+            "exchanged between places",
+            type=LateChoice(_ablations),
+        ),
+    ] = None,
+    executor: options.ExecutorName = "processes",
+    address: options.Address = None,
+    recipe: Annotated[
+        str,
+        Flag(
+            "the stages and their settings: one of the recipes that are listed at --setting, or "
+            "a TOML file"
+        ),
+    ] = "evolution-strategies",
+    warm_start: Annotated[Path | None, Flag("folder of a policy to begin with")] = None,
+    seed: Annotated[int | None, Flag("of every random choice")] = None,
+    iterations: Annotated[int | None, Flag("of the last stage")] = None,
+    budget: Annotated[float | None, Flag("stop after so many seconds")] = None,
+    setting: Annotated[
+        Sequence[str], options.settings("recipe", "hidden=[8] or ppo.modules=16", _settings)
+    ] = (),
 ) -> int:
     """Train a policy, from the compiler's own decisions or a published one, as a recipe says."""
     from compiler_opt_perf.corpus.corpus import Corpus
@@ -205,18 +191,20 @@ def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str
     return rates
 
 
-@train.command(
+@train.verb(
     "labels",
     example="train labels models/inline-size/recipe.toml --output=build/train-inline",
     statuses={EXIT_WORSE: "the published policy is worse than the default on test programs"},
 )
-@options.path_argument("recipe", "RECIPE.toml", "for example models/inline-size/recipe.toml")
-@options.output("folder for modules, labels and, in run/, candidates and the policy")
-@options.toolchain()
-@options.workers
-@options.executor
 def labels(
-    recipe: Path, output: Path, toolchain: Path, workers: int, executor: str, address: str | None
+    recipe: Annotated[Path, Argument("RECIPE.toml", "for example models/inline-size/recipe.toml")],
+    output: Annotated[
+        Path, Flag("folder for modules, labels and, in run/, candidates and the policy")
+    ],
+    toolchain: options.Toolchain = options.DEV,
+    workers: options.Workers = 0,
+    executor: options.ExecutorName = "processes",
+    address: options.Address = None,
 ) -> int:
     """Train an inlining policy for size on labels of single decisions, as a recipe says."""
     from compiler_opt_perf.corpus.programs import find_program, program_modules
@@ -253,29 +241,26 @@ def labels(
     return EXIT_WORSE if result.is_worse else 0
 
 
-@train.command(
+@train.verb(
     "cost-model",
     example="train cost-model --data=lua.blocks --recipe=granite --output=build/granite",
 )
-@cost_verbs.data
-@options.flag("--recipe", required=True, help="what is trained: a preset or a TOML file")
-@options.output("folder for checkpoint, curve and the model")
-@options.path_flag(
-    "--warm-start",
-    "folder of a model, of another CPU perhaps, that the training begins as: few blocks are enough "
-    "then",
-)
-@options.seed("of every random choice", None)
-@options.flag("--epochs", type=int, help="passes over the blocks")
-@options.settings("recipe", "network.width=16", _model_settings)
 def cost_model(
-    data: Sequence[Path],
-    recipe: str,
-    output: Path,
-    warm_start: Path | None,
-    seed: int | None,
-    epochs: int | None,
-    setting: Sequence[str],
+    data: cost_verbs.Data,
+    recipe: Annotated[str, Flag("what is trained: a preset or a TOML file")],
+    output: Annotated[Path, Flag("folder for checkpoint, curve and the model")],
+    warm_start: Annotated[
+        Path | None,
+        Flag(
+            "folder of a model, of another CPU perhaps, that the training begins as: few blocks "
+            "are enough then"
+        ),
+    ] = None,
+    seed: Annotated[int | None, Flag("of every random choice")] = None,
+    epochs: Annotated[int | None, Flag("passes over the blocks")] = None,
+    setting: Annotated[
+        Sequence[str], options.settings("recipe", "network.width=16", _model_settings)
+    ] = (),
 ) -> None:
     """Train a model of what basic blocks take, on measured ones; goes on where it was
     interrupted."""
@@ -305,42 +290,32 @@ def cost_model(
     )
 
 
-@train.command(
+@train.verb(
     "show",
-    example="train show build/train-inline --corpus=build/train-inline/corpora"
-    " --html=training.html",
+    example="train show build/train-inline --corpus=build/train-inline/corpora "
+    "--html=training.html",
     json_version=1,
 )
-@options.path_argument("folder", "FOLDER", "of one training, as `cop train policy` writes it")
-@options.flag(
-    "--corpus",
-    type=options.PATH,
-    multiple=True,
-    help="folder with corpora; what the policy does differently is told of their modules, of those "
-    "for validation if they are among them; takes as many compilations as --sites asks for",
-)
-@options.profiles
-@options.toolchain()
-@options.flag(
-    "--sites",
-    type=click.IntRange(0),
-    default=24,
-    help="decisions of a module that are taken back, drawn at random if there are more",
-)
-@options.seed("of the draws")
-@options.workers
-@options.top("decisions")
-@options.html
 def show(
-    folder: Path,
-    corpus: Sequence[Path],
-    profile: Sequence[str],
-    toolchain: Path,
-    sites: int,
-    seed: int,
-    workers: int,
-    top: int,
-    html: Path | None,
+    folder: Annotated[Path, Argument("FOLDER", "of one training, as `cop train policy` writes it")],
+    corpus: Annotated[
+        Sequence[Path],
+        Flag(
+            "folder with corpora; what the policy does differently is told of their modules, of "
+            "those for validation if they are among them; takes as many compilations as --sites "
+            "asks for"
+        ),
+    ] = (),
+    profile: options.Profiles = (),
+    toolchain: options.Toolchain = options.DEV,
+    sites: Annotated[
+        int,
+        Flag("decisions of a module that are taken back, drawn at random if there are more", low=0),
+    ] = 24,
+    seed: Annotated[int, Flag("of the draws")] = 1,
+    workers: options.Workers = 0,
+    top: Annotated[int, options.top("decisions")] = 20,
+    html: options.Html = None,
 ) -> Table | None:
     """Show a training, ended or not: results, curve, labels, what its policy does differently."""
     from compiler_opt_perf.compare.training_run import read_run

@@ -2,14 +2,18 @@
 """Groups and verbs of the console command: click's, with our help, hints and JSON documents."""
 
 import difflib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from compiler_opt_perf.cli.parameters import parameters_of
 from compiler_opt_perf.run.symbol_names import printable_lines
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # Of every verb.
 EXIT_STATUSES = "0 done, 1 failed, 2 wrong command line, 128 + N ended by signal N"
@@ -31,7 +35,7 @@ class Table:
 
 
 class Verb(click.Command):
-    """One verb: a typed function, whose docstring is its summary.
+    """One verb: a function, whose parameters are its flags and whose docstring is its summary.
 
     The function returns the exit status, None for 0, or a table to show.
 
@@ -44,19 +48,20 @@ class Verb(click.Command):
 
     def __init__(
         self,
-        *arguments: Any,
+        name: str,
+        function: Callable[..., int | Table | None],
         example: str,
-        statuses: Mapping[int, str] | None = None,
-        json_version: int = 0,
-        **named: Any,
+        statuses: Mapping[int, str],
+        json_version: int,
     ):
-        super().__init__(*arguments, **named)
-        self.example = example
-        self.statuses = statuses or {}
-        self.json_version = json_version
+        flags = parameters_of(function)
         if json_version:
             help = "print the same as one JSON document"
-            self.params.append(click.Option(["--json"], is_flag=True, help=help))
+            flags.append(click.Option(["--json"], is_flag=True, help=help))
+        super().__init__(name, callback=function, params=flags, help=inspect.getdoc(function))
+        self.example = example
+        self.statuses = statuses
+        self.json_version = json_version
 
     @property
     def summary(self) -> str:
@@ -94,7 +99,21 @@ class Verb(click.Command):
 class Group(click.Group):
     """A group of verbs, or of groups: it lists its verbs, and hints at what was meant."""
 
-    command_class = Verb
+    def verb(
+        self,
+        name: str,
+        *,
+        example: str,
+        statuses: Mapping[int, str] | None = None,
+        json_version: int = 0,
+    ) -> Callable[[_Function], _Function]:
+        """Adds a function as a verb; the arguments are attributes of `Verb`."""
+
+        def add(function: _Function) -> _Function:
+            self.add_command(Verb(name, function, example, statuses or {}, json_version))
+            return function
+
+        return add
 
     def verbs(self, path: str = "") -> Iterator[tuple[str, Verb]]:
         """All verbs below, with their names after `path`."""

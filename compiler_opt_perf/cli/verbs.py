@@ -13,7 +13,6 @@ from compiler_opt_perf.cli import (
     corpus_verbs,
     cost_verbs,
     gate_bisect_verbs,
-    gate_verbs,
     policy_verbs,
     profile_verbs,
     toolchain_verbs,
@@ -27,7 +26,6 @@ COP = Group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help=f"compiler-opt-perf {__version__}: machine-learned optimisation in LLVM, with PMU data",
 )
-gate_verbs.gate.add_command(gate_bisect_verbs.bisect)
 click.version_option(__version__, message="%(version)s")(COP)
 for _group in (
     toolchain_verbs.toolchain,
@@ -37,7 +35,7 @@ for _group in (
     train_verbs.train,
     policy_verbs.policy,
     compare_verbs.compare,
-    gate_verbs.gate,
+    gate_bisect_verbs.gate,
     cost_verbs.cost,
 ):
     COP.add_command(_group)
