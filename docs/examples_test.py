@@ -76,7 +76,7 @@ def store(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         cop,
         "gate",
         "record",
-        f"{folder}/corpus/train",
+        f"--corpus={folder}/corpus/train",
         problem,
         "--compile-time=none",
     ]
