@@ -516,6 +516,7 @@ def test_where_a_model_is_that_is_not_here(
         ("merge a b", ["profile merge", "trace merge"]),
         ("gate", ["gate record", "gate check"]),
         ("frobnicate", []),
+        ("report a.json --output=b", []),
         ("gate frobnicate", []),
     ],
 )
@@ -526,6 +527,7 @@ def test_a_mistyped_verb_has_a_short_answer(
     assert run(line.split()) == 2
     shown = capsys.readouterr().err
     assert all(name in shown for name in meant)
+    assert ("did you mean" in shown) == (bool(meant) and line != "gate")
     assert len(shown.splitlines()) <= (12 if line == "gate" else 3)
     group = " gate" if line.startswith("gate") else ""
     assert shown.endswith(f"See: cop{group} --help\n") or "See: cop profile --help" in shown

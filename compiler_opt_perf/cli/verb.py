@@ -150,11 +150,12 @@ class Group(click.Group):
             return super().resolve_command(ctx, args)
         path = _path(ctx)
         typed = f"{path} {args[0]}" if path else " ".join(args[:2])
-        # In a group, its name alone would be like all of them.
-        guesses = [typed] if path else [typed, args[0]]
         names = [name for name, _ in self.verbs(path)]
-        alike = [name for guess in guesses for name in difflib.get_close_matches(guess, names, n=2)]
-        near = difflib.get_close_matches(args[0], {name.split()[-1] for name in names}, n=2)
+        # Names of one group are alike by the group's name.
+        alike = [] if path else difflib.get_close_matches(typed, names, n=2)
+        # Among the short words of all groups, more must be alike than usual.
+        words = sorted({name.split()[-1] for name in names})
+        near = difflib.get_close_matches(args[0], words, n=2, cutoff=0.6 if path else 0.75)
         alike += [name for name in names if name.split()[-1] in near]
         hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(alike)))}?" if alike else ""
         raise click.UsageError(f"no verb {typed!r}{hint}", ctx)
