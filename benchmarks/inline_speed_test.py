@@ -201,7 +201,7 @@ def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolch
     assert "what the profile adds" in added and "the price adds to PGO" not in added
     assert by_name["text"].rows[0][:2] == ["apart", found["text"]["default"]]
 
-    # Both by the flags that `cop flags` gives; one alone leaves inlining to the compiler.
+    # Both by the flags that `cop policy flags` gives; one alone leaves inlining to the compiler.
     own = InlineBuilds("apart", output / "apart", toolchain)
     models: dict[str, Path | None] = {
         "inline-size": _MODEL,

@@ -83,7 +83,7 @@ def test_fields_of_a_curve_have_their_own_units(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_float_can_be_are_left_out_or_told(tmp_path: Path) -> None:
-    """`cop training show` and `cop report` read curves in one way."""
+    """`cop train show` and `cop compare page` read curves in one way."""
     write_search(tmp_path)
     row = {"generation": 0, "validation_of_mean": 0.0}
     huge = 10**400

@@ -67,7 +67,7 @@ def test_mock_models_follow_their_script(tmp_path: Path) -> None:
 
 
 def test_a_missing_tool_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"mine/bin/clang: no such .*--set=mine"):
+    with pytest.raises(ToolchainError, match=r"mine/bin/clang: no such .*--toolchain=mine"):
         Toolchain.load(tmp_path / "mine")
 
 

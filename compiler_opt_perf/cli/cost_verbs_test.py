@@ -96,12 +96,19 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
         ((*WORDS, "--evaluator=granite-pmu", "90"), 2, "is a granite; give --evaluator=granite"),
         ((*WORDS, "--trace=run.bbwindows"), 2, "expected object files or a binary"),
         (
-            ("cost", "train", "--model=granit", "--data=a", "--output=b"),
+            ("train", "cost-model", "--recipe=granit", "--data=a", "--output=b"),
             2,
             "granit: no such file, and no preset",
         ),
         (
-            ("cost", "train", "--model=granite", "--data=a", "--output=b", "--setting=rounds=1"),
+            (
+                "train",
+                "cost-model",
+                "--recipe=granite",
+                "--data=a",
+                "--output=b",
+                "--setting=rounds=1",
+            ),
             2,
             "no setting 'rounds'; there are",
         ),

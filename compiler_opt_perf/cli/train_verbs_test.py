@@ -87,7 +87,7 @@ def test_a_learned_model_rewards_a_training(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
-        *("train", "--problem=regalloc-evict", f"--corpus={recorded / 'corpus/train'}"),
+        *("train", "policy", "--problem=regalloc-evict", f"--corpus={recorded / 'corpus/train'}"),
         *(f"--trace={recorded / 'run.bbtrace'}", f"--profile={recorded / 'run.pmu.json'}"),
         *(f"--toolchain={BUILD / 'toolchain/mock'}", "--iterations=1"),
         *("--setting=evolution-strategies.pairs=1", "--setting=workers=1"),
@@ -129,7 +129,7 @@ def test_an_evaluator_has_what_was_given(
         raise TrainingError("that is enough")
 
     monkeypatch.setattr("compiler_opt_perf.train.train.train", kept)
-    words = ["train", "--problem=regalloc-evict", f"--corpus={recorded / 'corpus/train'}"]
+    words = ["train", "policy", "--problem=regalloc-evict", f"--corpus={recorded / 'corpus/train'}"]
     words += [f"--trace={recorded / 'run.bbtrace'}", f"--profile={recorded / 'run.pmu.json'}"]
     words += [f"--toolchain={BUILD / 'toolchain/mock'}", f"--output={tmp_path / 't'}"]
     assert run([*words, "--evaluator=mca-pmu", f"--cpu={CPU}"]) == 1
@@ -143,10 +143,16 @@ def test_an_evaluator_has_what_was_given(
 def test_labels_are_not_kept_in_the_folder_of_a_training(
     tmp_path: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Programs would be fetched and built in it; the training of `cop imitate` is in run/."""
+    """Programs would be fetched and built in it; the training of `cop train labels` is in run/."""
     TrainingFolder(tmp_path).claim({"problem": "inline-size"})
     recipe = Path(__file__).parents[2] / "models" / "inline-size" / "recipe.toml"
-    words = ["imitate", str(recipe), f"--output={tmp_path}", f"--toolchain={toolchain.directory}"]
+    words = [
+        "train",
+        "labels",
+        str(recipe),
+        f"--output={tmp_path}",
+        f"--toolchain={toolchain.directory}",
+    ]
     assert run(words) == 1
     assert f"{tmp_path}: holds a training of its own; choose another" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["inputs.json"]
