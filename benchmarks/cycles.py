@@ -301,7 +301,7 @@ def _levels(results: Mapping[str, ProgramCycles], corrected: Mapping[str, Correc
         rows.append([name, one.cycles / 1e6, one.gigahertz, *shares, *row])
         levels.append(row)
     errors = np.abs(np.array(levels) - 1).mean(axis=0)
-    rows.append(["mean error", *[None] * 5, *errors.tolist()])
+    rows.append(["mean of |ratio - 1|", *[None] * 5, *errors.tolist()])
     ways = [*next(iter(results.values())).predicted, *(f"{way}, corrected" for way in corrected)]
     columns = {
         "program": "text",
