@@ -1,6 +1,7 @@
 # Everything here is a thin name for a command that can be run by itself; `make` lists them.
 
 COP := build/venv/bin/cop
+BENCHMARK := build/venv/bin/python -m benchmarks
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -35,15 +36,15 @@ fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=n
 	@build/venv/bin/python -m tests.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
-	@$(COP) study collect
+	@$(BENCHMARK) collect
 
 bench-hits: bootstrap ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study hits
+	@$(BENCHMARK) hits
 
 bench-series: bootstrap ## build and test the patch series up to the end of each part, half an hour
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study series
+	@$(BENCHMARK) series
 
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --toolchain=mock
@@ -51,23 +52,23 @@ bench-upstream: bootstrap ## upstream's tests around the advisors, on the patche
 
 bench-inline-speed: bootstrap ## what a PMU profile adds to inlining for speed, beside AutoFDO and PGO, counted; hours
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study inline-speed
+	@$(BENCHMARK) inline-speed
 
 bench-policies: bootstrap ## programs by the policies in models/, by constants, AutoFDO, PGO and ThinLTO, by the clock; hours, machine otherwise idle
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study policies --rounds=48 --layouts=24
+	@$(BENCHMARK) policies
 
 bench-throughput: bootstrap ## modules a second by our worker and in other ways; after train-inline; 5 minutes
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study throughput
+	@$(BENCHMARK) throughput
 
 bench-cycles: bootstrap ## cycles of real runs and of their parts, predicted and measured, with PMU data and without; half an hour, machine otherwise idle: MODEL=folder of a learned cost model of this CPU (models/cost-znver3)
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study cycles --model=$(or $(MODEL),models/cost-znver3) --plot=build/cycles.svg
+	@$(BENCHMARK) cycles --model=$(or $(MODEL),models/cost-znver3)
 
 bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle: MODEL=folders of learned cost models of this CPU
 	@$(COP) toolchain build --toolchain=mock
-	@$(COP) study rank $(addprefix --model=,$(MODEL))
+	@$(BENCHMARK) rank $(addprefix --model=,$(MODEL))
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

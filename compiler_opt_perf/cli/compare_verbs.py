@@ -67,37 +67,28 @@ def policy(
 ) -> Table:
     """Compare a policy with the compiler's default on modules: size, score, compile time."""
     from compiler_opt_perf.compare.comparison import compare
-    from compiler_opt_perf.compare.modes import Modes, require_compiled_in
+    from compiler_opt_perf.compare.comparison_tables import describe
+    from compiler_opt_perf.compare.modes import require_compiled_in
+    from compiler_opt_perf.compare.subject import Subject, policy_in
     from compiler_opt_perf.compare.summary import to_json
-    from compiler_opt_perf.compare.tables import describe
     from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.corpus.profiles import Profiles
-    from compiler_opt_perf.policy.export import load
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model)
-    loaded, decided = None, PROBLEMS[problem]
-    # A candidate from elsewhere has no description; one of ours must be whole and of this problem.
-    if (model / "model.json").exists():
-        loaded = load(model)
-        decided = loaded.network.problem
-        if decided.name != problem:
-            raise UsageError(f"--model={model}: a policy for {decided.name}, not {problem}")
+    loaded = policy_in(model, problem)
+    decided = PROBLEMS[problem] if loaded is None else loaded.network.problem
     modules = Corpus.load(corpus)
     release = Toolchain.load(release_toolchain)
     require_compiled_in(release, decided, model)
-    development = Toolchain.load(toolchain)
-    modes = Modes(
-        decided,
-        release_clang=release.clang,
-        development_clang=development.clang,
-        litert_library=development.litert_library,
-        model=model,
-        policy=loaded,
-        profiles=Profiles.parse(profile),
-    )
     comparison = compare(
-        modes, modules, compile_time=compile_time, repetitions=repetitions, seed=seed
+        Subject(
+            decided, Toolchain.load(toolchain), release, model, Profiles.parse(profile), loaded
+        ),
+        modules,
+        compile_time=compile_time,
+        repetitions=repetitions,
+        seed=seed,
     )
     written = to_json(comparison)
     write_json(output, written)
@@ -172,8 +163,9 @@ def page(
     ] = (),
 ) -> None:
     """Write one HTML page with tables and plots from comparisons and training curves."""
-    from compiler_opt_perf.compare.files import read_comparison, read_curve
+    from compiler_opt_perf.compare.comparison import read_comparison
     from compiler_opt_perf.compare.linked import is_linked, read_linked
+    from compiler_opt_perf.compare.training_run import read_curve
     from compiler_opt_perf.pages.comparison import write_page
 
     curves = {}

@@ -22,14 +22,14 @@ from compiler_opt_perf.cli.gate_verbs import (
 # As a name of this module, too: who takes the group from here has its verb with it.
 from compiler_opt_perf.cli.gate_verbs import gate as gate
 from compiler_opt_perf.cli.parameters import WORDS, Flag
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
 if TYPE_CHECKING:
     from compiler_opt_perf.compare.baseline import Setup
-    from compiler_opt_perf.compare.measure import Candidate
-    from compiler_opt_perf.compare.question import Question
+    from compiler_opt_perf.compare.bisect import Question
+    from compiler_opt_perf.compare.subject import Subject
 
 
 @gate.verb(
@@ -65,10 +65,9 @@ def bisect(
 ) -> None:
     """Find what makes a module worse: an input, the first of several compilers, or the fewest
     decisions; and write a folder that shows it."""
-    from compiler_opt_perf.compare.baseline import by_name, read_baseline
-    from compiler_opt_perf.compare.inputs import first_worse
+    from compiler_opt_perf.compare.baseline import read_baseline
+    from compiler_opt_perf.compare.bisect import Question, first_worse
     from compiler_opt_perf.compare.limits import DEFAULT, MetricLimits, read_limits
-    from compiler_opt_perf.compare.question import Question
     from compiler_opt_perf.compare.record import load_corpora
     from compiler_opt_perf.compare.reproducer import write_inputs
     from compiler_opt_perf.compare.setup import policy_of
@@ -82,7 +81,7 @@ def bisect(
     policy_of(candidate.model)
     corpora = corpus or [Path(word) for word in recorded.setup.corpora]
     modules = {one.name: one for one in load_corpora(corpora)}
-    before = by_name(recorded).get(module)
+    before = {row.name: row for row in recorded.modules}.get(module)
     if before is None or module not in modules:
         raise UsageError(f"--module={module}: the baseline and its corpora have no such one")
     question = Question(before, modules[module], metric, allowed.get(metric, MetricLimits()))
@@ -99,12 +98,17 @@ def bisect(
 
 
 def _find(
-    question: "Question", candidate: "Candidate", setup: "Setup", most: int, output: Path
+    question: "Question", candidate: "Subject", setup: "Setup", most: int, output: Path
 ) -> None:
     """Tells the changed inputs apart, and finds the decisions that are to blame, if any are."""
-    from compiler_opt_perf.compare.bisect import bisect
-    from compiler_opt_perf.compare.inputs import Trial, as_before, differing, swap
-    from compiler_opt_perf.compare.question import FAILURES
+    from compiler_opt_perf.compare.bisect import (
+        FAILURES,
+        Trial,
+        as_before,
+        bisect,
+        differing,
+        swap,
+    )
     from compiler_opt_perf.compare.reproducer import summary, write_decisions, write_inputs
     from compiler_opt_perf.compare.setup import setup_of
 
@@ -116,7 +120,7 @@ def _find(
     try:
         before = as_before(candidate, changed, question.module.program)
         trials = swap(question, before, candidate, changed)
-    except (GateError, ToolchainError) as error:
+    except (CompareError, ToolchainError) as error:
         # Decisions can be told apart without what is not there any more.
         if metric == FAILURES:
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.compare.gate_testing import corpus_of, failing_toolchain, write_program
+from compiler_opt_perf.compare.testing import corpus_of, failing_toolchain, write_program
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT

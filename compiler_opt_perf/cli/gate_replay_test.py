@@ -11,7 +11,7 @@ import pytest
 from compiler_opt_perf.blocks.cpu_files import cpu_file
 from compiler_opt_perf.cli.gate_verbs import EXIT_WORSE
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.compare.gate_testing import corpus_of
+from compiler_opt_perf.compare.testing import corpus_of
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.command import run_command

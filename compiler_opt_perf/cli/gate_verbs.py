@@ -16,8 +16,8 @@ from compiler_opt_perf.run.files import sha256, write_json, write_text
 
 if TYPE_CHECKING:
     from compiler_opt_perf.compare.baseline import Setup
-    from compiler_opt_perf.compare.measure import Candidate
     from compiler_opt_perf.compare.record import Work
+    from compiler_opt_perf.compare.subject import Subject
     from compiler_opt_perf.corpus.profiles import Profiles
 
 gate = Group("gate", help="The regression gate: a baseline, and candidates that must keep it.")
@@ -115,23 +115,23 @@ def record(
 ) -> None:
     """Measure a compiler with a policy on corpora: the baseline that candidates must keep."""
     from compiler_opt_perf.compare.baseline import write_baseline
-    from compiler_opt_perf.compare.measure import Candidate
-    from compiler_opt_perf.compare.record import load_corpora, problem_of, record
+    from compiler_opt_perf.compare.record import load_corpora, record
+    from compiler_opt_perf.compare.subject import Subject, problem_of
     from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model).absolute()
-    candidate = Candidate(
+    candidate = Subject(
         problem_of(model, problem),
         Toolchain.load(toolchain),
         None if release_toolchain is None else Toolchain.load(release_toolchain),
         model,
         Profiles.parse(profile).absolute(),
-        repetitions,
-        timeout,
-        memory,
-        _traces(trace),
-        cpu_of(cpu),
+        repetitions=repetitions,
+        timeout_s=timeout,
+        memory_mib=memory,
+        traces=_traces(trace),
+        cpu=cpu_of(cpu),
     )
     if candidate.traces and not candidate.problem.keeps_blocks:
         raise UsageError(
@@ -187,7 +187,7 @@ def check(
     """Compare a candidate (compiler, policy, profile, or all) with a baseline, within limits."""
     import msgspec
 
-    from compiler_opt_perf.compare import gate_tables as tables
+    from compiler_opt_perf.compare import check_tables as tables
     from compiler_opt_perf.compare.baseline import read_baseline, write_baseline
     from compiler_opt_perf.compare.check import check, to_json
     from compiler_opt_perf.compare.history import add, event_of
@@ -226,28 +226,27 @@ def candidate_of(
     release: Path | None,
     model: Path | None,
     profile: Sequence[str],
-) -> "Candidate":
-    """What the flags name, and the baseline's where they name nothing. Raises GateError."""
-    from compiler_opt_perf.compare.measure import Candidate
-    from compiler_opt_perf.compare.record import problem_of
+) -> "Subject":
+    """What the flags name, and the baseline's where they name nothing. Raises CompareError."""
     from compiler_opt_perf.compare.setup import same_runs
+    from compiler_opt_perf.compare.subject import Subject, problem_of
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     same_runs(setup)
     model = (model_folder(model) or Path(setup.policy.path)).absolute()
     if release is None and setup.release is not None:
         release = Path(setup.release.path)
-    return Candidate(
+    return Subject(
         problem_of(model, setup.problem),
         Toolchain.load(toolchain or Path(setup.compiler.path)),
         None if release is None else Toolchain.load(release),
         model,
         _profiles(profile, setup),
-        setup.repetitions,
-        setup.timeout_s,
-        setup.memory_mib,
-        {program: Path(one.path) for program, one in setup.traces.items()},
-        None if setup.cpu is None else Path(setup.cpu.path),
+        repetitions=setup.repetitions,
+        timeout_s=setup.timeout_s,
+        memory_mib=setup.memory_mib,
+        traces={program: Path(one.path) for program, one in setup.traces.items()},
+        cpu=None if setup.cpu is None else Path(setup.cpu.path),
     )
 
 

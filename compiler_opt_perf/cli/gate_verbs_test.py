@@ -12,13 +12,13 @@ from compiler_opt_perf.cli.gate_verbs import EXIT_WORSE
 from compiler_opt_perf.cli.main import run
 from compiler_opt_perf.compare import record as recording
 from compiler_opt_perf.compare.baseline import read_baseline
-from compiler_opt_perf.compare.gate_testing import (
+from compiler_opt_perf.compare.limits import DEFAULT, read_limits
+from compiler_opt_perf.compare.testing import (
     corpus_of,
     failing_toolchain,
     profile_of,
     write_program,
 )
-from compiler_opt_perf.compare.limits import DEFAULT, read_limits
 from compiler_opt_perf.run.memo import note
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT

@@ -23,9 +23,8 @@ from compiler_opt_perf.cli.verbs import COP
 from compiler_opt_perf.compare import comparison, linked, modes, record, setup
 from compiler_opt_perf.compare.baseline import write_baseline
 from compiler_opt_perf.compare.comparison import Comparison, ModuleComparison
-from compiler_opt_perf.compare.gate_testing import sample
 from compiler_opt_perf.compare.history import accept
-from compiler_opt_perf.compare.testing import LINKED, write_imitation
+from compiler_opt_perf.compare.testing import LINKED, sample, write_imitation
 from compiler_opt_perf.corpus import programs
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
 from compiler_opt_perf.run.command import run_command

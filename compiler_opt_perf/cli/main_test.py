@@ -17,7 +17,7 @@ from compiler_opt_perf.cli.cost_verbs import LEARNED
 from compiler_opt_perf.cli.main import find_command, run
 from compiler_opt_perf.cli.verb import Table
 from compiler_opt_perf.cli.verbs import COP
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Replay
 from compiler_opt_perf.run.command import run_command
@@ -443,7 +443,7 @@ _OwnError.__module__ = "compiler_opt_perf.policy.interactive"
     [
         (OSError(30, "Read-only file system", "ro/out"), "error: ro/out: Read-only file system; "),
         (OSError(28, "No space left on device"), "(TMPDIR): no space left on the device; free som"),
-        (GateError("x: is damaged"), "cop: error: x: is damaged"),
+        (CompareError("x: is damaged"), "cop: error: x: is damaged"),
         (JsonError("x: not JSON"), "cop: error: x: not JSON"),
         (_OwnError("of a module"), None),
         (KeyError("a bug"), None),

@@ -22,16 +22,14 @@ from compiler_opt_perf.blocks.block_file import (
     write_bhive,
     write_blocks,
 )
-from compiler_opt_perf.blocks.run_parts import Head, Part, RunBlock, RunParts, write_parts
 from compiler_opt_perf.cli.train_verbs import EXIT_WORSE
 from compiler_opt_perf.compare import linked
 from compiler_opt_perf.compare.baseline import write_baseline
 from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
-from compiler_opt_perf.compare.gate_testing import sample
 from compiler_opt_perf.compare.history import accept
 from compiler_opt_perf.compare.limits import DEFAULT
 from compiler_opt_perf.compare.summary import to_json
-from compiler_opt_perf.compare.testing import LINKED, write_imitation
+from compiler_opt_perf.compare.testing import LINKED, sample, write_imitation
 from compiler_opt_perf.cost.correction import INPUTS, Correction, write_correction
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
@@ -410,30 +408,6 @@ def blocks(folder: Path, toolchain: Toolchain) -> None:
     ]
     write_blocks(folder / "some.blocks", MeasuredBlocks(cpu, 0.17, rows))
     write_bhive(folder / "some.csv", rows)
-
-
-def parts(folder: Path, toolchain: Toolchain) -> None:
-    """Parts of a run."""
-    head = Head(
-        program="program",
-        build_id="00",
-        command=("10",),
-        cpu=Cpu("a CPU", "znver3", 25, 1, 1),
-        hertz=3e9,
-        rounds=3,
-        blocks=2,
-        parts=2,
-    )
-    blocks = (
-        RunBlock(function="f", id=0, address=4096, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
-        RunBlock(function="f", id=1, address=4100, code="c3"),
-    )
-    counts = {"faults": 1, "elsewhere": 20, "mispredicted": 3, "taken": 4}
-    several = (
-        Part(seconds=0.001, executed=((0, 7), (1, 2)), **counts),
-        Part(seconds=0.002, executed=((1, 9),), **counts),
-    )
-    write_parts(folder / "some.parts", RunParts(head, blocks, several))
 
 
 def correction(folder: Path, toolchain: Toolchain) -> None:

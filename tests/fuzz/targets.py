@@ -21,16 +21,15 @@ from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.blocks.block_code import distinct, find_blocks, request
 from compiler_opt_perf.blocks.block_file import read_blocks
 from compiler_opt_perf.blocks.model import load as load_cost_model
-from compiler_opt_perf.blocks.run_parts import read_parts
 from compiler_opt_perf.cli.main import run as run_cop
 from compiler_opt_perf.cli.train_verbs import EXIT_WORSE
-from compiler_opt_perf.compare import gate_tables, history
+from compiler_opt_perf.compare import check_tables, history
 from compiler_opt_perf.compare.baseline import read_baseline
 from compiler_opt_perf.compare.check import check
-from compiler_opt_perf.compare.files import read_comparison
-from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.comparison import read_comparison
+from compiler_opt_perf.compare.comparison_tables import describe
 from compiler_opt_perf.compare.limits import read_limits
-from compiler_opt_perf.compare.tables import describe
+from compiler_opt_perf.compare.testing import sample
 from compiler_opt_perf.corpus.build_output import find_modules
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.cost.correction import read_correction
@@ -212,7 +211,7 @@ def _judged() -> object:
     """What the gate says of a candidate that is as the sound baseline was."""
     baseline = read_baseline(Path("baseline.json"))
     result = check(baseline, sample(text=1500), read_limits(Path("limits.toml")))
-    return gate_tables.describe(result), gate_tables.junit(result), gate_tables.markdown(result)
+    return check_tables.describe(result), check_tables.junit(result), check_tables.markdown(result)
 
 
 def _blocks_to_measure() -> object:
@@ -475,13 +474,6 @@ TARGETS: tuple[Target, ...] = (
         {"some.csv": "text"},
         call(lambda: read_blocks(Path("some.csv"))),
         80,
-    ),
-    Target(
-        "parts of a run",
-        inputs.parts,
-        {"some.parts": "json lines"},
-        call(lambda: read_parts(Path("some.parts")).executions()),
-        100,
     ),
     Target(
         "cost correction",
