@@ -58,7 +58,7 @@ def policy(
     repetitions: Annotated[
         int | None,
         Flag(
-            "measured pairs of compilations a module; by default 3 if the processor counts, 2 if "
+            "measured pairs of compilations a module; by default 3 if the processor counts, 1 if "
             "QEMU does, 7 for times",
             low=1,
         ),
@@ -81,11 +81,14 @@ def policy(
     modules = Corpus.load(corpus)
     release = Toolchain.load(release_toolchain)
     require_compiled_in(release, decided, model)
-    subject = Subject(
-        decided, Toolchain.load(toolchain), release, model, Profiles.parse(profile), loaded
-    )
     comparison = compare(
-        subject, modules, compile_time=compile_time, repetitions=repetitions, seed=seed
+        Subject(
+            decided, Toolchain.load(toolchain), release, model, Profiles.parse(profile), loaded
+        ),
+        modules,
+        compile_time=compile_time,
+        repetitions=repetitions,
+        seed=seed,
     )
     written = to_json(comparison)
     write_json(output, written)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares the linked text of real programs with a policy and without: what users pay for.
 
-The policy decides in development mode; `cop compare policy` shows that release mode decides
-the same.
+The policy decides in development mode; release mode decides the same (`cop compare policy`).
 """
 
 from collections.abc import Mapping, Sequence

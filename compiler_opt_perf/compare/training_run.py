@@ -177,7 +177,7 @@ def read_run(path: Path) -> TrainingRun:
 
 def read_curve(path: Path) -> list[Point]:
     """Reads a training run's `curve.jsonl`. Raises CompareError that names the line."""
-    remedy = f"{_REMEDY}, or name a folder of `cop train`"
+    remedy = f"{_REMEDY}, or name a folder of `cop train policy`"
     try:
         lines = read_input(path).splitlines()
     except OSError as error:
