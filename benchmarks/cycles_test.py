@@ -103,7 +103,11 @@ def test_a_correction_is_judged_by_programs_left_out() -> None:
         0.2,
         *(pytest.approx(one / 3, abs=0.01) for one in (4, 1, 2)),
     ]
-    assert mean[:8] == ["mean of |ratio - 1|", *[None] * 5, *(pytest.approx(one / 3) for one in (1, 2))]
+    assert mean[:8] == [
+        "mean of |ratio - 1|",
+        *[None] * 5,
+        *(pytest.approx(one / 3) for one in (1, 2)),
+    ]
     assert weights.rows[0][:2] == ["blocks", pytest.approx(1.5, rel=0.02)]
 
 
