@@ -149,7 +149,7 @@ def _collect_trace(values: Any, arguments: list[str]) -> Table:
             stdin=optional_path(values, "stdin"),
             timeout_s=values.timeout,
         )
-    statistics = Statistics.of(trace)
+    statistics = Statistics.read(trace)
     return Table(statistics.summary, statistics.summary_document)
 
 

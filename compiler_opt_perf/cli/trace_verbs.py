@@ -33,7 +33,7 @@ def _show(values: Any, arguments: list[str]) -> Table | None:
     trace = Trace.load(_trace_argument(arguments))
     if values.binary:
         trace.verify_binary(Path(values.binary))
-    statistics = Statistics.of(trace)
+    statistics = Statistics.read(trace)
     if html is None:
         return Table(lambda: statistics.text(values.top), lambda: statistics.document(values.top))
     # Loads matplotlib.
@@ -54,12 +54,12 @@ def _define_list(values: flags.FlagValues) -> None:
 
 
 def _list(values: Any, arguments: list[str]) -> Table:
-    from compiler_opt_perf.trace.statistics import listed, listing
+    from compiler_opt_perf.trace.statistics import format_blocks, list_blocks
     from compiler_opt_perf.trace.trace_file import Trace
 
     trace = Trace.load(_trace_argument(arguments))
-    blocks = listed(trace, values.stream, values.first, values.number)
-    return Table(lambda: listing(blocks), lambda: {"stream": values.stream, "blocks": blocks})
+    blocks = list_blocks(trace, values.stream, values.first, values.number)
+    return Table(lambda: format_blocks(blocks), lambda: {"stream": values.stream, "blocks": blocks})
 
 
 # cop trace merge
@@ -154,7 +154,7 @@ def _synthesise(values: Any, arguments: list[str]) -> Table:
         blocks=values.blocks,
         seed=values.seed,
     )
-    statistics = Statistics.of(trace)
+    statistics = Statistics.read(trace)
     return Table(statistics.summary, statistics.summary_document)
 
 
@@ -163,9 +163,8 @@ def _define_overlap(values: flags.FlagValues) -> None:
 
 
 def _overlap(values: Any, arguments: list[str]) -> None:
-    from compiler_opt_perf.trace.synthesis import overlap
     from compiler_opt_perf.trace.trace_file import Trace
-    from compiler_opt_perf.trace.windows import Windows
+    from compiler_opt_perf.trace.windows import Windows, overlap
 
     if len(arguments) != 2:
         raise UsageError("expected two traces of one binary")

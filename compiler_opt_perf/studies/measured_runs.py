@@ -39,7 +39,7 @@ from compiler_opt_perf.run.timing import SEGMENTS, Stopwatch, boundaries, proces
 from compiler_opt_perf.studies.common import StudyError, forward_times
 from compiler_opt_perf.studies.workloads import COUNTED
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.trace.qemu import Moments, record
+from compiler_opt_perf.trace.qemu import SyncPoints, record
 from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import write_windows
 
@@ -124,8 +124,8 @@ class MeasuredRun:
 
         def traced() -> None:
             with Stopwatch() as stopwatch:
-                moments = Moments(stopwatch.library, self._moments)
-                trace = record(self.binary, arguments, self._trace, moments=moments)
+                points = SyncPoints(stopwatch.library, self._moments)
+                trace = record(self.binary, arguments, self._trace, sync_points=points)
             write_windows(trace, _WINDOW, windows)
 
         def profiled() -> None:
