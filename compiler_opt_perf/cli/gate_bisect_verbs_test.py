@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.compare.gate_testing import corpus_of, failing_toolchain, write_program
+from compiler_opt_perf.compare.testing import corpus_of, failing_toolchain, write_program
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
@@ -21,7 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pa
     """A program with a baseline."""
     folder = tmp_path_factory.mktemp("gate")
     corpus = corpus_of(write_program(folder / "p"), toolchain, "p")
-    words = ["gate", "record", str(corpus / "train"), str(corpus / "held_out"), "--workers=1"]
+    words = ["gate", "record", "--workers=1"]
+    words += [f"--corpus={corpus / side}" for side in ("train", "held_out")]
     words += [f"--model={MODELS / 'inline-default'}", f"--toolchain={toolchain.directory}"]
     words += ["--problem=inline-size", "--compile-time=none", "--repetitions=2"]
     assert run([*words, f"--output={folder / 'baseline.json'}"]) == 0

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A baseline: what was measured of the modules of some corpora with one compiler and one policy.
+"""Measurements of a compiler and a policy on corpora: a row for each module, and the baseline.
 
-A candidate's measurements are kept in the same form, so that an accepted candidate is the next
-baseline. docs/formats.md describes the file.
+A candidate's measurements have the same form, so that an accepted candidate is the next baseline.
+docs/formats.md describes the file.
 """
 
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.json_text import (
@@ -52,12 +51,12 @@ class Artifact(msgspec.Struct, frozen=True):
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """All that was measured with.
+    """The compiler, policy and inputs of a measurement.
 
     Attributes:
       problem: name of what the policy decides.
       corpora: folders of the modules.
-      compiler: the toolchain that compiles, in development mode; the digest is that of its clang.
+      compiler: the toolchain for development mode; the digest is its clang's.
       release: the toolchain that the policy is compiled into; None where modes are not compared.
       policy: its folder.
       profiles: by program; "" is for all programs that have none of their own.
@@ -105,27 +104,30 @@ class Environment(msgspec.Struct, frozen=True):
     package: str
 
 
-class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one module. What the compiler failed on has no figures.
+class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of one module. If the compiler fails on it, the row has no figures.
 
     Attributes:
       name: of the module.
       digest: of its bitcode and command.
       status: how its compilations ended.
-      message: the compiler's, if it did not end well.
-      objects: SHA-256 of the object files that the same compilation led to; one if they are equal.
+      message: the compiler's, if a compilation failed.
+      objects: SHA-256 of the different object files, of repeated compilations and of the modes.
       modes: how release and development mode differ; empty if they agree, or are not compared.
       text: bytes of machine code.
       memory: peak memory of each compilation, in KiB.
       effort: what each measured compilation took, in the setup's unit.
-      decisions, with_pmu, differing: as of report.comparison.ModuleComparison.
-      fallbacks: warnings by which the compiler says that it uses the default policy.
+      decisions: that the policy took.
+      with_pmu: decisions with PMU data, exact or flattened.
+      exact: decisions whose own inline stack is in the profile.
+      differing: decisions that the default would have taken otherwise.
+      fallbacks: warnings that the compiler uses the default instead of the model.
       stale: functions that have changed since they were profiled.
       warnings: the compiler's, about models and profiles.
       instructions, cycles: of the program's recorded run, replayed with this module's code; None
         where there is no run, or it could not be replayed.
-      unreplayed: why it could not be.
-      detail: a `Detail`, as `pack` has it: decisions have long names.
+      unreplayed: why the run could not be replayed.
+      detail: a `Detail`, compressed by `pack`, since decisions have long names.
     """
 
     name: str
@@ -139,6 +141,7 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     effort: tuple[Measure, ...] = ()
     decisions: Count = 0
     with_pmu: Count = 0
+    exact: Count = 0
     differing: Count = 0
     fallbacks: Count = 0
     stale: Count = 0
@@ -160,7 +163,7 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """What is looked at where a module got worse.
+    """Parts of a module's figures, which explain why it got worse.
 
     Attributes:
       functions: bytes of each function.
@@ -176,13 +179,13 @@ class Detail(msgspec.Struct, frozen=True):
     cycles: dict[str, Measure] = {}
 
 
-class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of the modules of one program together, where all of them compile.
+class ProgramRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of one program, all of whose modules compile.
 
     Attributes:
       name: of the program.
       linked: bytes of machine code of its modules, linked.
-      message: the linker's, if they cannot be.
+      message: the linker's, if it failed.
     """
 
     name: str
@@ -201,38 +204,38 @@ class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """Measurements.
+    """All rows, with what was measured and where.
 
     Attributes:
       modules: by name.
       programs: by name, those whose modules all compile.
-      against: SHA-256 of the baseline's file, of what was measured by a check.
+      against: SHA-256 of the baseline's file that a check compared these rows with; else empty.
     """
 
     environment: Environment
     setup: Setup
-    modules: Annotated[tuple[ModuleRun, ...], msgspec.Meta(min_length=1)]
-    programs: tuple[ProgramRun, ...] = ()
+    modules: Annotated[tuple[ModuleRow, ...], msgspec.Meta(min_length=1)]
+    programs: tuple[ProgramRow, ...] = ()
     against: str = ""
 
 
 def pack(detail: Detail) -> bytes:
-    """As `ModuleRun.detail` has it."""
+    """The detail as the bytes of `ModuleRow.detail`."""
     return zlib.compress(json.dumps(msgspec.to_builtins(detail)).encode(), 9)
 
 
-def detail_of(run: ModuleRun) -> Detail:
-    """Sizes, scores and decisions of a module that compiled. Raises GateError: it is damaged."""
+def detail_of(row: ModuleRow) -> Detail:
+    """The detail of a module that compiled. Raises CompareError: it is damaged."""
     unpack = zlib.decompressobj()
     try:
-        text = unpack.decompress(run.detail, _MOST_DETAIL_BYTES)
+        text = unpack.decompress(row.detail, _MOST_DETAIL_BYTES)
         if not unpack.eof:
-            raise GateError(f"{run.name}: $.detail: is truncated, or too large; {_REMEDY}")
-        return decode(text, Detail, f"{run.name}, detail")
+            raise CompareError(f"{row.name}: $.detail: is truncated, or too large; {_REMEDY}")
+        return decode(text, Detail, f"{row.name}, detail")
     except zlib.error as error:
-        raise GateError(f"{run.name}: $.detail: {error}; {_REMEDY}") from error
+        raise CompareError(f"{row.name}: $.detail: {error}; {_REMEDY}") from error
     except JsonError as error:
-        raise GateError(f"{error}; {_REMEDY}") from error
+        raise CompareError(f"{error}; {_REMEDY}") from error
 
 
 def to_json(baseline: Baseline) -> dict[str, Any]:
@@ -247,68 +250,61 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Reads what `write_baseline` wrote. Raises GateError that names file and field."""
-    baseline = read_form(path, Baseline, (FORMAT, VERSION), GateError, _REMEDY)
+    """Reads what `write_baseline` wrote. Raises CompareError that names file and field."""
+    baseline = read_form(path, Baseline, (FORMAT, VERSION), CompareError, _REMEDY)
     repeated = [name for name, n in Counter(m.name for m in baseline.modules).items() if n > 1]
     if repeated:
-        raise GateError(f"{path}: module {repeated[0]} is listed twice; {_REMEDY}")
-    for number, run in enumerate(baseline.modules):
+        raise CompareError(f"{path}: module {repeated[0]} is listed twice; {_REMEDY}")
+    for number, row in enumerate(baseline.modules):
         efforts = 1 if baseline.setup.effort != "none" else 0
-        if run.is_ok and (
-            not run.objects
-            or len(run.memory) != baseline.setup.repetitions
-            or len(run.effort) < efforts
+        if row.is_ok and (
+            not row.objects
+            or len(row.memory) != baseline.setup.repetitions
+            or len(row.effort) < efforts
         ):
-            raise GateError(f"{path}: $.modules[{number}]: lacks measurements; {_REMEDY}")
+            raise CompareError(f"{path}: $.modules[{number}]: lacks measurements; {_REMEDY}")
     return baseline
 
 
+def _artifacts(setup: Setup) -> dict[str, Artifact | None]:
+    """The artifacts that may differ between two setups, by name."""
+    profiles = {
+        f"profile of {program}" if program else "profile": one
+        for program, one in setup.profiles.items()
+    }
+    return {
+        "compiler": setup.compiler,
+        "policy": setup.policy,
+        "release compiler": setup.release,
+        **profiles,
+    }
+
+
 def changed_inputs(before: Setup, after: Setup) -> tuple[str, ...]:
-    """What the second was measured with that the first was not, in words."""
-    changed = []
-    if before.compiler.digest != after.compiler.digest:
-        changed.append("compiler")
-    if before.policy.digest != after.policy.digest:
-        changed.append("policy")
-    releases = [None if one is None else one.digest for one in (before.release, after.release)]
-    if releases[1] is not None and releases[0] != releases[1]:
-        changed.append("release compiler")
-    for program in sorted(before.profiles.keys() | after.profiles.keys()):
-        digests = {
-            own.profiles[program].digest if program in own.profiles else None
-            for own in (before, after)
-        }
-        if len(digests) > 1:
-            changed.append(f"profile of {program}" if program else "profile")
-    return tuple(changed)
+    """The names of the artifacts that differ. Tools for release mode may be left out."""
+    one, other = _artifacts(before), _artifacts(after)
+    if after.release is None:
+        other["release compiler"] = before.release
+    return tuple(
+        name
+        for name in sorted(one.keys() | other.keys())
+        if digest_of(one.get(name)) != digest_of(other.get(name))
+    )
 
 
 def changes(before: Setup, after: Setup) -> tuple[str, ...]:
-    """What was measured with on both sides where that differs: path and digest of each."""
-    sides: list[dict[str, Artifact | None]] = []
-    for own in (before, after):
-        profiles = {
-            f"profile of {name}" if name else "profile": one
-            for name, one in sorted(own.profiles.items())
-        }
-        sides.append(
-            {
-                "compiler": own.compiler,
-                "policy": own.policy,
-                "release compiler": own.release,
-                **profiles,
-            }
-        )
+    """A sentence for each of these, with path and digest on both sides."""
+    one, other = _artifacts(before), _artifacts(after)
     return tuple(
-        f"{name}: {_told(sides[1].get(name))}; in the baseline {_told(sides[0].get(name))}"
+        f"{name}: {_told(other.get(name))}; in the baseline {_told(one.get(name))}"
         for name in changed_inputs(before, after)
     )
 
 
+def digest_of(artifact: Artifact | None) -> str | None:
+    """Its digest; None without an artifact."""
+    return None if artifact is None else artifact.digest
+
+
 def _told(artifact: Artifact | None) -> str:
     return "none" if artifact is None else f"{artifact.path} (SHA-256 {artifact.digest[:12]})"
-
-
-def by_name(baseline: Baseline) -> Mapping[str, ModuleRun]:
-    """The modules."""
-    return {run.name: run for run in baseline.modules}

@@ -1,38 +1,247 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The fewest decisions that make a module worse.
+"""Finds what makes a module worse: an input, the first of several compilers, or decisions."""
 
-Delta debugging (ddmin: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input",
-IEEE TSE 28(2), 2002) over the decisions that the baseline and the candidate take differently: some
-are taken as the candidate does, all others as in the baseline (-mlgo-decisions).
-"""
-
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
 from absl import logging
 
-from compiler_opt_perf.compare.baseline import detail_of
-from compiler_opt_perf.compare.measure import Candidate
-from compiler_opt_perf.compare.question import Question
+from compiler_opt_perf.compare.baseline import (
+    Artifact,
+    Detail,
+    ModuleRow,
+    Setup,
+    detail_of,
+    digest_of,
+)
+from compiler_opt_perf.compare.errors import CompareError
+from compiler_opt_perf.compare.limits import MetricLimits
+from compiler_opt_perf.compare.measure import Job, fingerprint, measure
+from compiler_opt_perf.compare.metrics import METRICS
+from compiler_opt_perf.compare.setup import setup_of
+from compiler_opt_perf.compare.subject import REPLAYED, Subject, problem_of
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.run.command import CommandError
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+#: The metric of any failure of the compiler: an error, a crash or a time limit.
+FAILURES = "failures"
+
+
+class Question:
+    """Whether one module is worse than allowed by one metric.
+
+    Attributes:
+      module: is compiled.
+      before: its row in the baseline.
+      metric: is the same in each compilation: "text", "score", "instructions", "cycles", FAILURES.
+      start: the baseline's value.
+      allowed: how much worse a module may be.
+      asked: compilations so far.
+    """
+
+    def __init__(self, before: ModuleRow, module: Module, metric: str, limits: MetricLimits):
+        """Asks of one module.
+
+        Args:
+          limits: of the metric; the limit of modules counts.
+
+        Raises:
+          CompareError: the module did not compile in the baseline, has no such metric there, or is
+            another one.
+        """
+        if not before.is_ok:
+            raise CompareError(f"{before.name}: did not compile in the baseline: {before.message}")
+        if before.digest != fingerprint(module):
+            raise CompareError(f"{module.name}: is another module than in the baseline; record one")
+        (self.metric,) = (one for one in METRICS if one.name == metric)
+        self.module, self.before, self.asked = module, before, 0
+        values = self.metric.values([(before, before)])
+        if values is None:
+            raise CompareError(f"{module.name}: has no {metric} in the baseline")
+        self.start = values[0]
+        self.allowed = limits.allowed("module", self.start, 0.0) or 0.0
+
+    def ask(
+        self, subject: Subject, decisions: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[float, Detail]:
+        """The metric with some decisions given, and the detail of the module.
+
+        Raises:
+          CommandError: the module does not compile.
+          CompareError: the recorded run cannot be replayed.
+          LogError, ObjectFileError, RemarksError: the compiler left a damaged file.
+        """
+        self.asked += 1
+        replay = tuple(name for name in REPLAYED if name == self.metric.name)
+        once = dataclasses.replace(subject, repetitions=1, release=None)
+        row = measure(Job(self.module, once, decisions=decisions, replay=replay))
+        values = self.metric.values([(self.before, row)])
+        if values is None:
+            problem = row.unreplayed or f"has no {self.metric.name} to compare"
+            raise CompareError(f"{self.module.name}: {problem}")
+        return values[1], detail_of(row)
+
+    def value(self, subject: Subject) -> float:
+        """The metric; where the module does not compile, 1 of FAILURES, infinite of others.
+
+        Raises as `ask` does, but for CommandError.
+        """
+        try:
+            return self.ask(subject)[0]
+        except CommandError as error:
+            logging.info("%s: %s", self.module.name, error)
+            return 1.0 if self.metric.name == FAILURES else math.inf
+
+    def is_worse(self, value: float) -> bool:
+        """Than the limits allow."""
+        return value - self.start > self.allowed
+
+    def require_worse(self, value: float) -> None:
+        """Raises CompareError where there is nothing to find."""
+        if not self.is_worse(value):
+            raise CompareError(
+                f"{self.module.name}: {self.metric.name} is {value:g}, {self.start:g} in the "
+                f"baseline: no worse than the {self.allowed:g} that the limits allow a module; "
+                "name one that is, or other limits"
+            )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A module with one of the candidate's inputs, or by one of several compilers.
+
+    Attributes:
+      what: the input, or the compiler's folder.
+      subject: all that the module was compiled with.
+      value: of the metric; infinite where the module does not compile.
+      is_worse: than the limits allow.
+    """
+
+    what: str
+    subject: Subject
+    value: float
+    is_worse: bool
+
+
+def differing(before: Setup, after: Setup, program: str) -> dict[str, Artifact | None]:
+    """The baseline's inputs of a program's modules that differ from the candidate's, by name."""
+    theirs = _inputs(after, program)
+    return {
+        name: one
+        for name, one in _inputs(before, program).items()
+        if digest_of(one) != digest_of(theirs[name])
+    }
+
+
+def _inputs(setup: Setup, program: str) -> dict[str, Artifact | None]:
+    profile = setup.profiles.get(program, setup.profiles.get(""))
+    return {"compiler": setup.compiler, "policy": setup.policy, "profile": profile}
+
+
+def as_before(candidate: Subject, changed: Mapping[str, Artifact | None], program: str) -> Subject:
+    """The candidate with these inputs of the baseline.
+
+    Raises:
+      CompareError: an input has changed in its place, as a compiler that was built anew.
+      ToolchainError: the baseline's compiler lacks a tool.
+    """
+    for name, artifact in changed.items():
+        candidate = _with(candidate, name, None if artifact is None else Path(artifact.path))
+    found = _inputs(setup_of(candidate, [], None), program)
+    for name, artifact in changed.items():
+        if artifact is not None and digest_of(found[name]) != artifact.digest:
+            raise CompareError(
+                f"{artifact.path}: is not the {name} that the baseline was recorded with any more; "
+                "keep that elsewhere than the candidate's, so that one can be put in for the other"
+            )
+    return candidate
+
+
+def _with(subject: Subject, name: str, path: Path | None) -> Subject:
+    if name == "profile":
+        return dataclasses.replace(subject, profiles=Profiles(path))
+    assert path is not None
+    if name == "policy":
+        problem = problem_of(path, subject.problem.name)
+        return dataclasses.replace(subject, model=path, problem=problem)
+    return dataclasses.replace(subject, toolchain=Toolchain.load(path))
+
+
+def swap(
+    question: Question, before: Subject, candidate: Subject, names: Iterable[str]
+) -> list[Trial]:
+    """Takes one input at a time from the candidate; raises as `Question.value` does.
+
+    Args:
+      before: the candidate with the baseline's inputs.
+      names: of the inputs that differ.
+    """
+    taken: dict[str, Path | None] = {
+        "compiler": candidate.toolchain.directory,
+        "policy": candidate.model,
+        "profile": candidate.profiles.of(question.module.program),
+    }
+    return [_tried(question, name, _with(before, name, taken[name])) for name in names]
+
+
+def first_worse(
+    question: Question, candidate: Subject, toolchains: Sequence[Path]
+) -> tuple[Trial, Trial]:
+    """The last of several compilers that is not worse, and the next, which is: a binary search.
+
+    Args:
+      toolchains: in order; the first is not worse, the last is, and worse ones follow worse ones.
+
+    Raises:
+      CompareError: the first is worse, or the last is not.
+      ToolchainError: a toolchain lacks a tool.
+    """
+
+    def tried(number: int) -> Trial:
+        folder = toolchains[number]
+        return _tried(question, str(folder), _with(candidate, "compiler", folder))
+
+    low, high = 0, len(toolchains) - 1
+    good, bad = tried(low), tried(high)
+    question.require_worse(bad.value)
+    if good.is_worse:
+        raise CompareError(f"{good.what}: {question.metric.name} is worse: begin with an older one")
+    while high - low > 1:
+        middle = tried((low + high) // 2)
+        if middle.is_worse:
+            high, bad = (low + high) // 2, middle
+        else:
+            low, good = (low + high) // 2, middle
+    return good, bad
+
+
+def _tried(question: Question, what: str, subject: Subject) -> Trial:
+    value = question.value(subject)
+    return Trial(what, subject, value, question.is_worse(value))
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """Why a module is worse.
+    """The decisions that make a module worse.
 
     Attributes:
       question: what is worse.
-      after: its value with the candidate.
-      differing: decisions that the two take differently.
-      baseline: decisions by key, as the baseline takes them, and the candidate those that the
-        baseline does not know.
-      causes: the fewest of the candidate's that are worse than allowed, with all others as in the
-        baseline; none where the baseline's decisions are worse, too: then it is no decision.
-      value: with these.
-      minimal: whether no one of them can be left out.
-      compilations: that it took.
+      after: the metric with the candidate.
+      differing: number of decisions that baseline and candidate take differently.
+      baseline: decisions by key, as the baseline takes them; those that it does not know, as the
+        candidate does.
+      causes: the fewest decisions of the candidate that are worse than allowed, with all others as
+        in the baseline. It is empty where the baseline's decisions are worse, too.
+      value: the metric with these.
+      minimal: whether none of them can be left out.
+      compilations: how many it took.
     """
 
     question: Question
@@ -49,17 +258,17 @@ class _ExhaustedError(Exception):
     """No further compilation is allowed."""
 
 
-def bisect(question: Question, candidate: Candidate, most: int) -> Bisection:
-    """Finds the decisions that make one module worse.
+def bisect(question: Question, candidate: Subject, most: int) -> Bisection:
+    """Finds the fewest decisions that make one module worse, by delta debugging.
+
+    Some decisions are taken as the candidate does, all others as in the baseline (-mlgo-decisions).
 
     Args:
-      question: of one of OF_DECISIONS.
-      most: compilations, after which the fewest so far are returned.
+      question: of a metric that decisions can make worse.
+      most: compilations, after which the fewest decisions so far are returned.
 
     Raises:
-      GateError: the module is not worse than allowed.
-      CommandError, CostError: it does not compile, or cannot be replayed, with the candidate.
-      LogError, ObjectFileError: the compiler left a damaged file.
+      CompareError: the module is not worse than allowed; and as `Question.ask` raises.
     """
     module = question.module
     after, detail = question.ask(candidate)
@@ -78,7 +287,7 @@ def bisect(question: Question, candidate: Candidate, most: int) -> Bisection:
         try:
             return question.is_worse(question.ask(candidate, {**known, **chosen})[0])
         except CommandError as error:
-            # An eviction may rule another out: the compiler refuses the mix, which tells nothing.
+            # An eviction may rule another out. The compiler refuses the mix, which tells nothing.
             logging.info("%s: %d decisions cannot be mixed: %s", module.name, len(keys), error)
             return False
 
@@ -109,12 +318,15 @@ def minimize(
     fails: Callable[[Sequence[str]], bool],
     keep: Callable[[Sequence[str]], None] = lambda items: None,
 ) -> list[str]:
-    """Some of the items that fail together, and would not without any one of them (ddmin).
+    """The fewest items that fail together: none of them can be left out.
+
+    This is ddmin of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input",
+    IEEE TSE 28(2), 2002.
 
     Args:
-      items: that fail.
-      fails: whether some items fail; asked often for the same.
-      keep: told of each smaller set.
+      items: fail together.
+      fails: whether some items fail; it is asked often for the same items.
+      keep: is told each smaller set that fails.
     """
     left, parts = list(items), 2
     while len(left) > 1:

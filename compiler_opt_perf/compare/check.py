@@ -9,28 +9,26 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from compiler_opt_perf.compare.baseline import Baseline, Setup, changed_inputs, changes
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import LEVELS, Level, Limits, MetricLimits
 from compiler_opt_perf.compare.metrics import METRICS, Metric, Pair, ProgramPair
 from compiler_opt_perf.compare.why import Why, why
 
-#: "shown": there is no limit.
+#: "shown" is without a limit.
 Verdict = Literal["worse", "better", "same", "shown"]
 _UNITS = {"perf": "instructions", "qemu": "instructions", "time": "seconds", "none": ""}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One value compared.
+    """One metric of a module, of a program or in total, compared.
 
     Attributes:
-      metric: its name.
-      unit: of the values.
-      level: what it is of.
-      name: of the module or program; "total".
-      before, after: with the baseline and with the candidate.
-      allowed: how much worse it may be; None for as much as it likes.
-      why: for what is worse.
+      metric, unit: of the values.
+      level, name: which module or program the values are of; the total's name is "total".
+      before, after: the values with the baseline and with the candidate.
+      allowed: how much worse the second may be; None where there is no limit.
+      why: the reasons, where the verdict is "worse".
     """
 
     metric: str
@@ -45,15 +43,15 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A candidate, judged.
+class CheckResult:
+    """The verdict on a candidate.
 
     Attributes:
       problem: name of what is decided.
       modules: how many were compared.
-      changed: what the candidate was measured with that the baseline was not.
-      changes: the same with path and digest on both sides, a sentence each.
-      findings: of totals, then programs, then modules. Of modules, only what is worse or better.
+      changed: names of the inputs that differ from the baseline's.
+      findings: of totals, then programs, then modules; of modules only those worse or better.
+      changes: a sentence for each changed input, with path and digest on both sides.
     """
 
     problem: str
@@ -64,32 +62,32 @@ class Result:
 
     @property
     def worse(self) -> tuple[Finding, ...]:
-        """The findings that the gate fails for."""
+        """The findings that fail the gate."""
         return tuple(one for one in self.findings if one.verdict == "worse")
 
 
-def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
+def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> CheckResult:
     """Compares two measurements of the same modules.
 
     Raises:
-      GateError: they are of other modules, recorded runs or another problem, or a file is damaged.
+      CompareError: they are of other modules, other recorded runs or another problem.
     """
     if baseline.setup.problem != candidate.setup.problem:
-        raise GateError(
+        raise CompareError(
             f"the candidate decides {candidate.setup.problem}, the baseline "
             f"{baseline.setup.problem}: record a baseline of the same problem"
         )
-    names = [[(run.name, run.digest) for run in side.modules] for side in (baseline, candidate)]
+    names = [[(row.name, row.digest) for row in side.modules] for side in (baseline, candidate)]
     if names[0] != names[1]:
-        raise GateError("the candidate was measured on other modules than the baseline")
+        raise CompareError("the candidate was measured on other modules than the baseline")
     if _runs(baseline.setup) != _runs(candidate.setup):
-        raise GateError(
+        raise CompareError(
             "the candidate was measured by other recorded runs, or for another CPU, than the "
             "baseline: record a baseline by these"
         )
     pairs = list(zip(baseline.modules, candidate.modules, strict=True))
-    linked = {run.name: run for run in candidate.programs}
-    programs = [(run, linked[run.name]) for run in baseline.programs if run.name in linked]
+    linked = {row.name: row for row in candidate.programs}
+    programs = [(row, linked[row.name]) for row in baseline.programs if row.name in linked]
     findings = []
     for level in LEVELS:
         modules_of, programs_of = _groups(level, pairs), _groups(level, programs)
@@ -105,7 +103,7 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
                     reason = why(metric.name, modules_of[name], baseline, candidate)
                 findings.append(dataclasses.replace(found, unit=unit, why=reason))
     changed = changed_inputs(baseline.setup, candidate.setup)
-    return Result(
+    return CheckResult(
         baseline.setup.problem,
         len(pairs),
         changed,
@@ -115,7 +113,7 @@ def check(baseline: Baseline, candidate: Baseline, limits: Limits) -> Result:
 
 
 def _runs(setup: Setup) -> tuple[dict[str, str], str]:
-    """What recorded runs are replayed, by content."""
+    """Digests of the recorded runs by program, and of the CPU file."""
     traces = {program: trace.digest for program, trace in setup.traces.items()}
     return traces, "" if setup.cpu is None else setup.cpu.digest
 
@@ -124,7 +122,7 @@ _AnyPair = TypeVar("_AnyPair", Pair, ProgramPair)
 
 
 def _groups(level: Level, pairs: Sequence[_AnyPair]) -> dict[str, list[_AnyPair]]:
-    """What a level has values of, with the modules or programs of each, by name."""
+    """The pairs of each module or program, or of the total, by name."""
     groups: dict[str, list[_AnyPair]] = {}
     for pair in sorted(pairs, key=lambda pair: (pair[0].program, pair[0].name)):
         names = {"total": "total", "program": pair[0].program, "module": pair[0].name}
@@ -135,7 +133,7 @@ def _groups(level: Level, pairs: Sequence[_AnyPair]) -> dict[str, list[_AnyPair]
 def _judged(
     metric: Metric, level: Level, name: str, pairs: Sequence[Any], limits: Limits
 ) -> Finding | None:
-    """The values compared; None where there are none."""
+    """The finding; None where there are no values to compare."""
     if metric.of_programs and level == "module":
         return None
     if metric.needs_figures:
@@ -156,7 +154,7 @@ def _judged(
     return Finding(metric.name, metric.unit, level, name, before, after, allowed, verdict)
 
 
-def to_json(result: Result) -> dict[str, Any]:
+def to_json(result: CheckResult) -> dict[str, Any]:
     """The result as JSON values."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
     return {"verdict": "worse" if result.worse else "passes", **fields}

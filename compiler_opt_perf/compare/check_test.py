@@ -11,14 +11,14 @@ from compiler_opt_perf.compare.baseline import (
     Baseline,
     Detail,
     Environment,
-    ProgramRun,
+    ProgramRow,
     pack,
 )
-from compiler_opt_perf.compare.check import Finding, Result, check
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.gate_tables import describe, junit, lnt, markdown
-from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.check import CheckResult, Finding, check
+from compiler_opt_perf.compare.check_tables import describe, junit, lnt, markdown
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import DEFAULT, read_limits
+from compiler_opt_perf.compare.testing import sample
 
 LIMITS = read_limits(DEFAULT)
 
@@ -73,19 +73,19 @@ def test_each_metric_has_its_limit(
     assert others == ({metric} if verdict == "worse" else set())
 
 
-def _with_programs(*programs: ProgramRun) -> Baseline:
+def _with_programs(*programs: ProgramRow) -> Baseline:
     return msgspec.structs.replace(sample(), programs=programs)
 
 
 def test_linked_text_is_compared_of_programs_that_both_have() -> None:
-    before = _with_programs(ProgramRun(name="p", linked=1000), ProgramRun(name="q", linked=10))
-    after = _with_programs(ProgramRun(name="p", linked=1065))
+    before = _with_programs(ProgramRow(name="p", linked=1000), ProgramRow(name="q", linked=10))
+    after = _with_programs(ProgramRow(name="p", linked=1065))
     findings = {(one.metric, one.name): one for one in check(before, after, LIMITS).findings}
     total, program = findings["linked", "total"], findings["linked", "p"]
     assert (total.before, total.after, total.verdict) == (1000, 1065, "worse")
     assert (program.allowed, program.verdict) == (64, "worse")
     assert not any(metric == "linked" and "/" in name for metric, name in findings)
-    after = _with_programs(ProgramRun(name="p", message="ld.lld: exit status 1"))
+    after = _with_programs(ProgramRow(name="p", message="ld.lld: exit status 1"))
     result = check(before, after, LIMITS)
     (unlinked,) = (one for one in result.worse if one.metric == "unlinked")
     assert unlinked.why is not None and unlinked.why.causes[1:] == ("p: ld.lld: exit status 1",)
@@ -94,7 +94,7 @@ def test_linked_text_is_compared_of_programs_that_both_have() -> None:
 
 def test_other_recorded_runs_are_refused() -> None:
     other = _changed(sample(), traces={"p": Artifact("p.bbwindows", "other")})
-    with pytest.raises(GateError, match="by other recorded runs, or for another CPU, than the ba"):
+    with pytest.raises(CompareError, match="by other recorded runs, or for another CPU"):
         check(sample(), other, LIMITS)
 
 
@@ -138,7 +138,7 @@ def test_causes_tell_what_is_known() -> None:
     )
 
 
-def _worse() -> Result:
+def _worse() -> CheckResult:
     detail = Detail({"f": 900, "_Z3newv": 300}, {"f": 2.0}, {"f g f.0 - #0": 0, "f h ? - #0": 0})
     text: dict[str, Any] = {"text": 1200, "detail": pack(detail), "modes": "a|b \x1b[31m<c>"}
     return check(sample(), _changed(sample(**text), policy=Artifact("m", "5")), LIMITS)
@@ -233,9 +233,9 @@ def test_junit_has_a_case_for_each_limit() -> None:
 
 
 def test_other_modules_or_problems_are_refused() -> None:
-    with pytest.raises(GateError, match="on other modules than the baseline"):
+    with pytest.raises(CompareError, match="on other modules than the baseline"):
         check(sample(), sample(digest="other"), LIMITS)
-    with pytest.raises(GateError, match="decides inline-size, the baseline regalloc-evict"):
+    with pytest.raises(CompareError, match="decides inline-size, the baseline regalloc-evict"):
         check(sample(), _changed(sample(), problem="inline-size"), LIMITS)
 
 

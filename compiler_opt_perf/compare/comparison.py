@@ -1,44 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares a policy with the compiler's default on modules that it was not trained on.
 
-Each module is compiled by the release-mode compiler with and without the policy, and once more in
-development and in interactive mode with the same policy: that these agree is checked by the way
-(see `modes`).
+Each module is measured twice, as the gate measures it: by the default and by the policy, in all
+modes of the compiler, which must agree.
 """
 
-import random
+import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from absl import logging
 
-from compiler_opt_perf.compare.modes import TIMEOUT_S, Modes
-from compiler_opt_perf.compare.remarks import count_pmu
-from compiler_opt_perf.corpus.corpus import Corpus, Module
-from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.policy.problem import for_clang
+from compiler_opt_perf.compare.baseline import ModuleRow, detail_of
+from compiler_opt_perf.compare.errors import CompareError
+from compiler_opt_perf.compare.measure import EffortJob, Job, measure, measure_effort
+from compiler_opt_perf.compare.modes import ModesError, mode_names
+from compiler_opt_perf.compare.subject import Subject
+from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.profile.profile import Profile
-from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.run.errors import UserError
-from compiler_opt_perf.run.json_text import Count, Measure
+from compiler_opt_perf.run.json_text import Count, Measure, read_form
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.run.timing import Meter, find_meter
-from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.run.timing import find_meter
 
-# Timed pairs of compilations a module. A count hardly varies, QEMU's not worth mentioning.
-_PAIRS = {"perf": 3, "qemu": 1, "time": 7}
-
-
-class ComparisonError(UserError):
-    """A compilation is not deterministic, or there is nothing to compare."""
+FORMAT = "compiler-opt-perf/comparison"
+VERSION = 2
+_REMEDY = "write it with `cop compare`"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class FunctionScores:
     """RegAllocScore of one function (lower is better) with both policies.
 
@@ -54,20 +46,17 @@ class FunctionScores:
     policy: Measure | None
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ModuleComparison:
-    """One module under the default policy and under the learned one.
+    """The rows of one module, by the default and by the policy, side by side.
 
     Attributes:
       name: of the module.
       text_default, text_policy: machine code in bytes.
       functions: those with a score, by name; none for a problem without scores.
-      decisions: taken by the policy.
-      with_pmu: decisions with PMU data, exact or flattened.
-      exact: decisions whose own inline stack is in the profile.
-      differing: decisions that the default policy would have taken otherwise.
-      compile_default, compile_policy: cost of compiling, one value for each pair of compilations,
-        in instructions or in seconds of processor time (Comparison.compile_time).
+      decisions, with_pmu, exact, differing: of the policy, as of ModuleRow.
+      compile_default, compile_policy: effort of each pair of compilations, in instructions or in
+        seconds of processor time (Comparison.compile_time).
     """
 
     name: str
@@ -82,7 +71,7 @@ class ModuleComparison:
     compile_policy: tuple[Measure, ...]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """A policy compared on a corpus.
 
@@ -91,9 +80,9 @@ class Comparison:
       level: the default that it is compared with, e.g. "-Oz".
       modes: names of the compiler's modes, which took the same decisions and gave the same object
         files.
-      seed: of the order of timed compilations, and of the intervals.
+      seed: of the order of measured compilations, and of the intervals.
       compile_time: what was measured of compilations, in words.
-      modules: one row for each module, by name; at least one.
+      modules: by name; at least one.
     """
 
     problem: str
@@ -104,99 +93,8 @@ class Comparison:
     modules: Annotated[tuple[ModuleComparison, ...], msgspec.Meta(min_length=1)]
 
 
-@dataclass(frozen=True)
-class _Job:
-    module: Module
-    modes: Modes
-
-
-@dataclass(frozen=True)
-class _TimingJob:
-    module: Module
-    clang: Path
-    options: tuple[str, ...]
-    meter: Meter
-    pairs: int
-    seed: int
-
-
-def _compare_module(job: _Job) -> ModuleComparison:
-    modes, module = job.modes, job.module
-    problem = modes.problem
-    release = for_clang(modes.release_options(module))
-    with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
-        scratch = Path(folder)
-
-        def compile_to(name: str, clang: Path, options: Sequence[str]) -> Path:
-            target = scratch / name
-            run_command(
-                module.compile_command(clang, target, options),
-                timeout_s=TIMEOUT_S,
-                env={"LLVM_LITERT_LIBRARY": str(modes.litert_library)},
-            )
-            return target
-
-        def scores(model: Path | None) -> dict[str, float]:
-            if not problem.score_in_log:
-                return {}
-            log = scratch / "scores.log"
-            profile = modes.profiles.of(module.program) if model else None
-            options = problem.development_options(model=model, log=log, profile=profile)
-            compile_to("log.o", modes.development_clang, for_clang(options))
-            return read_log(log).last_rewards()
-
-        image, decisions = modes.compile(module, scratch)
-
-        default_object = compile_to("default.o", modes.release_clang, [])
-        policy_object = compile_to("policy.o", modes.release_clang, release)
-        if policy_object.read_bytes() != image:
-            raise ComparisonError(f"{module.name}: compiling it again gave another object")
-
-        pmu = count_pmu(decisions)
-        return ModuleComparison(
-            name=module.name,
-            text_default=text_bytes(default_object),
-            text_policy=text_bytes(policy_object),
-            functions=_paired(scores(None), scores(modes.model)),
-            decisions=len(decisions),
-            with_pmu=len(decisions) - pmu["missing"],
-            exact=pmu["exact"],
-            differing=sum(decision.chosen != decision.default for decision in decisions),
-            compile_default=(),
-            compile_policy=(),
-        )
-
-
-def _paired(
-    default: Mapping[str, float], policy: Mapping[str, float]
-) -> tuple[FunctionScores, ...]:
-    return tuple(
-        FunctionScores(name, None, default.get(name), policy.get(name))
-        for name in sorted(default.keys() | policy.keys())
-    )
-
-
-def _time_module(job: _TimingJob) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Measures compilations without and with the job's options, in pairs of random order."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    order = random.Random(job.seed)
-    with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
-        commands = [
-            job.module.compile_command(job.clang, Path(folder) / "a.o", options)
-            for options in ((), job.options)
-        ]
-        # The first compilation reads its files into the page cache; counts do not depend on that.
-        warm_up = 0 if job.meter.counts else 1
-        for pair in range(warm_up + job.pairs):
-            for which in order.sample((0, 1), 2):
-                value = job.meter.measure(commands[which], TIMEOUT_S)
-                if pair >= warm_up:
-                    taken[which].append(value)
-    return tuple(taken[0]), tuple(taken[1])
-
-
 def compare(
-    modes: Modes,
+    subject: Subject,
     corpus: Corpus,
     *,
     compile_time: str = "auto",
@@ -204,77 +102,122 @@ def compare(
     seed: int = 1,
     workers: int | None = None,
 ) -> Comparison:
-    """Compiles every module of `corpus` in all modes.
+    """Measures every module of `corpus` by the default and by the policy.
 
     Args:
-      modes: the policy and the compilers.
+      subject: the policy and the compilers; needs tools for release mode.
       compile_time: what to measure of compilations, a kind of `find_meter`.
-      repetitions: pairs of compilations of each module, at least 1; None for a number that suits
-        what is measured.
+      repetitions: pairs of measured compilations of each module, at least 1; None for the number
+        that suits what is measured.
       seed: of the order of the compilations, and of the intervals.
 
     Raises:
       ModesError: the modes disagree.
-      ComparisonError: a compilation is not deterministic, or the corpus is empty.
+      CompareError: a compilation is not deterministic, or the corpus is empty.
       CommandError: a compilation failed; it says how to reproduce it.
       CorpusError: a profile is of a program that the corpus has no modules of.
       PmuError: a profile cannot be read.
     """
-    problem = modes.problem
-    if not corpus.modules:
-        raise ComparisonError(f"{corpus.directory}: has no modules; extract a corpus that has some")
+    problem, modules = subject.problem, corpus.modules
+    if not modules:
+        raise CompareError(f"{corpus.directory}: has no modules; extract a corpus that has some")
     if repetitions is not None and repetitions < 1:
-        raise ComparisonError(f"{repetitions} repetitions; expected 1 or more")
+        raise CompareError(f"{repetitions} repetitions; expected 1 or more")
     logging.info("Comparing with seed %d", seed)
-    modes.profiles.require_programs(corpus)
-    loaded = {path: Profile.load(path) for path in modes.profiles.paths if problem.score_in_log}
-    jobs = [_Job(module, modes) for module in corpus.modules]
+    subject.profiles.require_programs(corpus)
+    loaded = {path: Profile.load(path) for path in subject.profiles.paths if problem.score_in_log}
+    calls = {
+        module.program: loaded[path]
+        for module in modules
+        if (path := subject.profiles.of(module.program)) in loaded
+    }
+    jobs = [Job(module, subject, default) for module in modules for default in (True, False)]
     with Pool(workers) as pool:
-        outcomes = pool.map(_compare_module, jobs, label=f"comparing on {len(jobs)} modules")
+        outcomes = pool.map(measure, jobs, label=f"comparing on {len(modules)} modules")
         rows = [outcome.get() for outcome in outcomes]
-    for number, module in enumerate(corpus.modules):
-        path = modes.profiles.of(module.program)
-        if path in loaded:
-            rows[number] = _with_calls(rows[number], loaded[path])
-    if not any(row.decisions for row in rows):
+    defaults, policies = rows[::2], rows[1::2]
+    for row in policies:
+        if row.modes:
+            raise ModesError(row.modes)
+        if len(row.objects) > 1:
+            raise CompareError(f"{row.name}: compiling it again gave another object")
+    if not any(row.decisions for row in policies):
         logging.warning("No decision in %s: is it for another problem?", corpus.directory)
-    with tempfile.TemporaryDirectory(prefix="cop-compare-") as folder:
+    with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         meter = find_meter(compile_time, Path(folder))
-        pairs = repetitions or _PAIRS[meter.how]
-        timings = [
-            _TimingJob(
+        efforts = [
+            EffortJob.of(
                 module,
-                modes.release_clang,
-                tuple(for_clang(modes.release_options(module))),
+                subject,
                 meter,
-                pairs,
-                derive_seed(seed, module.name),
+                with_default=True,
+                times=repetitions,
+                seed=derive_seed(seed, module.name),
             )
-            for module in corpus.modules
+            for module in modules
         ]
         # One at a time, so that compilations do not slow each other down.
         with Pool(workers if meter.counts else 1) as pool:
-            times = pool.map(_time_module, timings, label=f"timing {len(timings)} modules")
+            times = pool.map(measure_effort, efforts, label=f"timing {len(efforts)} modules")
             taken = [outcome.get() for outcome in times]
+    pairs = efforts[0].times
     return Comparison(
         problem=problem.name,
         level=problem.optimization_level,
-        modes=modes.names,
+        modes=mode_names(subject),
         seed=seed,
         compile_time=f"{meter}, {pairs} pair{'s' if pairs > 1 else ''} a module",
         modules=tuple(
-            replace(row, compile_default=default, compile_policy=policy)
-            for row, (default, policy) in zip(rows, taken, strict=True)
+            side_by_side(default, policy, calls.get(policy.program), effort)
+            for default, policy, effort in zip(defaults, policies, taken, strict=True)
         ),
     )
 
 
-def _with_calls(row: ModuleComparison, profile: Profile) -> ModuleComparison:
-    """The row with the calls of its functions that the profile knows; 0 where one did not run."""
+def side_by_side(
+    default: ModuleRow,
+    policy: ModuleRow,
+    profile: Profile | None,
+    effort: tuple[tuple[float, ...], ...],
+) -> ModuleComparison:
+    """Two rows of one module as one.
+
+    Args:
+      profile: tells the calls of functions; 0 for one that did not run, None for one unknown.
+      effort: of each pair of compilations, by the default and by the policy.
+    """
 
     def calls(name: str) -> int | None:
-        known = name in profile.executed or profile.did_not_run(name)
-        return profile.samples.entries[name] if known else None
+        if profile is None or not (name in profile.executed or profile.did_not_run(name)):
+            return None
+        return profile.samples.entries[name]
 
-    functions = tuple(replace(one, calls=calls(one.name)) for one in row.functions)
-    return replace(row, functions=functions)
+    before, after = detail_of(default).scores, detail_of(policy).scores
+    return ModuleComparison(
+        name=policy.name,
+        text_default=default.text,
+        text_policy=policy.text,
+        functions=tuple(
+            FunctionScores(name, calls(name), before.get(name), after.get(name))
+            for name in sorted(before.keys() | after.keys())
+        ),
+        decisions=policy.decisions,
+        with_pmu=policy.with_pmu,
+        exact=policy.exact,
+        differing=policy.differing,
+        compile_default=effort[0],
+        compile_policy=effort[1],
+    )
+
+
+def read_comparison(path: Path) -> Comparison:
+    """Reads what `summary.to_json` wrote. Raises CompareError that names file and field."""
+    comparison = read_form(path, Comparison, (FORMAT, VERSION), CompareError, _REMEDY)
+    for number, module in enumerate(comparison.modules):
+        pairs = {len(module.compile_default), len(module.compile_policy)}
+        times = (*module.compile_default, *module.compile_policy)
+        if len(pairs) > 1 or pairs == {0} or not all(times):
+            raise CompareError(
+                f"{path}: $.modules[{number}]: compile times: expected pairs above 0; {_REMEDY}"
+            )
+    return comparison

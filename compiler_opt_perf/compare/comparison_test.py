@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler_opt_perf.compare.baseline import Detail, ModuleRow, pack
 from compiler_opt_perf.compare.comparison import (
     Comparison,
-    ComparisonError,
-    FunctionScores,
     ModuleComparison,
-    _time_module,
-    _TimingJob,
-    _with_calls,
     compare,
+    side_by_side,
 )
-from compiler_opt_perf.compare.modes import Modes, ModesError, require_compiled_in
+from compiler_opt_perf.compare.errors import CompareError
+from compiler_opt_perf.compare.measure import EffortJob, measure_effort
+from compiler_opt_perf.compare.modes import ModesError, require_compiled_in
+from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.compare.summary import CostChange, summarise
+from compiler_opt_perf.compare.testing import failing_toolchain
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.corpus.testing import lua_compile_commands
 from compiler_opt_perf.policy.export import convert_to_tflite
 from compiler_opt_perf.policy.problem import PROBLEMS
@@ -71,17 +71,13 @@ def model(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pat
 
 
 def _compare(corpus: Corpus, toolchain: Toolchain, model: Path, repetitions: int = 1) -> Comparison:
-    modes = Modes(
-        EVICT,
-        release_clang=toolchain.clang,
-        development_clang=toolchain.clang,
-        litert_library=toolchain.litert_library,
-        model=model,
-        policy=None,
-        profiles=Profiles(),
-    )
     return compare(
-        modes, corpus, compile_time="processor-time", repetitions=repetitions, seed=3, workers=2
+        Subject(EVICT, toolchain, toolchain, model),
+        corpus,
+        compile_time="processor-time",
+        repetitions=repetitions,
+        seed=3,
+        workers=2,
     )
 
 
@@ -110,9 +106,9 @@ def test_both_modes_agree_and_every_column_is_filled(
 
 
 def test_nothing_to_compare_is_refused(corpus: Corpus, toolchain: Toolchain, model: Path) -> None:
-    with pytest.raises(ComparisonError, match="has no modules"):
+    with pytest.raises(CompareError, match="has no modules"):
         _compare(corpus.subset([]), toolchain, model)
-    with pytest.raises(ComparisonError, match="0 repetitions"):
+    with pytest.raises(CompareError, match="0 repetitions"):
         _compare(corpus, toolchain, model, repetitions=0)
 
 
@@ -124,10 +120,22 @@ def test_another_policy_in_development_mode_is_an_error(
         _compare(corpus, toolchain, other)
 
 
+def test_one_compilation_with_another_object_is_an_error(
+    corpus: Corpus, toolchain: Toolchain, model: Path, tmp_path: Path
+) -> None:
+    """All modes agree, and the compilation that logs decisions differs from them."""
+    logging = '*-mlgo-decision-keys*) set -- "$@" -mllvm -align-all-functions=5 ;;'
+    broken = failing_toolchain(tmp_path / "broken", toolchain, logging)
+    with pytest.raises(CompareError, match="lua/lcode: compiling it again gave another object"):
+        _compare(corpus.subset(["lua/lcode"]), Toolchain.load(broken), model)
+
+
 def test_a_model_that_is_missing_is_the_compilers_error(
     corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    with pytest.raises(CommandError, match="to reproduce: "):
+    with pytest.raises(
+        CommandError, match=r"^clang: exit status 1.*(?s:.*)to reproduce: \S+/clang "
+    ):
         _compare(corpus, toolchain, tmp_path / "no-model")
 
 
@@ -147,6 +155,14 @@ int main(int argc, char **argv) {
 """
 
 
+def _effort(
+    module: Module, compiler: Path, more: int, meter: Meter, pairs: int, seed: int
+) -> EffortJob:
+    """Of a compiler that the policy makes slower by so many percent."""
+    ways = ((compiler, ()), (compiler, (f"-more={more}",)))
+    return EffortJob(module, ways, meter, pairs, seed, timeout_s=300.0)
+
+
 def _timed(
     folder: Path, meter: Meter, more: int, pairs: int, modules: int = 1
 ) -> CostChange | None:
@@ -157,8 +173,8 @@ def _timed(
     rows = []
     for number in range(modules):
         module = Module(f"p/{number}", folder / "none.bc", ("-cc1",))
-        job = _TimingJob(module, compiler, (f"-more={more}",), meter, pairs, seed=number)
-        times = _time_module(job)
+        default, policy = measure_effort(_effort(module, compiler, more, meter, pairs, number))
+        times = (default, policy)
         assert len(times[0]) == len(times[1]) == pairs
         rows.append(ModuleComparison(module.name, 1, 1, (), 0, 0, 0, 0, *times))
     comparison = Comparison("inline-size", "-Oz", (), 1, str(meter), tuple(rows))
@@ -216,7 +232,7 @@ class _Noting(Meter):
 def test_pairs_are_in_random_order_after_a_warm_up(tmp_path: Path) -> None:
     module = Module("p/0", tmp_path / "none.bc", ("-cc1",))
     meter = _Noting("time")
-    times = _time_module(_TimingJob(module, tmp_path, ("-more=1",), meter, 20, seed=1))
+    times = measure_effort(_effort(module, tmp_path, 1, meter, 20, seed=1))
     pairs = [set(meter.commands[i : i + 2]) for i in range(0, 42, 2)]
     assert pairs == [{"default", "policy"}] * 21
     first = meter.commands[2::2].count("default")
@@ -233,11 +249,15 @@ def test_calls_are_those_that_the_profile_knows() -> None:
     file = EventFile("executions", "executions", 1, "max", True, 7, 7)
     manifest = Manifest(Path("a"), ProfiledBinary("p", ""), collector, (file,), ())
     profile = Profile(manifest, samples, table=FunctionTable.of(["often", "idle"], {}))
-    scored = tuple(
-        FunctionScores(name, None, 1.0, 1.0) for name in ("often", "inlined", "idle", "x")
-    )
-    row = ModuleComparison("p/0", 1, 1, scored, 0, 0, 0, 0, (1.0,), (1.0,))
-    assert [one.calls for one in _with_calls(row, profile).functions] == [7, 0, 0, None]
+    scores = dict.fromkeys(("often", "inlined", "idle", "x"), 1.0)
+    row = ModuleRow(name="p/0", digest="0", status="ok", detail=pack(Detail(scores=scores)))
+    functions = side_by_side(row, row, profile, ((1.0,), (1.0,))).functions
+    assert {one.name: one.calls for one in functions} == {
+        "often": 7,
+        "inlined": 0,
+        "idle": 0,
+        "x": None,
+    }
 
 
 @pytest.fixture
@@ -266,7 +286,7 @@ def test_a_toolchain_with_another_policy_is_refused_at_once(
     with pytest.raises(
         ModesError,
         match=f"other, whose model.tflite has SHA-256 {digests[0]}.*"
-        f"SHA-256 {digests[1]}.*--set=set --evict-model=",
+        f"SHA-256 {digests[1]}.*--toolchain=set --evict-model=",
     ):
         require_compiled_in(described, EVICT, other)
     with pytest.raises(ModesError, match="has no policy for inline-size compiled in"):

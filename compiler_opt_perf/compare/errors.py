@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors of the gate."""
+"""The error of everything that is compared."""
 
 from compiler_opt_perf.run.errors import UserError
 
 
-class GateError(UserError):
-    """A gate that cannot judge: a file that cannot be read, or measurements of different things."""
+class CompareError(UserError):
+    """A file cannot be read, or two measurements cannot be compared."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The history of checks and of what was accepted: JSON lines, a file that bots may share.
+"""The history of checks and of accepted candidates: JSON lines, in a file that bots may share.
 
-An event is added under a lock, so that a bot waits for another one.
+An event is added under a lock, so that one bot waits for another.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from compiler_opt_perf.compare.baseline import Baseline, Setup, read_baseline, write_baseline
-from compiler_opt_perf.compare.check import Result, check
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.gate_tables import value
+from compiler_opt_perf.compare.check import CheckResult, check
+from compiler_opt_perf.compare.check_tables import value
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.files import (
     FileWriteError,
     atomic_write,
@@ -56,13 +56,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A check, or a candidate that was accepted.
 
     Attributes:
-      number: in the order in which they were written, from 1; 0 before that.
+      number: counts from 1 in the file; 0 before the event is written.
       date: UTC, as ISO 8601 has it.
       verdict: "passes" or "worse".
-      reason: why it was accepted.
-      changed: inputs that were not the baseline's.
-      totals: of the metrics.
-      setup: what was measured with.
+      reason: why the candidate was accepted.
+      changed: names of the inputs that differ from the baseline's.
+      totals: of all metrics.
+      setup: of the candidate.
     """
 
     number: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     setup: Setup
 
 
-def event_of(kind: Literal["check", "accept"], result: Result, measured: Baseline) -> Event:
+def event_of(kind: Literal["check", "accept"], result: CheckResult, measured: Baseline) -> Event:
     """An event of now."""
     totals = [
         Total(one.metric, one.unit, one.before, one.after, one.verdict)
@@ -98,7 +98,7 @@ def add(store: Path, event: Event) -> None:
     """Writes an event.
 
     Raises:
-      GateError: the file is no history, or is damaged.
+      CompareError: the file is no history, or is damaged.
       FileWriteError: it cannot be written.
     """
     with _locked(store) as place, _added(place, event):
@@ -106,15 +106,15 @@ def add(store: Path, event: Event) -> None:
 
 
 def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Event:
-    """Makes what was measured the baseline, and says why in the history.
+    """Makes a candidate the baseline, and adds the reason to the history.
 
     Raises:
-      GateError: a file cannot be read, the reason is empty, or the baseline is another one by now
-        than what the candidate was checked against.
+      CompareError: a file cannot be read, the reason is empty, or the candidate was checked against
+        another baseline.
       FileWriteError: the baseline or the history cannot be written.
     """
     if not reason.strip():
-        raise GateError("--reason: is empty; say why the candidate may be as it is")
+        raise CompareError("--reason: is empty; say why the candidate may be as it is")
     measured = read_baseline(measured_path)
     # The lock is held until the baseline is written: another bot sees both or none.
     with _locked(store) as place:
@@ -122,7 +122,7 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
         if baseline.exists():
             before = read_baseline(baseline)
             if measured.against and measured.against != sha256(baseline):
-                raise GateError(
+                raise CompareError(
                     f"{baseline}: is not the baseline any more that {measured_path} was checked "
                     "against; check the candidate again"
                 )
@@ -135,23 +135,23 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
 
 
 def events(store: Path) -> list[Event]:
-    """All events, in their order. Raises GateError."""
+    """All events, in their order. Raises CompareError."""
     try:
         lines = input_lines(store)
         first = next(lines, "")
         if first.startswith(_SQLITE):
-            raise GateError(
+            raise CompareError(
                 f"{store}: is a history of an earlier version, in SQLite; name a new file "
                 f"(`sqlite3 {store} 'SELECT * FROM events'` prints the old events)"
             )
         decode(first, _Head, f"{store}:1", (FORMAT, VERSION))
         return [decode(line, Event, f"{store}:{number}") for number, line in enumerate(lines, 2)]
     except OSError as error:
-        raise GateError(
+        raise CompareError(
             f"{store}: {error.strerror}; `cop gate check --store` writes a history"
         ) from error
     except JsonError as error:
-        raise GateError(
+        raise CompareError(
             f"{error}; name a history that `cop gate check --store` wrote, or restore it from a "
             "copy"
         ) from error

@@ -12,10 +12,10 @@ import pytest
 from compiler_opt_perf.compare import history
 from compiler_opt_perf.compare.baseline import Artifact, read_baseline, write_baseline
 from compiler_opt_perf.compare.check import check
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.gate_testing import sample
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.history import accept, add, describe, event_of, events
 from compiler_opt_perf.compare.limits import DEFAULT, read_limits
+from compiler_opt_perf.compare.testing import sample
 from compiler_opt_perf.run.files import FileWriteError, sha256
 
 
@@ -60,9 +60,9 @@ def test_what_is_accepted_is_the_baseline(tmp_path: Path) -> None:
     shown = describe(events(store))
     assert "reason: the first\n" in shown and "\x1b" not in shown
     # Meanwhile there is another baseline.
-    with pytest.raises(GateError, match="is not the baseline any more.*check the candidate again"):
+    with pytest.raises(CompareError, match="is not the baseline any more"):
         accept(measured, baseline, store, "again")
-    with pytest.raises(GateError, match="--reason: is empty"):
+    with pytest.raises(CompareError, match="--reason: is empty"):
         accept(measured, baseline, store, " ")
     assert len(events(store)) == 2
 
@@ -110,7 +110,7 @@ def _accept_once(folder: Path, against: str, text: int) -> None:
             folder / "gate.jsonl",
             str(text),
         )
-    except GateError as error:
+    except CompareError as error:
         raise SystemExit(7 if "is not the baseline any more" in str(error) else 1) from error
 
 
@@ -171,10 +171,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (".", "Is a directory"),
     ):
         before = (tmp_path / name).read_bytes() if (tmp_path / name).is_file() else b""
-        with pytest.raises(GateError, match=problem):
+        with pytest.raises(CompareError, match=problem):
             events(tmp_path / name)
         if name != "none":
-            with pytest.raises(GateError, match=problem):
+            with pytest.raises(CompareError, match=problem):
                 add(tmp_path / name, _event())
         assert not before or (tmp_path / name).read_bytes() == before
 
@@ -201,6 +201,6 @@ def test_damage_is_named_and_nothing_added(
     damaged = f"{head}\n{new.join(line.rsplit(old, 1))}"
     store.write_text(damaged)
     for use in (lambda: events(store), lambda: add(store, _event())):
-        with pytest.raises(GateError, match=message + ".*restore it from a copy"):
+        with pytest.raises(CompareError, match=message + ".*restore it from a copy"):
             use()
     assert store.read_text() == damaged

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.compare.errors import GateError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import DEFAULT, Limit, MetricLimits, read_limits
 from compiler_opt_perf.compare.metrics import METRICS
 
@@ -39,7 +39,7 @@ def test_the_largest_of_the_limits_counts() -> None:
 def test_wrong_limits_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "limits.toml"
     path.write_text(text)
-    with pytest.raises(GateError, match=f"{re.escape(str(path))}: .*{re.escape(problem)}"):
+    with pytest.raises(CompareError, match=f"{re.escape(str(path))}: .*{re.escape(problem)}"):
         read_limits(path)
-    with pytest.raises(GateError, match="No such file"):
+    with pytest.raises(CompareError, match="No such file"):
         read_limits(tmp_path / "none.toml")

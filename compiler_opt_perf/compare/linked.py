@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The linked text of real programs with a policy and without: what users of it pay.
+"""Compares the linked text of real programs with a policy and without: what users pay for.
 
-The policy decides in development mode, as it does in release mode (`cop compare` shows that).
+The policy decides in development mode; `cop compare policy` shows that release mode decides
+the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from absl import logging
 
-from compiler_opt_perf.compare.files import ReportError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policy.export import load
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, decode, read_form
 from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.table import markdown
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.imitation_result import (
@@ -31,8 +33,8 @@ from compiler_opt_perf.train.recipe import Programs
 
 FORMAT = "compiler-opt-perf/linked-programs"
 VERSION = 1
-_REMEDY = "write it with `cop program compare`"
-#: What a training used a program for, and what it says of one that it did not see.
+_REMEDY = "write it with `cop compare programs`"
+#: The purpose of a program in a training, and the table's word for it.
 _SEEN = {"training": "training", "validation": "choice", "test": "never seen", "": "never seen"}
 
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
@@ -95,13 +97,13 @@ def compare_linked(
 
     Raises:
       ModelError: the policy is damaged.
-      ReportError: the policy reads PMU features: it needs the programs' profiles.
+      CompareError: the policy reads PMU features: it needs the programs' profiles.
       TrainingError: the compiler fails with its own policy.
     """
     policy = load(model)
     if policy.network.with_pmu:
-        raise ReportError(
-            f"{model}: reads PMU features; `cop compare --profile` compares it, module by module"
+        raise CompareError(
+            f"{model}: reads PMU features; `cop compare policy --profile` compares it by module"
         )
     compiler = Compiler.of(toolchain, policy.network.problem)
     jobs = {}
@@ -128,7 +130,7 @@ def compare_linked(
 
 
 def _purposes(description: Mapping[str, Any]) -> dict[str, str]:
-    """What the policy's training used programs for, by name, as far as it says."""
+    """The purposes of programs in the policy's training, by name, if they are known."""
     try:
         split = msgspec.convert(description["training"]["recipe"]["programs"], Programs)
     except (KeyError, TypeError, msgspec.ValidationError):
@@ -151,11 +153,11 @@ def is_linked(path: Path) -> bool:
 
 
 def read_linked(path: Path) -> LinkedPrograms:
-    """Reads what `to_json` wrote. Raises ReportError."""
-    linked = read_form(path, LinkedPrograms, (FORMAT, VERSION), ReportError, _REMEDY)
+    """Reads what `to_json` wrote. Raises CompareError."""
+    linked = read_form(path, LinkedPrograms, (FORMAT, VERSION), CompareError, _REMEDY)
     unknown = [one.purpose for one in linked.programs if one.purpose not in _SEEN]
     if unknown:
-        raise ReportError(f"{path}: unknown purpose {unknown[0]!r}; {_REMEDY}")
+        raise CompareError(f"{path}: unknown purpose {unknown[0]!r}; {_REMEDY}")
     return linked
 
 
@@ -175,7 +177,6 @@ def title(linked: LinkedPrograms) -> str:
 def describe(linked: LinkedPrograms) -> str:
     """The table, in Markdown."""
     columns, rows, total = table(linked)
-    lines = [columns, ["---"] * len(columns), *rows, total]
-    text = "".join(f"| {' | '.join(row)} |\n" for row in lines)
+    text = markdown(columns, [*rows, total])
     failed = "".join(f"The compiler fails on {name} with the policy.\n" for name in linked.failed)
     return f"{title(linked)}\n\n{text}{failed}"

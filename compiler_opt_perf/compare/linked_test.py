@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compiler_opt_perf.compare.files import ReportError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.linked import (
     compare_linked,
     describe,
@@ -92,7 +92,7 @@ def test_damage_is_named(tmp_path: Path, change: dict[str, Any], message: str) -
     path = tmp_path / "linked.json"
     path.write_text(json.dumps({**to_json(LINKED), **change}))
     assert is_linked(path)
-    with pytest.raises(ReportError, match=re.escape(f"linked.json: {message}") + ".*; write it w"):
+    with pytest.raises(CompareError, match=re.escape(f"linked.json: {message}") + ".*; write it w"):
         read_linked(path)
 
 

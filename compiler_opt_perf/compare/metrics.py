@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the gate compares: a row for each metric."""
+"""The metrics that the gate compares, as a table."""
 
 import math
 import statistics
@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_opt_perf.compare.baseline import ModuleRun, ProgramRun, Setup, detail_of
+from compiler_opt_perf.compare.baseline import ModuleRow, ProgramRow, Setup, detail_of
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 from compiler_opt_perf.policy.problem import PROBLEMS
 
 #: A module in the baseline and with the candidate.
-Pair = tuple[ModuleRun, ModuleRun]
+Pair = tuple[ModuleRow, ModuleRow]
 #: A program, likewise.
-ProgramPair = tuple[ProgramRun, ProgramRun]
-#: What it was with the baseline, and is with the candidate; None where that has no meaning.
+ProgramPair = tuple[ProgramRow, ProgramRow]
+#: The value with the baseline and with the candidate; None where there is no such value.
 Values = tuple[float, float] | None
 #: The unit of shares, from 0 to 1.
 SHARE = "share"
@@ -27,13 +27,13 @@ class Metric:
 
     Attributes:
       name: as in the file of limits.
-      unit: of its values; that of `effort` is in the setup.
+      unit: of its values; the unit of `effort` is in the setup.
       worse: 1 when more is worse, -1 when less is, 0 when any change is.
       values: of some modules, or programs.
-      needs_figures: only modules count that compile in the baseline and with the candidate.
-      of_programs: it is of whole programs, not of modules.
-      spread: how far the repeated measurements of the same are apart, on both sides.
-      applies: whether the setups of both sides have it.
+      needs_figures: whether only modules count that compile on both sides.
+      of_programs: whether the metric is of whole programs, not of modules.
+      spread: the range of repeated measurements, over both sides.
+      applies: whether the setups of both sides have the metric.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Metric:
         return self.worse * change if self.worse else abs(change)
 
 
-def _count(of: Callable[[Any], bool]) -> Callable[[Sequence[Any]], Values]:
-    return _sum(lambda run: float(of(run)))
+def _count(is_so: Callable[[Any], bool]) -> Callable[[Sequence[Any]], Values]:
+    return _sum(lambda row: float(is_so(row)))
 
 
 def _sum(of: Callable[[Any], float | None]) -> Callable[[Sequence[Any]], Values]:
-    """Over what has a value on both sides; None where nothing has."""
+    """Over rows that have a value on both sides; None where there are no such rows."""
 
     def values(pairs: Sequence[Any]) -> Values:
         sides = [(of(one), of(other)) for one, other in pairs]
@@ -68,17 +68,13 @@ def _sum(of: Callable[[Any], float | None]) -> Callable[[Sequence[Any]], Values]
     return values
 
 
-def _share(of: Callable[[ModuleRun], int]) -> Callable[[Sequence[Pair]], Values]:
-    """Of decisions; none where a side takes none."""
+def _share(of: Callable[[ModuleRow], int]) -> Callable[[Sequence[Pair]], Values]:
+    """Of all decisions; None where a side takes none."""
 
     def values(pairs: Sequence[Pair]) -> Values:
-        shares = []
-        for side in (0, 1):
-            decisions = sum(pair[side].decisions for pair in pairs)
-            if not decisions:
-                return None
-            shares.append(sum(of(pair[side]) for pair in pairs) / decisions)
-        return shares[0], shares[1]
+        parts = [sum(map(of, side)) for side in zip(*pairs, strict=True)]
+        wholes = [sum(row.decisions for row in side) for side in zip(*pairs, strict=True)]
+        return (parts[0] / wholes[0], parts[1] / wholes[1]) if all(wholes) else None
 
     return values
 
@@ -114,78 +110,59 @@ def _range(samples: Sequence[float]) -> float:
 
 def _effort_spread(pairs: Sequence[Pair]) -> float:
     """Of a sum of measurements that have nothing to do with one another."""
-    return math.hypot(*(_range(run.effort) for pair in pairs for run in pair))
+    return math.hypot(*(_range(row.effort) for pair in pairs for row in pair))
 
 
 def _memory_spread(pairs: Sequence[Pair]) -> float:
-    return float(max(_range(run.memory) for pair in pairs for run in pair))
+    return float(max(_range(row.memory) for pair in pairs for row in pair))
 
 
-def _has_scores(before: Setup, after: Setup) -> bool:
+def _profiled(before: Setup, after: Setup) -> bool:
+    return bool(before.profiles)
+
+
+def _replayed(before: Setup, after: Setup) -> bool:
+    return bool(before.traces)
+
+
+def _simulated(before: Setup, after: Setup) -> bool:
+    return _replayed(before, after) and before.cpu is not None
+
+
+def _scored(before: Setup, after: Setup) -> bool:
     return PROBLEMS[after.problem].score_in_log
 
 
+def _both_efforts(before: Setup, after: Setup) -> bool:
+    return before.effort == after.effort != "none"
+
+
 METRICS: tuple[Metric, ...] = (
-    Metric("failures", "modules", 1, _count(lambda run: run.status == "failed"), False),
-    Metric("crashes", "modules", 1, _count(lambda run: run.status == "crashed"), False),
-    Metric("timeouts", "modules", 1, _count(lambda run: run.status == "timeout"), False),
-    Metric("nondeterminism", "modules", 1, _count(lambda run: len(run.objects) > 1)),
+    Metric("failures", "modules", 1, _count(lambda row: row.status == "failed"), False),
+    Metric("crashes", "modules", 1, _count(lambda row: row.status == "crashed"), False),
+    Metric("timeouts", "modules", 1, _count(lambda row: row.status == "timeout"), False),
+    Metric("nondeterminism", "modules", 1, _count(lambda row: len(row.objects) > 1)),
     Metric(
-        "modes",
-        "modules",
-        1,
-        _count(lambda run: bool(run.modes)),
+        *("modes", "modules", 1, _count(lambda row: bool(row.modes))),
         applies=lambda before, after: after.release is not None,
     ),
-    Metric("fallbacks", "warnings", 1, _sum(lambda run: run.fallbacks)),
+    Metric("fallbacks", "warnings", 1, _sum(lambda row: row.fallbacks)),
     Metric(
-        "stale",
-        "functions",
-        1,
-        _sum(lambda run: run.stale),
+        *("stale", "functions", 1, _sum(lambda row: row.stale)),
         applies=lambda before, after: bool(after.profiles),
     ),
+    Metric("with-pmu", SHARE, -1, _share(lambda row: row.with_pmu), applies=_profiled),
+    Metric("text", "bytes", 1, _sum(lambda row: row.text)),
+    Metric("linked", "bytes", 1, _sum(lambda row: row.linked), of_programs=True),
+    Metric("unlinked", "programs", 1, _count(lambda row: not row.is_ok), False, of_programs=True),
     Metric(
-        "with-pmu",
-        SHARE,
-        -1,
-        _share(lambda run: run.with_pmu),
-        applies=lambda before, after: bool(before.profiles),
+        "instructions", "instructions", 1, _sum(lambda row: row.instructions), applies=_replayed
     ),
-    Metric("text", "bytes", 1, _sum(lambda run: run.text)),
-    Metric("linked", "bytes", 1, _sum(lambda run: run.linked), of_programs=True),
-    Metric("unlinked", "programs", 1, _count(lambda run: not run.is_ok), False, of_programs=True),
-    Metric(
-        "instructions",
-        "instructions",
-        1,
-        _sum(lambda run: run.instructions),
-        applies=lambda before, after: bool(before.traces),
-    ),
-    Metric(
-        "cycles",
-        "cycles",
-        1,
-        _sum(lambda run: run.cycles),
-        applies=lambda before, after: bool(before.traces) and before.cpu is not None,
-    ),
-    Metric(
-        "unreplayed",
-        "modules",
-        1,
-        _count(lambda run: bool(run.unreplayed)),
-        applies=lambda before, after: bool(before.traces),
-    ),
-    Metric("score", "ratio", 1, _scores, applies=_has_scores),
-    Metric(
-        "effort",
-        "",
-        1,
-        _effort,
-        spread=_effort_spread,
-        applies=lambda before, after: before.effort == after.effort != "none",
-    ),
+    Metric("cycles", "cycles", 1, _sum(lambda row: row.cycles), applies=_simulated),
+    Metric("unreplayed", "modules", 1, _count(lambda row: bool(row.unreplayed)), applies=_replayed),
+    Metric("score", "ratio", 1, _scores, applies=_scored),
+    Metric("effort", "", 1, _effort, spread=_effort_spread, applies=_both_efforts),
     Metric("memory", "KiB", 1, _peak, spread=_memory_spread),
-    Metric("decisions", "decisions", 0, _sum(lambda run: run.decisions)),
-    Metric("differing", SHARE, 0, _share(lambda run: run.differing)),
+    Metric("decisions", "decisions", 0, _sum(lambda row: row.decisions)),
+    Metric("differing", SHARE, 0, _share(lambda row: row.differing)),
 )

@@ -6,34 +6,31 @@ evaluates it in Python. They must take the same decisions and give the same obje
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.remarks import Decision, read_decisions, remark_options
+from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.policy.export import MODEL_FILE, Policy
+from compiler_opt_perf.policy.export import MODEL_FILE
 from compiler_opt_perf.policy.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policy.problem import Problem, for_clang
 from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import FieldError, JsonError, decode
 from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
 from compiler_opt_perf.toolchain.model_inputs import MODELS
 
-TIMEOUT_S = 300.0
 
-
-class ModesError(UserError):
+class ModesError(CompareError):
     """Two modes take different decisions, or write different object files."""
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """What is needed of model.json: the checksums of the files."""
+    """The part of model.json that is read: the checksums of the files."""
 
     files: dict[str, str]
 
@@ -90,87 +87,56 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
     )
 
 
-@dataclass(frozen=True)
-class Modes:
-    """A policy in the forms that the modes need, and the compilers that take them.
+def mode_names(subject: Subject) -> tuple[str, ...]:
+    """The modes that `compile_in_modes` compares."""
+    return ("release", "development", *(["interactive"] if subject.interactive else []))
 
-    Attributes:
-      problem: what it decides.
-      release_clang: the clang into which the policy is compiled.
-      development_clang: a patched clang; may be the same.
-      litert_library: development mode's evaluator.
-      model: directory of the policy as `.tflite`.
-      policy: the same to be evaluated in Python; None leaves interactive mode out.
-      profiles: PMU profiles of the programs, given in all modes.
+
+def compile_in_modes(
+    subject: Subject, module: Module, folder: Path
+) -> tuple[bytes, list[Decision]]:
+    """Compiles in each mode; leaves `<mode>.o` and `<mode>.yaml` (remarks) in `folder`.
+
+    Args:
+      subject: must have tools for release mode.
+
+    Returns:
+      The object file's bytes and the decisions, which are the same in all modes.
+
+    Raises:
+      ModesError: they are not the same; names the module and the first difference.
+      CommandError: a compilation fails.
+      RemarksError: the compiler leaves a damaged file.
     """
+    assert subject.release is not None
+    tools = {"release": subject.release}
+    problem, profile = subject.problem, subject.profiles.of(module.program)
 
-    problem: Problem
-    release_clang: Path
-    development_clang: Path
-    litert_library: Path
-    model: Path
-    policy: Policy | None
-    profiles: Profiles
+    def command(mode: str, options: list[str]) -> list[str]:
+        arguments = [*for_clang(options), *remark_options(problem, folder / f"{mode}.yaml")]
+        clang = tools.get(mode, subject.toolchain).clang
+        return module.compile_command(clang, folder / f"{mode}.o", arguments)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The modes that `compile` compares."""
-        return ("release", "development", *(["interactive"] if self.policy is not None else []))
-
-    def compile(self, module: Module, folder: Path) -> tuple[bytes, list[Decision]]:
-        """Compiles in each mode; leaves `<mode>.o` and `<mode>.yaml` (remarks) in `folder`.
-
-        Returns:
-          The object file's bytes and the decisions, which are the same in all modes.
-
-        Raises:
-          ModesError: they are not; names the module and the first difference.
-          CommandError: a compilation failed.
-        """
-        self._release(module, folder)
-        self._development(module, folder)
-        if self.policy is not None:
-            self._interactive(module, folder, self.policy)
-        decisions = read_decisions(folder / "release.yaml", self.problem)
-        image = (folder / "release.o").read_bytes()
-        for mode in self.names[1:]:
-            if not _same(folder / "release.yaml", folder / f"{mode}.yaml"):
-                read = read_decisions(folder / f"{mode}.yaml", self.problem)
-                difference = first_difference(decisions, read, mode)
-                if difference:
-                    raise ModesError(f"{module.name}: {difference}")
-            if (folder / f"{mode}.o").read_bytes() != image:
-                raise ModesError(f"{module.name}: release and {mode} mode objects differ")
-        return image, decisions
-
-    def release_options(self, module: Module) -> list[str]:
-        """The compiler's options for the policy that is compiled into it."""
-        return self.problem.release_options(profile=self.profiles.of(module.program))
-
-    def _command(self, mode: str, module: Module, folder: Path, options: list[str]) -> list[str]:
-        clang = self.release_clang if mode == "release" else self.development_clang
-        remarks = remark_options(self.problem, folder / f"{mode}.yaml")
-        return module.compile_command(clang, folder / f"{mode}.o", [*for_clang(options), *remarks])
-
-    def _release(self, module: Module, folder: Path) -> None:
-        options = self.release_options(module)
-        run_command(self._command("release", module, folder, options), timeout_s=TIMEOUT_S)
-
-    def _development(self, module: Module, folder: Path) -> None:
-        profile = self.profiles.of(module.program)
-        options = self.problem.development_options(model=self.model, profile=profile)
-        run_command(
-            self._command("development", module, folder, options),
-            timeout_s=TIMEOUT_S,
-            env={"LLVM_LITERT_LIBRARY": str(self.litert_library)},
-        )
-
-    def _interactive(self, module: Module, folder: Path, policy: Policy) -> None:
-        with InteractiveHost(self.problem, policy_decisions(policy)) as host:
-            profile = self.profiles.of(module.program)
-            options = self.problem.interactive_options(host.channel, profile=profile)
-            command = self._command("interactive", module, folder, options)
-            host.run(command, timeout_s=TIMEOUT_S)
+    for mode, options in (
+        ("release", subject.release_options(module)),
+        ("development", problem.development_options(model=subject.model, profile=profile)),
+    ):
+        run_command(command(mode, options), timeout_s=subject.timeout_s, env=subject.environment)
+    if subject.interactive is not None:
+        with InteractiveHost(problem, policy_decisions(subject.interactive)) as host:
+            options = problem.interactive_options(host.channel, profile=profile)
+            host.run(command("interactive", options), timeout_s=subject.timeout_s)
+    decisions = read_decisions(folder / "release.yaml", problem)
+    image = (folder / "release.o").read_bytes()
+    for mode in mode_names(subject)[1:]:
+        if not _same(folder / "release.yaml", folder / f"{mode}.yaml"):
+            read = read_decisions(folder / f"{mode}.yaml", problem)
+            difference = first_difference(decisions, read, mode)
+            if difference:
+                raise ModesError(f"{module.name}: {difference}")
+        if (folder / f"{mode}.o").read_bytes() != image:
+            raise ModesError(f"{module.name}: release and {mode} mode objects differ")
+    return image, decisions
 
 
 def first_difference(

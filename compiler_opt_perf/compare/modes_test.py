@@ -12,8 +12,9 @@ import pytest
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.compare.modes import Modes, ModesError
+from compiler_opt_perf.compare.modes import ModesError, compile_in_modes
 from compiler_opt_perf.compare.remarks import count_pmu
+from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
@@ -117,18 +118,10 @@ def both(folder: Path, policies: dict[str, Policy]) -> Toolchain:
     return build("modes", folder / INLINE.name, folder / EVICT.name)
 
 
-def modes_of(
+def subject_of(
     problem: Problem, tools: Toolchain, folder: Path, policy: Policy, profile: Path
-) -> Modes:
-    return Modes(
-        problem,
-        tools.clang,
-        tools.clang,
-        tools.litert_library,
-        folder / problem.name,
-        policy,
-        Profiles(profile),
-    )
+) -> Subject:
+    return Subject(problem, tools, tools, folder / problem.name, Profiles(profile), policy)
 
 
 def source_bytes(entry: dict[str, Any]) -> int:
@@ -173,14 +166,14 @@ def corpus_of(problem: Problem, folder: Path) -> list[Module]:
 
 @dataclass(frozen=True)
 class _Job:
-    modes: Modes
+    subject: Subject
     module: Module
 
 
 def _compile(job: _Job) -> tuple[int, int, int]:
     """Decisions, those that are not the default's, and those with PMU data."""
     with tempfile.TemporaryDirectory(prefix="modes-") as name:
-        _, decisions = job.modes.compile(job.module, Path(name))
+        _, decisions = compile_in_modes(job.subject, job.module, Path(name))
     differing = sum(decision.chosen != decision.default for decision in decisions)
     return len(decisions), differing, len(decisions) - count_pmu(decisions)["missing"]
 
@@ -194,9 +187,9 @@ def test_all_modes_agree_on_real_modules(
     profile: Path,
 ) -> None:
     modules = corpus_of(problem, folder)
-    modes = modes_of(problem, both, folder, policies[problem.name], profile)
+    subject = subject_of(problem, both, folder, policies[problem.name], profile)
     with Pool(2) as pool:
-        outcomes = pool.map(_compile, [_Job(modes, module) for module in modules])
+        outcomes = pool.map(_compile, [_Job(subject, module) for module in modules])
     counts = [outcome.get() for outcome in outcomes]
     decisions, differing, with_pmu = (sum(column) for column in zip(*counts, strict=True))
     logging.info(
@@ -230,10 +223,10 @@ def test_another_policy_in_interactive_mode_is_an_error(
 ) -> None:
     policy = policies[EVICT.name]
     other = Policy(policy.network, -policy.weights, {})
-    modes = modes_of(EVICT, both, folder, other, profile)
+    subject = subject_of(EVICT, both, folder, other, profile)
     modules = {module.name: module for module in corpus_of(EVICT, folder)}
     with pytest.raises(ModesError, match=r"lua/lcode: decision \d+: release .*, interactive "):
-        modes.compile(modules["lua/lcode"], folder)
+        compile_in_modes(subject, modules["lua/lcode"], folder)
 
 
 def test_rates_that_the_compiled_model_takes_must_be_given(both: Toolchain, folder: Path) -> None:
@@ -313,10 +306,10 @@ def test_thinlto_gives_the_same_objects_with_one_and_with_two_threads(
     assert differing > LINKED_MODULES // 4
 
 
-def test_programs_have_their_own_profiles(folder: Path) -> None:
+def test_programs_have_their_own_profiles(both: Toolchain, folder: Path) -> None:
     profiles = Profiles(None, {"one": folder / "one.pmu.json"})
-    modes = Modes(EVICT, Path(), Path(), Path(), folder, None, profiles)
+    subject = Subject(EVICT, both, both, folder, profiles)
     for program, expected in (("one", f"-pmu-profile={folder / 'one.pmu.json'}"), ("two", None)):
-        options = modes.release_options(Module(f"{program}/a", folder, ("-cc1",)))
+        options = subject.release_options(Module(f"{program}/a", folder, ("-cc1",)))
         given = [option for option in options if option.startswith("-pmu-profile")]
         assert given == ([expected] if expected else [])

@@ -13,8 +13,8 @@ from compiler_opt_perf.run.errors import UserError
 
 DEFAULT_ARGUMENT = "DefaultDecision"
 PMU_ARGUMENT = "PMUData"
-# What the compiler found in the PMU profile for a decision, best first. "cold": it is in a function
-# that was profiled and did not run. "function": only the function is known.
+# What the compiler found in the PMU profile for a decision, best first. A "cold" decision is in a
+# profiled function that did not run; of "function", only the function is known.
 PMU_KINDS = ("exact", "flattened", "function", "cold", "missing")
 # Without -pmu-profile remarks do not have this argument.
 _NO_PROFILE = "missing"
@@ -29,8 +29,8 @@ class Decision:
     """One decision of a policy.
 
     Attributes:
-      function: where it was taken.
-      subject: what was decided about: the callee, or the register that needs to be assigned.
+      function: it was taken in this function.
+      subject: the callee, or the register that needs to be assigned.
       chosen: the policy's decision.
       default: what the compiler's own policy would have decided in the same state.
       pmu: one of PMU_KINDS.

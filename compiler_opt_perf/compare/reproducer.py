@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler_opt_perf.compare.bisect import Bisection
-from compiler_opt_perf.compare.inputs import Trial
-from compiler_opt_perf.compare.measure import REPLAYED, Candidate, warning
-from compiler_opt_perf.compare.question import FAILURES, Question
+from compiler_opt_perf.compare.bisect import FAILURES, Bisection, Question, Trial
+from compiler_opt_perf.compare.subject import REPLAYED, Subject, warning
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, TraceReplay
+from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, TraceReplay
 from compiler_opt_perf.policy.problem import decision_lines, for_clang
 from compiler_opt_perf.run.content import manifest_files
 from compiler_opt_perf.run.files import (
@@ -34,7 +33,7 @@ _FILES = """
 `decisions`, if they are given (`-mlgo-decisions`) |
 | `run`, `cpu.json` | the recorded run that `TRACE_COST` replays, if there is one |
 """
-# Of what llvm-trace-cost reports of a run, by metric.
+# Where llvm-trace-cost reports a metric.
 _REPORTED = {"instructions": "['instructions']", "cycles": "['cycles']['total']"}
 
 
@@ -44,16 +43,16 @@ class Side:
 
     Attributes:
       name: of its folder.
-      candidate: what it is compiled with.
-      decisions: that are given, by key.
+      subject: compiler, policy and profile.
+      decisions: by key, those that are not left to the policy.
     """
 
     name: str
-    candidate: Candidate
+    subject: Subject
     decisions: Mapping[str, int] = field(default_factory=dict)
 
 
-def write_decisions(found: Bisection, candidate: Candidate, output: Path) -> None:
+def write_decisions(found: Bisection, candidate: Subject, output: Path) -> None:
     """Writes a folder with the decisions that make a module worse.
 
     Raises:
@@ -85,7 +84,7 @@ def write_inputs(question: Question, before: Trial, after: Trial, output: Path) 
     Raises:
       FileWriteError: it cannot be written, or holds other files.
     """
-    sides = [Side("baseline", before.candidate), Side("candidate", after.candidate)]
+    sides = [Side("baseline", before.subject), Side("candidate", after.subject)]
     lines = [f"Worse by this alone: {after.what}. `baseline` is: {before.what}."]
     _write(question, after.value, sides, lines, output)
 
@@ -99,15 +98,15 @@ def _write(
             require_file(path)
             shutil.copyfile(path, folder / name)
         for side in sides:
-            copy_folder(side.candidate.model, folder / side.name / "model")
-            profile = side.candidate.profiles.of(module.program)
+            copy_folder(side.subject.model, folder / side.name / "model")
+            profile = side.subject.profiles.of(module.program)
             if profile is not None:
                 (folder / side.name / "profile").mkdir()
                 for path in manifest_files(profile):
                     shutil.copyfile(path, folder / side.name / "profile" / path.name)
             if side.decisions:
                 (folder / side.name / "decisions").write_text(decision_lines(side.decisions))
-        candidate = sides[1].candidate
+        candidate = sides[1].subject
         if metric.name in REPLAYED:
             shutil.copyfile(candidate.traces[module.program], folder / _run(candidate, module))
             if candidate.cpu is not None:
@@ -127,15 +126,15 @@ def _write(
         (folder / "README.md").write_text("\n".join(head))
 
 
-def _run(candidate: Candidate, module: Module) -> str:
-    """The name of the recorded run, by which the tool knows its kind."""
+def _run(candidate: Subject, module: Module) -> str:
+    """The name of the recorded run; its suffix tells the tool what it is."""
     return f"run{candidate.traces[module.program].suffix}"
 
 
 def _tools(question: Question, sides: Sequence[Side]) -> dict[str, Path]:
-    """The variables that name the tools, with what they are by default."""
-    candidate = sides[1].candidate
-    tools = {f"CLANG_{side.name.upper()}": side.candidate.toolchain.clang for side in sides}
+    """The variables that name the tools, with their defaults."""
+    candidate = sides[1].subject
+    tools = {f"CLANG_{side.name.upper()}": side.subject.toolchain.clang for side in sides}
     if question.metric.name in REPLAYED:
         tools["TRACE_COST"] = candidate.toolchain.trace_cost
     return {**tools, "LLVM_LITERT_LIBRARY": candidate.toolchain.litert_library}
@@ -171,44 +170,47 @@ def _script(question: Question, sides: Sequence[Side]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _profile(question: Question, side: Side) -> Path | None:
-    profile = side.candidate.profiles.of(question.module.program)
-    return None if profile is None else Path(side.name, "profile", profile.name)
+def _inside(question: Question, side: Side) -> Subject:
+    """The side's subject, with the names that its files have in the folder."""
+    subject, program = side.subject, question.module.program
+    profile = subject.profiles.of(program)
+    run = {program: Path(_run(subject, question.module))} if program in subject.traces else {}
+    return dataclasses.replace(
+        subject,
+        model=Path(side.name, "model"),
+        profiles=Profiles(profile and Path(side.name, "profile", profile.name)),
+        traces=run,
+        cpu=subject.cpu and Path(_CPU),
+    )
 
 
 def _compile(question: Question, side: Side) -> str:
     """The command that compiles a side."""
-    module, candidate = question.module, side.candidate
+    module, subject = question.module, _inside(question, side)
     own = dataclasses.replace(
         warning(module),
         bitcode=Path("module.bc"),
-        thinlto_index=None if module.thinlto_index is None else Path("module.thinlto.bc"),
+        thinlto_index=module.thinlto_index and Path("module.thinlto.bc"),
     )
-    options = candidate.problem.development_options(
-        model=Path(side.name, "model"), profile=_profile(question, side)
+    options = subject.problem.development_options(
+        model=subject.model, profile=subject.profiles.common
     )
     if side.decisions:
         options.append(f"-mlgo-decisions={side.name}/decisions")
     more = for_clang(options)
-    more += REPLAY_FLAGS if module.program in candidate.traces else ()
+    more += REPLAY_FLAGS if subject.traces else ()
     if question.metric.name == "score":
         more += ["-opt-record-file", f"{side.name}.yaml", "-opt-record-format", "yaml"]
         more += ["-opt-record-passes", "^regalloc-score$"]
-    _, *words = own.compile_command(candidate.toolchain.clang, Path(f"{side.name}.o"), more)
+    _, *words = own.compile_command(subject.toolchain.clang, Path(f"{side.name}.o"), more)
     return f'"$CLANG_{side.name.upper()}" {shlex.join(words)}'
 
 
 def _replay(question: Question, side: Side) -> list[str]:
-    """The commands that replay the recorded run with a side's code, and print what it costs."""
+    """The commands that replay the recorded run with a side's code, and print its cost."""
     evaluator = EVALUATORS[REPLAYED[question.metric.name]]
     assert isinstance(evaluator, TraceReplay)
-    context = Context(
-        tool=Path("llvm-trace-cost"),
-        trace=Path(_run(side.candidate, question.module)),
-        cpu=None if side.candidate.cpu is None else Path(_CPU),
-        profile=_profile(question, side),
-        threads=1,
-    )
+    context = _inside(question, side).replay_context(question.module)
     _, *words = map(str, evaluator.command([Path(f"{side.name}.o")], context))
     program = f"import json, sys; print(json.load(sys.stdin){_REPORTED[question.metric.name]})"
     value = f"$(python3 -c {shlex.quote(program)} < {side.name}.json)"
@@ -219,7 +221,7 @@ def _replay(question: Question, side: Side) -> list[str]:
 
 
 def summary(found: Bisection) -> str:
-    """What was found, in a sentence."""
+    """The result of a bisection, in a sentence."""
     tried = f"{found.compilations} compilations"
     if not found.causes:
         return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is measured with, by content, and where."""
+"""Describes a measurement: compiler, policy and inputs by content, and the machine."""
 
 import contextlib
 import datetime
@@ -16,38 +16,38 @@ from absl import logging
 
 from compiler_opt_perf import __version__
 from compiler_opt_perf.compare.baseline import Artifact, Environment, Setup
-from compiler_opt_perf.compare.errors import GateError
-from compiler_opt_perf.compare.measure import Candidate
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.modes import ModesError, require_compiled_in
+from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import files_of, sha256
 from compiler_opt_perf.run.timing import Meter
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-#: What is measured of the compiler's work, by the name of the flag's value.
+#: Ways to measure the compiler's effort: values of a flag.
 EffortKind = Literal["auto", "instructions", "processor-time", "none"]
 
 
-def setup_of(candidate: Candidate, corpora: Sequence[Path], meter: Meter | None) -> Setup:
-    """What a candidate is, on these corpora. Raises GateError: a file of it cannot be read."""
-    release = candidate.release
-    profiles = candidate.profiles
+def setup_of(subject: Subject, corpora: Sequence[Path], meter: Meter | None) -> Setup:
+    """Describes a subject on these corpora. Raises CompareError: a file cannot be read."""
+    release = subject.release
+    profiles = subject.profiles
     named = {"": profiles.common} if profiles.common is not None else {}
     named.update(profiles.programs)
     return Setup(
-        problem=candidate.problem.name,
+        problem=subject.problem.name,
         corpora=tuple(str(folder.absolute()) for folder in corpora),
-        compiler=_compiler(candidate.toolchain),
-        release=None if release is None else _release(release, candidate),
-        policy=policy_of(candidate.model),
+        compiler=_compiler(subject.toolchain),
+        release=None if release is None else _release(release, subject),
+        policy=policy_of(subject.model),
         profiles={program: _profile(path) for program, path in sorted(named.items())},
         effort="none" if meter is None else meter.how,
-        repetitions=candidate.repetitions,
-        timeout_s=candidate.timeout_s,
-        memory_mib=candidate.memory_mib,
-        traces={program: _file(path) for program, path in sorted(candidate.traces.items())},
-        cpu=None if candidate.cpu is None else _file(candidate.cpu),
+        repetitions=subject.repetitions,
+        timeout_s=subject.timeout_s,
+        memory_mib=subject.memory_mib,
+        traces={program: _file(path) for program, path in sorted(subject.traces.items())},
+        cpu=None if subject.cpu is None else _file(subject.cpu),
     )
 
 
@@ -56,11 +56,11 @@ def _compiler(toolchain: Toolchain) -> Artifact:
     return Artifact(str(toolchain.directory), sha256(toolchain.clang), " ".join(version))
 
 
-def _release(toolchain: Toolchain, candidate: Candidate) -> Artifact:
-    """The compiler of release mode, which may hold another policy than the one in question."""
+def _release(toolchain: Toolchain, subject: Subject) -> Artifact:
+    """The compiler of release mode; `is_of` tells if it holds another policy."""
     artifact = _compiler(toolchain)
     try:
-        require_compiled_in(toolchain, candidate.problem, candidate.model)
+        require_compiled_in(toolchain, subject.problem, subject.model)
     except ModesError as error:
         logging.warning("%s", error)
         return msgspec.structs.replace(artifact, is_of=str(error))
@@ -68,16 +68,16 @@ def _release(toolchain: Toolchain, candidate: Candidate) -> Artifact:
 
 
 def policy_of(model: Path) -> Artifact:
-    """A policy, by the content of its files. Raises GateError: it cannot be read, or has links."""
+    """A policy, by the content of its files. Raises CompareError: it has links, or is damaged."""
     digest = hashlib.sha256()
     try:
         for file in files_of(model):
             digest.update(f"{file.relative_to(model)}\0{sha256(file)}\0".encode())
         if not (model / "model.tflite").is_file():
-            raise GateError(f"{model}: has no model.tflite; name the folder of a policy")
+            raise CompareError(f"{model}: has no model.tflite; name the folder of a policy")
     except OSError as error:
         remedy = "" if error.errno == errno.ELOOP else "; name the folder of a policy"
-        raise GateError(f"{error.filename or model}: {error.strerror}{remedy}") from error
+        raise CompareError(f"{error.filename or model}: {error.strerror}{remedy}") from error
     return Artifact(str(model.absolute()), digest.hexdigest())
 
 
@@ -85,7 +85,9 @@ def _file(path: Path) -> Artifact:
     try:
         return Artifact(str(path.absolute()), sha256(path))
     except OSError as error:
-        raise GateError(f"{path}: {error.strerror}; record the run again (cop collect)") from error
+        raise CompareError(
+            f"{path}: {error.strerror}; record the run again (cop trace record)"
+        ) from error
 
 
 def _profile(path: Path) -> Artifact:
@@ -115,16 +117,16 @@ def _processor() -> str:
 
 
 def effort_of(setup: Setup) -> EffortKind:
-    """What measures the compiler's work as the setup had it, if this machine can."""
+    """The way to measure the compiler's effort as the setup did."""
     names: dict[str, EffortKind] = {"none": "none", "time": "processor-time"}
     return names.get(setup.effort, "instructions")
 
 
 def same_runs(setup: Setup) -> None:
-    """Refuses recorded runs that are not what they were. Raises GateError."""
+    """Checks that recorded runs and the CPU file have not changed. Raises CompareError."""
     for one in (*setup.traces.values(), *([] if setup.cpu is None else [setup.cpu])):
         if _file(Path(one.path)).digest != one.digest:
-            raise GateError(
+            raise CompareError(
                 f"{one.path}: is not the file that the baseline was recorded with; put it back, or "
                 "record a baseline with this one"
             )

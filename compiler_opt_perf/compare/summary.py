@@ -12,19 +12,22 @@ and takes their median: these intervals are for other compilations of the same m
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.compare.comparison import (
+    FORMAT,
+    VERSION,
+    Comparison,
+    FunctionScores,
+    ModuleComparison,
+)
 from compiler_opt_perf.cost.ranking import Floats, widening
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 from compiler_opt_perf.run.seeds import derive_seed
-
-FORMAT = "compiler-opt-perf/comparison"
-VERSION = 2
 
 _DRAWS = 1000
 _TAIL = 0.025
@@ -36,7 +39,7 @@ class CostChange:
     """A cost against the default: 0.01 is 1% worse, -0.01 is 1% better.
 
     Attributes:
-      value: policy / default - 1, or a mean of such.
+      value: policy / default - 1, or a mean of such changes.
       low, high: the 95% interval; None with one module only, or fewer than three pairs of
         compilations.
     """
@@ -46,14 +49,19 @@ class CostChange:
     high: float | None = None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends, if there are any."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def resolution(self) -> float | None:
         """Half the interval's width: smaller differences are not resolved."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of a report: a module, a program, or all of them.
+class SummaryRow:
+    """The summary of a module, of a program, or of all programs.
 
     Attributes:
       name: of the module or the program; "total".
@@ -79,19 +87,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What a mean leaves out, and why.
-
-    Attributes:
-      reason: in words.
-      names: "module" or "module: function".
-    """
-
-    reason: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Summary:
     """A comparison's rows.
 
@@ -100,14 +95,15 @@ class Summary:
       total: the geometric mean over the programs.
       weighted: programs whose functions' scores are weighted by calls. In the others each function
         counts once, since the profile has no calls of them.
-      left_out: what the means of sizes and scores leave out.
+      left_out: by reason, the modules ("module") and functions ("module: function") that the means
+        of sizes and scores leave out.
     """
 
-    modules: tuple[Row, ...]
-    programs: tuple[Row, ...]
-    total: Row
+    modules: tuple[SummaryRow, ...]
+    programs: tuple[SummaryRow, ...]
+    total: SummaryRow
     weighted: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -141,24 +137,30 @@ def summarise(comparison: Comparison) -> Summary:
     for module in comparison.modules:
         programs.setdefault(module.name.split("/")[0], []).append(module)
     weighted = tuple(name for name in sorted(programs) if any(map(_has_calls, programs[name])))
-    rows, means = [], []
-    for name, members in sorted(programs.items()):
+
+    def means(name: str, members: Sequence[ModuleComparison], weighted: bool) -> Sequence[_Mean]:
         random = np.random.default_rng(derive_seed(comparison.seed, "intervals", name))
-        means.append(_means(members, name in weighted, random))
-        rows.append(_row(name, members, means[-1]))
-    overall = [_mean_of_programs(column) for column in zip(*means, strict=True)]
+        return _means(members, weighted, random)
+
+    of_programs = {
+        name: means(name, members, name in weighted) for name, members in sorted(programs.items())
+    }
+    total = [_mean_of_programs(column) for column in zip(*of_programs.values(), strict=True)]
     return Summary(
-        modules=tuple(_module_row(module, comparison.seed) for module in comparison.modules),
-        programs=tuple(rows),
-        total=_row("total", comparison.modules, overall),
+        modules=tuple(
+            _row(one.name, [one], means(one.name, [one], _has_calls(one)))
+            for one in comparison.modules
+        ),
+        programs=tuple(_row(name, programs[name], own) for name, own in of_programs.items()),
+        total=_row("total", comparison.modules, total),
         weighted=weighted,
-        left_out=tuple(_left_out(programs, weighted)),
+        left_out=_left_out(programs, weighted),
     )
 
 
-def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean]) -> Row:
+def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean]) -> SummaryRow:
     text, score, compile_time = (mean.change() for mean in means)
-    return Row(
+    return SummaryRow(
         name=name,
         modules=len(modules),
         text_default=sum(module.text_default for module in modules),
@@ -171,11 +173,6 @@ def _row(name: str, modules: Sequence[ModuleComparison], means: Sequence[_Mean])
         exact=sum(module.exact for module in modules),
         differing=sum(module.differing for module in modules),
     )
-
-
-def _module_row(module: ModuleComparison, seed: int) -> Row:
-    random = np.random.default_rng(derive_seed(seed, "intervals", module.name))
-    return _row(module.name, [module], _means([module], _has_calls(module), random))
 
 
 def _means(
@@ -259,7 +256,7 @@ def _has_calls(module: ModuleComparison) -> bool:
 
 def _left_out(
     programs: Mapping[str, Sequence[ModuleComparison]], weighted: Sequence[str]
-) -> Iterator[LeftOut]:
+) -> dict[str, tuple[str, ...]]:
     names: dict[str, list[str]] = {}
     for program, modules in sorted(programs.items()):
         for module in modules:
@@ -269,8 +266,7 @@ def _left_out(
                 reason = _why_left_out(one, program in weighted)
                 if reason is not None:
                     names.setdefault(reason, []).append(f"{module.name}: {one.name}")
-    for reason, places in names.items():
-        yield LeftOut(reason, tuple(places))
+    return {reason: tuple(places) for reason, places in names.items()}
 
 
 def _why_left_out(function: FunctionScores, weighted: bool) -> str | None:
@@ -295,12 +291,12 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             "total": _row_json(summary.total),
             "programs": [_row_json(row) for row in summary.programs],
             "weighted_by_calls": summary.weighted,
-            "left_out": {one.reason: one.names for one in summary.left_out},
+            "left_out": dict(summary.left_out),
         },
     }
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: SummaryRow) -> dict[str, Any]:
     value = asdict(row)
     for name in ("text", "score", "compile_time"):
         change = getattr(row, name)

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
+from compiler_opt_perf.compare.comparison import (
+    Comparison,
+    FunctionScores,
+    ModuleComparison,
+    read_comparison,
+)
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.summary import CostChange, summarise, to_json
+from compiler_opt_perf.compare.testing import EVICT, INLINE
 from compiler_opt_perf.cost.regalloc_score import score_ratio
+from compiler_opt_perf.run.files import write_json
 
 
 def _module(
@@ -47,8 +58,7 @@ def test_means_are_geometric_over_modules_and_then_over_programs() -> None:
     assert _value(summary.total.text) == pytest.approx(math.sqrt(1.1) - 1)
     assert (first.name, first.modules, summary.total.modules) == ("a", 2, 5)
     assert (summary.total.decisions, summary.total.with_pmu) == (50, 25)
-    (left_out,) = summary.left_out
-    assert left_out.names == ("b/3",)
+    assert list(summary.left_out.values()) == [("b/3",)]
     assert _value(summary.modules[0].text) == pytest.approx(1)
     assert summary.modules[0].text is not None and summary.modules[0].text.low is None
 
@@ -62,13 +72,13 @@ def test_scores_are_ratios_of_functions_not_of_sums() -> None:
     )
     summary = summarise(_comparison(_module("p/1", functions=functions)))
     assert _value(summary.total.score) == pytest.approx((1.001 * 0.25) ** (1 / 3) - 1)
-    assert summary.weighted == () and summary.left_out == ()
+    assert summary.weighted == () and not summary.left_out
     # Where calls are known they are the weights.
     called = [replace(one, calls=calls) for one, calls in zip(functions, (1, 3, 0), strict=True)]
     summary = summarise(_comparison(_module("p/1", functions=tuple(called))))
     assert _value(summary.total.score) == pytest.approx((1.001 * 0.5**3) ** (1 / 4) - 1)
     assert summary.weighted == ("p",)
-    assert [one.names for one in summary.left_out] == [("p/1: c",)]
+    assert list(summary.left_out.values()) == [("p/1: c",)]
 
 
 @pytest.mark.parametrize("calls", [(None, None, None, None), (3, 1, 0, 2)])
@@ -89,7 +99,7 @@ def test_scores_compare_as_in_training(calls: tuple[int | None, ...]) -> None:
     assert _value(summary.total.score) == pytest.approx(ratio - 1)
     if calls[0] is None:
         assert ratio == pytest.approx((2.01 / 4.01) ** 0.25)
-        assert summary.left_out == ()
+        assert not summary.left_out
 
 
 def test_what_has_no_ratio_is_named() -> None:
@@ -103,7 +113,7 @@ def test_what_has_no_ratio_is_named() -> None:
     )
     assert _value(summary.total.score) == pytest.approx(-0.5)
     assert summary.programs[1].score is None
-    assert {one.reason: one.names for one in summary.left_out} == {
+    assert summary.left_out == {
         "functions without an eviction under the policy, of the score": ("p/1: old", "q/1: old"),
         "functions without an eviction under the default policy, of the score": (
             "p/1: new",
@@ -169,3 +179,41 @@ def test_compile_times_are_medians_of_pairs() -> None:
     assert _value(few.total.compile_time) == pytest.approx(0.01)
     assert few.total.compile_time is not None and few.total.compile_time.low is None
     assert few.total.text == CostChange(0.0)
+
+
+def test_a_comparison_survives_its_file(tmp_path: Path) -> None:
+    for comparison in (INLINE, EVICT):
+        write_json(tmp_path / "c.json", to_json(comparison))
+        assert read_comparison(tmp_path / "c.json") == comparison
+
+
+def _damaged(change: Callable[[dict[str, Any]], None]) -> str:
+    value = json.loads(json.dumps(to_json(EVICT)))
+    change(value)
+    return json.dumps(value)
+
+
+def _changed(name: str, content: Any) -> str:
+    return _damaged(lambda value: value["modules"][0].update({name: content}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("{", ""),
+        (_damaged(lambda value: value.update(version=1)), r"\$\.version: expected 2, found 1"),
+        (_damaged(lambda value: value.update(modules=[])), "`array` of length >= 1"),
+        (_damaged(lambda value: value.pop("modes")), r"\$\.modes: is missing"),
+        (_changed("text_default", -1), r"modules\[0\].text_default: expected `int` >= 0"),
+        (_changed("compile_default", [10**400]), "number out of range, found 1000"),
+        (_changed("compile_default", [float("nan")]), "expected `float` >= 0.0, found NaN"),
+        (_changed("compile_default", [0.0]), "expected pairs above 0"),
+        (_changed("compile_default", []), "expected pairs above 0"),
+        (_changed("functions", [{"name": "f", "calls": 1.5}]), r"calls: expected `int \| null`"),
+    ],
+)
+def test_a_damaged_comparison_is_named(tmp_path: Path, damage: str, problem: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(damage)
+    with pytest.raises(CompareError, match=rf"c\.json.*{problem}.*; write it with `cop compare`"):
+        read_comparison(path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A training's folder as people read it: what was done so far, by what settings, with what result.
 
-Folders of `cop train` and of `cop imitate`, ended or not. What a training has not written yet is
-not there; what is damaged is an error.
+Folders of `cop train policy` and of `cop train labels`, ended or not. What a training
+has not written yet is not there; what is damaged is an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,64 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.compare.files import Change, Point, ReportError, read_curve
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
+from compiler_opt_perf.run.curve import curve_values
 from compiler_opt_perf.run.files import read_input
-from compiler_opt_perf.run.json_text import JsonError, decode
+from compiler_opt_perf.run.json_text import Count, JsonError, decode, parse_json
 from compiler_opt_perf.train.folder import TrainingFolder
 from compiler_opt_perf.train.imitation_result import Round, read_round
 from compiler_opt_perf.train.label_files import read_labels
 
 # Inputs that are shown elsewhere, or too long.
 _NOT_SETTINGS = {"corpus", "compiler", "profile", "versions", "kind", "problem"}
+_REMEDY = "go on with the training, which writes it again"
 
-
+#: A change against the default's cost that a plot can show.
+Change = Annotated[float, msgspec.Meta(gt=-(2.0**64), lt=2.0**64)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step of a training.
+
+    Attributes:
+      step: generation or round; 0 is the start, which has no candidates.
+      values: what was measured, by name; `unit_of` tells the units.
+    """
+
+    step: int
+    values: Mapping[str, float]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """What each row of a curve has; further fields are those of its stage."""
+
+    generation: Count
+    validation_of_mean: Change | None
+    candidates_mean: Change | None = None
+    validation_of_fittest: Change | None = None
+
+
+#: A change against the default's cost, -0.01 for 1% less; and a part of a whole, from 0 to 1.
+CHANGE, SHARE = "change", "share"
+# Of the fields of a curve; those that are not here are plain numbers, whatever wrote them.
+_UNITS = {
+    "validation": CHANGE,
+    "validation_of_mean": CHANGE,
+    "validation_of_fittest": CHANGE,
+    "candidates_mean": CHANGE,
+    "candidates_best": CHANGE,
+    "equals_default": SHARE,
+    "value_told": SHARE,
+    "best_saves": SHARE,
+}
+
+
+def unit_of(field: str) -> str:
+    """CHANGE, SHARE, or nothing for a plain number; "validation/NAME" is as "validation"."""
+    return _UNITS.get(field.partition("/")[0], "")
 
 
 class _Bytes(msgspec.Struct, frozen=True):
@@ -87,12 +132,12 @@ class TrainingRun:
 
 
 def read_run(path: Path) -> TrainingRun:
-    """Reads a training's folder, or the one of `cop imitate` that holds it as `run`.
+    """Reads a training's folder, or the one of `cop train labels` that holds it as `run`.
 
     Raises:
       TrainingError: there is no training, or a file of it is damaged.
       LabelsError: damaged labels.
-      ReportError: a damaged curve or result.
+      CompareError: a damaged curve or result.
     """
     if not TrainingFolder(path).is_claimed and TrainingFolder(path / "run").is_claimed:
         path = path / "run"
@@ -128,6 +173,23 @@ def read_run(path: Path) -> TrainingRun:
         policy,
         frozenset(validation),
     )
+
+
+def read_curve(path: Path) -> list[Point]:
+    """Reads a training run's `curve.jsonl`. Raises CompareError that names the line."""
+    remedy = f"{_REMEDY}, or name a folder of `cop train`"
+    try:
+        lines = read_input(path).splitlines()
+    except OSError as error:
+        raise CompareError(f"{path}: {error.strerror}; {remedy}") from error
+    points = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = decode(line, _Row, f"{path}:{number}")
+            points.append(Point(row.generation, curve_values(parse_json(line))))
+        except JsonError as error:
+            raise CompareError(f"{error}; {remedy}") from error
+    return points
 
 
 def find_modules(paths: Sequence[Path]) -> list[Module]:
@@ -166,9 +228,9 @@ def _read_ended(path: Path) -> _Ended | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}") from error
+        raise CompareError(f"{path}: {error.strerror}") from error
     except JsonError as error:
-        raise ReportError(f"{error}; go on with the training, which writes it again") from error
+        raise CompareError(f"{error}; {_REMEDY}") from error
 
 
 def _read_rounds(path: Path) -> dict[int, Round]:

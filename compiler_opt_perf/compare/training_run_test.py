@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_opt_perf.compare.files import ReportError
+from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.testing import DIFFERENCES, write_imitation, write_search
-from compiler_opt_perf.compare.training_run import find_modules, read_run
+from compiler_opt_perf.compare.training_run import find_modules, read_curve, read_run
 from compiler_opt_perf.compare.training_tables import describe, document, sites
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, Corpus, CorpusError, write_description
 from compiler_opt_perf.run.files import write_json
@@ -83,14 +83,14 @@ def test_fields_of_a_curve_have_their_own_units(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_float_can_be_are_left_out_or_told(tmp_path: Path) -> None:
-    """`cop training show` and `cop report` read curves in one way."""
+    """`cop train show` and `cop compare page` read curves in one way."""
     write_search(tmp_path)
     row = {"generation": 0, "validation_of_mean": 0.0}
     huge = 10**400
     (tmp_path / "curve.jsonl").write_text(json.dumps({**row, "compilations": huge, "x": huge}))
     assert "x 1" not in describe(read_run(tmp_path), None, 3)
     (tmp_path / "curve.jsonl").write_text(json.dumps({**row, "validation_of_mean": huge}))
-    with pytest.raises(ReportError, match=r"curve\.jsonl:1: \$\.validation_of_mean: number out of"):
+    with pytest.raises(CompareError, match=r"curve\.jsonl:1: \$\.validation_of_mean: number"):
         read_run(tmp_path)
     (tmp_path / "curve.jsonl").unlink()
     ended = json.loads((tmp_path / "training.json").read_text())
@@ -98,7 +98,7 @@ def test_numbers_that_no_float_can_be_are_left_out_or_told(tmp_path: Path) -> No
         for value in (huge, float("nan"), float("inf")):
             damaged = {**ended, "results": {**ended["results"], field: value}}
             (tmp_path / "training.json").write_text(json.dumps(damaged))
-            with pytest.raises(ReportError, match=rf"training\.json: \$\.results\.{field}: "):
+            with pytest.raises(CompareError, match=rf"training\.json: \$\.results\.{field}: "):
                 read_run(tmp_path)
 
 
@@ -128,8 +128,8 @@ def test_what_there_is_of_an_unfinished_training_is_shown(tmp_path: Path) -> Non
     ("file", "content", "error", "message"),
     [
         ("inputs.json", "[]", TrainingError, r"inputs\.json: \$: expected `object`"),
-        ("training.json", "{", ReportError, r"training\.json:1:2: not JSON"),
-        ("training.json", "{}", ReportError, r"training\.json: \$\.problem: is missing"),
+        ("training.json", "{", CompareError, r"training\.json:1:2: not JSON"),
+        ("training.json", "{}", CompareError, r"training\.json: \$\.problem: is missing"),
         ("rounds/0.json", "{}", TrainingError, r"rounds/0\.json: \$\.labels: is missing"),
         ("labels/0/p/a.npz", "x", LabelsError, r"labels/0/p/a\.npz: damaged"),
     ],
@@ -147,7 +147,7 @@ def test_a_damaged_curve_is_named(tmp_path: Path) -> None:
     write_search(tmp_path)
     with (tmp_path / "curve.jsonl").open("a") as stream:
         stream.write('{"generation"')
-    with pytest.raises(ReportError, match=re.escape("curve.jsonl:3:1:14: not JSON")):
+    with pytest.raises(CompareError, match=re.escape("curve.jsonl:3:1:14: not JSON")):
         read_run(tmp_path)
 
 
@@ -171,3 +171,33 @@ def test_modules_for_validation_are_chosen(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="c/train/corpus_description.json: "):
         find_modules([tmp_path / "corpora"])
     assert np.isfinite(run.labels[0]).all()
+
+
+def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "curve.jsonl"
+    path.write_text('{"generation": 0, "validation_of_mean": 0}\n{"generation"\n')
+    with pytest.raises(CompareError, match=r"curve\.jsonl:2:1:14: not JSON: .*cop train"):
+        read_curve(path)
+    huge = "1" + 400 * "0"
+    for row, message in (
+        (b"\xff", "not JSON: byte 0 is not UTF-8"),
+        (b"[1]", "$: expected `object`, found [1]"),
+        (
+            b'{"generation": "1", "validation_of_mean": 0}',
+            '$.generation: expected `int`, found "1"',
+        ),
+        (b'{"generation": 1, "validation_of_mean": "good"}', "$.validation_of_mean: expected `fl"),
+        (
+            f'{{"generation": 1, "validation_of_mean": {huge}}}'.encode(),
+            "$.validation_of_mean: number out of range, found 1000",
+        ),
+        (b'{"generation": 1, "validation_of_mean": NaN}', "$.validation_of_mean: expected"),
+        # Of an older version, whose signs were the other way round.
+        (b'{"generation": 1, "validation": 0.1}', "$.validation_of_mean: is missing"),
+        (b"[" * 200_000, "not JSON: nested too deep"),
+    ):
+        path.write_bytes(b'{"generation": 0, "validation_of_mean": 0}\n' + row + b"\n")
+        with pytest.raises(
+            CompareError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train"
+        ):
+            read_curve(path)

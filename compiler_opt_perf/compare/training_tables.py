@@ -2,27 +2,20 @@
 """A training's folder and what its policy does differently, in tables: text, cells and JSON."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.compare.files import CHANGE, SHARE, unit_of
-from compiler_opt_perf.compare.training_run import TrainingRun
-from compiler_opt_perf.policy.problem import PROBLEMS
-from compiler_opt_perf.run.symbol_names import demangled, shortened
+from compiler_opt_perf.compare.decision_names import decided, names_in, place
+from compiler_opt_perf.compare.training_run import CHANGE, SHARE, TrainingRun, unit_of
+from compiler_opt_perf.run.table import markdown, percent
 from compiler_opt_perf.train.differences import Differences
 from compiler_opt_perf.train.imitation_result import COLUMNS, ProgramResult, cells
 
 MODULE_COLUMNS = ("module", "bytes", "with the policy", "change", "decisions", "different")
 SITE_COLUMNS = ("decision", "the policy's", "the compiler's", "bytes that it changes", "module")
 _NAME_WIDTH = 90
-
-
-def percent(change: float) -> str:
-    """-0.01 as -1.00%."""
-    return f"{100 * change:+.2f}%"
 
 
 def shown(field: str, value: float) -> str:
@@ -140,41 +133,6 @@ def sites(differences: Differences, number: int) -> tuple[list[list[str]], int]:
     return rows, len(found)
 
 
-def names_in(keys: Sequence[str], width: int) -> dict[str, str]:
-    """The demangled names of the functions in keys of decisions, for `place`."""
-    words = {word for key in keys for word in key.split(" ")[:3]}
-    words |= {word.rpartition(".")[0] for word in words}
-    return {name: shortened(own, width) for name, own in demangled(sorted(words)).items()}
-
-
-def place(key: str, names: dict[str, str]) -> str:
-    """A key (docs/features.md) in words: where the decision is.
-
-    Args:
-      names: demangled, of the functions in it.
-    """
-    words = key.split(" ")
-    if len(words) == 3:
-        return f"{names[words[0]]}: {' '.join(words[1:])}"
-    if len(words) != 5:
-        return key
-    caller, callee, site, stack, ordinal = words
-    function, _, number = site.rpartition(".")
-    where = "call made later" if site == "?" else f"call {number}"
-    if function not in ("", caller):
-        where += f" of {names[function]}"
-    further = [stack] * (stack != "-") + [ordinal] * (ordinal != "#0")
-    return f"{names[callee]} in {names[caller]}, {', '.join([where, *further])}"
-
-
-def decided(problem: str, decision: int) -> str:
-    """A decision in words."""
-    known = PROBLEMS.get(problem)
-    if known is not None and known.mask is None:
-        return "inlined" if decision else "not inlined"
-    return f"candidate {decision}"
-
-
 def summary(differences: Differences, shown: int) -> str:
     """What is in the table of decisions, in a sentence."""
     found = differences.sites
@@ -196,19 +154,14 @@ def describe(run: TrainingRun, differences: Differences | None, top: int) -> str
     parts += [f"{line}\n" for line in [latest(run)] if line]
     parts += [f"{line}\n" for line in labels(run)]
     if rows := programs(run):
-        parts.append("\n" + _text(COLUMNS, rows))
+        parts.append("\n" + markdown(COLUMNS, rows))
     if differences is not None:
         rows, _ = sites(differences, top)
-        parts.append("\n" + _text(MODULE_COLUMNS, modules(differences, "module")))
+        parts.append("\n" + markdown(MODULE_COLUMNS, modules(differences, "module")))
         parts.append(f"\n{summary(differences, len(rows))}\n")
-        parts.append(_text(SITE_COLUMNS, rows) if rows else "")
+        parts.append(markdown(SITE_COLUMNS, rows) if rows else "")
     parts.append("\n" + "".join(f"{name}={value}\n" for name, value in settings(run)))
     return "".join(parts)
-
-
-def _text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
 def document(run: TrainingRun, differences: Differences | None) -> dict[str, Any]:

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Why something got worse: what was changed, what the compiler says, functions, decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler_opt_perf.compare.baseline import Baseline, Detail, changed_inputs, detail_of
+from compiler_opt_perf.compare.baseline import (
+    Baseline,
+    Detail,
+    ModuleRow,
+    changed_inputs,
+    detail_of,
+)
 from compiler_opt_perf.compare.metrics import Pair
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 
 _MOST_MODULES = 3
 _MOST_FUNCTIONS = 5
 _MOST_DECISIONS = 5
-# What functions have a part in, as `Detail` has it.
+# The field of `Detail` that has each function's part of a metric.
 _OF_FUNCTIONS = {
     "text": "functions",
     "linked": "functions",
@@ -19,17 +25,30 @@ _OF_FUNCTIONS = {
     "instructions": "instructions",
     "cycles": "cycles",
 }
-# What a policy's decisions lead to.
+# Metrics that a policy's decisions change.
 _OF_DECISIONS = {*_OF_FUNCTIONS, "differing", "decisions"}
-# What a profile tells the policy shows in these.
+# Metrics that a profile changes.
 _OF_PROFILES = {*_OF_DECISIONS, "with-pmu", "stale"}
-# What the compiler says of these modules.
+# The status of a module that has these metrics.
 _FAILING = {"failures": "failed", "crashes": "crashed", "timeouts": "timeout"}
+# A fact on a module, by metric; empty where there is none.
+_FACTS: dict[str, Callable[[ModuleRow], str]] = {
+    "nondeterminism": lambda row: (
+        f"{row.name}: {len(row.objects)} different object files of the same compilation"
+        if len(row.objects) > 1
+        else ""
+    ),
+    "modes": lambda row: row.modes,
+    "fallbacks": lambda row: (
+        f"{row.name}: {row.warnings[0]}" if row.fallbacks and row.warnings else ""
+    ),
+    "unreplayed": lambda row: f"{row.name}: {row.unreplayed}" if row.unreplayed else "",
+}
 
 
 @dataclass(frozen=True)
 class FunctionChange:
-    """A function that is worse, in the metric's unit; 0 where it was not there."""
+    """A function that got worse, in the metric's unit; 0 where there is no such function."""
 
     module: str
     function: str
@@ -39,7 +58,7 @@ class FunctionChange:
 
 @dataclass(frozen=True)
 class DecisionChange:
-    """A decision that was taken otherwise, by its key (docs/features.md)."""
+    """A decision that both sides take differently, by its key (docs/features.md)."""
 
     module: str
     key: str
@@ -49,15 +68,15 @@ class DecisionChange:
 
 @dataclass(frozen=True)
 class Why:
-    """Why something is worse.
+    """Why a metric is worse.
 
     Attributes:
-      causes: sentences: what was changed, then what is known of it.
-      functions: that got worse, those with the largest share first.
-      further: how many others got worse, and by how much together; 0 for scores, which do not add
-        up.
-      differing: how many decisions are others, of those that were taken on both sides.
-      decisions: some of them, those in these functions first.
+      causes: sentences on what was changed, and on what is known of the change.
+      functions: the functions that got worse most, the worst first.
+      differing: how many decisions both sides take differently.
+      decisions: some of these decisions, those in the functions above first.
+      further: how many other functions got worse, and by how much together; scores do not add up,
+        so that their sum is 0.
     """
 
     causes: tuple[str, ...]
@@ -68,7 +87,7 @@ class Why:
 
 
 def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> Why:
-    """Why a metric of some modules is worse. Raises GateError: a baseline is damaged."""
+    """Explains why a metric of some modules is worse. Raises CompareError: a file is damaged."""
     changed = changed_inputs(baseline.setup, candidate.setup)
     causes = []
     if changed:
@@ -111,37 +130,23 @@ def _nothing_changed(baseline: Baseline, candidate: Baseline) -> str:
 
 
 def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
-    """What the compiler says of the modules that are concerned."""
+    """Facts on the modules that are worse, and messages of compiler and linker."""
     said = []
+    release = candidate.setup.release
+    if metric == "modes" and release is not None and "holds another policy" in release.is_of:
+        said.append(release.is_of)
     if metric in _FAILING:
         status = _FAILING[metric]
-        said = [
+        said += [
             f"{after.name}: {after.message}"
             for before, after in pairs
             if after.status == status != before.status
         ]
-    elif metric == "nondeterminism":
-        said = [
-            f"{after.name}: {len(after.objects)} different object files of the same compilation"
-            for _, after in pairs
-            if len(after.objects) > 1
-        ]
-    elif metric == "modes":
-        release = candidate.setup.release
-        if release is not None and "holds another policy" in release.is_of:
-            said.append(release.is_of)
-        said += [after.modes for _, after in pairs if after.modes]
-    elif metric == "fallbacks":
-        said = [
-            f"{after.name}: {after.warnings[0]}"
-            for _, after in pairs
-            if after.fallbacks and after.warnings
-        ]
-    elif metric == "unreplayed":
-        said = [f"{after.name}: {after.unreplayed}" for _, after in pairs if after.unreplayed]
+    elif metric in _FACTS:
+        said += [fact for _, after in pairs if (fact := _FACTS[metric](after))]
     elif metric == "unlinked":
         names = {after.program for _, after in pairs}
-        said = [
+        said += [
             f"{one.name}: {one.message}"
             for one in candidate.programs
             if one.message and one.name in names
@@ -151,7 +156,7 @@ def _said(metric: str, pairs: Sequence[Pair], candidate: Baseline) -> list[str]:
 
 
 def _profile_facts(pairs: Sequence[Pair], baseline: Baseline, candidate: Baseline) -> list[str]:
-    """What is known of the candidate's profiles that was not so with the baseline's."""
+    """Facts that hold for the candidate's profiles, and did not for the baseline's."""
     facts = []
     before, after = baseline.setup.profiles, candidate.setup.profiles
     for program in sorted(before):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.compare.files import read_curve
 from compiler_opt_perf.compare.testing import ALL_MODES, EVICT, INLINE, LINKED, ODD_NAMES
+from compiler_opt_perf.compare.training_run import read_curve
 from compiler_opt_perf.pages.comparison import write_page
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.figure
 from matplotlib.ticker import MaxNLocator
 
-from compiler_opt_perf.compare.gate_tables import value
+from compiler_opt_perf.compare.check_tables import value
 from compiler_opt_perf.compare.history import Event
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.run.symbol_names import printable

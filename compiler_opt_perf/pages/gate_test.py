@@ -4,10 +4,9 @@ from pathlib import Path
 import msgspec
 
 from compiler_opt_perf.compare.check import check
-from compiler_opt_perf.compare.gate_testing import sample
 from compiler_opt_perf.compare.history import event_of
 from compiler_opt_perf.compare.limits import DEFAULT, read_limits
-from compiler_opt_perf.compare.testing import ODD_NAMES
+from compiler_opt_perf.compare.testing import ODD_NAMES, sample
 from compiler_opt_perf.pages.gate import write_page
 
 

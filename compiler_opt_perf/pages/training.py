@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A training, ended or not, as one self-contained HTML page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.figure
@@ -8,8 +9,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from compiler_opt_perf.compare import training_tables as tables
-from compiler_opt_perf.compare.files import CHANGE, unit_of
-from compiler_opt_perf.compare.training_run import TrainingRun
+from compiler_opt_perf.compare.training_run import CHANGE, Point, TrainingRun, unit_of
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.train.differences import Differences
 from compiler_opt_perf.train.imitation_result import COLUMNS
@@ -37,7 +37,7 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
     values = {
         "title": f"Training {run.path.absolute().name}: {run.problem}",
         "summary": tables.headline(run),
-        "curve": _curve(run) if run.curve else "",
+        "curve": curve_plot(run.curve, run.steps) if run.curve else "",
         "latest": tables.latest(run),
         "columns": COLUMNS,
         "programs": tables.programs(run),
@@ -50,18 +50,22 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
     page.write_page("training.html.j2", output, values)
 
 
-def _curve(run: TrainingRun) -> str:
-    """The changes of each step, of costs alone: other fields have other units; SVG."""
+def curve_plot(points: Sequence[Point], steps: str) -> str:
+    """The costs of each step; other fields of a curve have other units. SVG.
+
+    Args:
+      steps: what a step is: "generation" or "round".
+    """
     figure = matplotlib.figure.Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.subplots()
     names = dict.fromkeys(
-        name for point in run.curve for name in point.values if unit_of(name) == CHANGE
+        name for point in points for name in point.values if unit_of(name) == CHANGE
     )
     for name in names:
-        points = [(one.step, 100 * one.values[name]) for one in run.curve if name in one.values]
-        axes.plot(*zip(*points, strict=True), marker=".", label=page.literal(name))
+        known = [(one.step, 100 * one.values[name]) for one in points if name in one.values]
+        axes.plot(*zip(*known, strict=True), marker=".", label=page.literal(name))
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xlabel(run.steps)
+    axes.set_xlabel(steps)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("cost against the default, %")
     if names:
