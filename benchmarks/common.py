@@ -16,7 +16,7 @@ from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.trace.qemu import Moments, record
+from compiler_opt_perf.trace.qemu import SyncPoints, record
 from compiler_opt_perf.trace.windows import write_windows
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ def recorded(
     profile = folder / "run.pmu.json"
 
     def traced() -> None:
-        moments = Moments(library, noted) if library else None
-        write_windows(record(binary, arguments, trace, moments=moments), WINDOW, windows)
+        points = SyncPoints(library, noted) if library else None
+        write_windows(record(binary, arguments, trace, sync_points=points), WINDOW, windows)
 
     def profiled() -> None:
         collect(binary, arguments, profile, timeout_s=TIMEOUT_S)

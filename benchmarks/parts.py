@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from benchmarks.common import BenchmarkError
 from benchmarks.timing import Floats
-from compiler_opt_perf.trace.edit import part
 from compiler_opt_perf.trace.native import BranchPredictor
-from compiler_opt_perf.trace.qemu import read_moments
+from compiler_opt_perf.trace.qemu import read_sync_points
 from compiler_opt_perf.trace.trace_file import Trace
 
 
@@ -81,7 +80,7 @@ def executed(trace: Trace, moments: Path, boundaries: Sequence[int], total: int)
       PartsError: the recorded run had other moments, or several threads.
       TraceError: the trace is damaged.
     """
-    noted = read_moments(moments)
+    noted = read_sync_points(moments)
     if total and len(noted) != total:
         raise PartsError(
             f"{trace.path}: {len(noted)} moments while it was recorded, {total} when it was timed: "
@@ -99,7 +98,7 @@ def executed(trace: Trace, moments: Path, boundaries: Sequence[int], total: int)
     predictor = BranchPredictor(trace.table)
     before, last = 0, None
     for number in range(parts):
-        for piece in part(trace, stream, int(places[number]), int(places[number + 1])):
+        for piece in trace.part(stream, int(places[number]), int(places[number + 1])):
             counts[number] += np.bincount(piece, minlength=blocks)
             predictor.add(piece, starts=last is None)
             joined = piece if last is None else np.concatenate([[last], piece])

@@ -10,8 +10,8 @@ from benchmarks.parts import PartsError, executed
 from benchmarks.timing import Stopwatch
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
-from compiler_opt_perf.trace.counts import block_counts
-from compiler_opt_perf.trace.qemu import Moments, read_moments, record
+from compiler_opt_perf.trace.qemu import SyncPoints, read_sync_points, record
+from compiler_opt_perf.trace.statistics import block_counts
 from compiler_opt_perf.trace.trace_file import Trace
 
 # Sorts and allocates by turns; the numbers depend on nothing. What qsort does is elsewhere.
@@ -57,12 +57,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trace(program: Path) -> Trace:
     with Stopwatch() as stopwatch:
-        moments = Moments(stopwatch.library, program.with_name("moments"))
-        return record(program, [], program.with_name("run.bbtrace"), moments=moments)
+        points = SyncPoints(stopwatch.library, program.with_name("moments"))
+        return record(program, [], program.with_name("run.bbtrace"), sync_points=points)
 
 
 def test_moments_are_those_of_a_timed_run(program: Path, trace: Trace) -> None:
-    noted = read_moments(program.with_name("moments"))
+    noted = read_sync_points(program.with_name("moments"))
     with Stopwatch() as stopwatch:
         times, faults = stopwatch.run([program], 0).times, stopwatch.faults([program], 0)
     assert len(noted) == len(times) == len(faults)
@@ -77,7 +77,7 @@ def test_moments_are_those_of_a_timed_run(program: Path, trace: Trace) -> None:
 
 def test_parts_add_up_to_the_run(program: Path, trace: Trace) -> None:
     moments = program.with_name("moments")
-    noted = read_moments(moments)
+    noted = read_sync_points(moments)
     blocks = noted["blocks"].astype(int)
     # Before each turn's allocations, and the ends.
     jumps = np.flatnonzero(np.diff(blocks) > 10_000)
@@ -101,5 +101,5 @@ def test_other_moments_and_threads_are_named(program: Path, trace: Trace) -> Non
         executed(trace, moments, [0, -1], 7)
     cut = moments.with_name("cut")
     cut.write_bytes(moments.read_bytes()[:-3])
-    with pytest.raises(Exception, match="no notes of moments; record the run anew"):
+    with pytest.raises(Exception, match="not a file of sync points; record the run again"):
         executed(trace, cut, [0, -1], 0)

@@ -44,7 +44,7 @@ def record(
         recorded = import_recording(recording, binary, output)
     else:
         recorded = record(binary, arguments, output, program=run, stdin=stdin, timeout_s=timeout)
-    statistics = Statistics.of(recorded)
+    statistics = Statistics.read(recorded)
     return Table(statistics.summary, statistics.summary_document)
 
 
@@ -66,7 +66,7 @@ def show(
     loaded = Trace.load(path)
     if binary:
         loaded.verify_binary(binary)
-    statistics = Statistics.of(loaded)
+    statistics = Statistics.read(loaded)
     if html is None:
         return Table(lambda: statistics.text(top), lambda: statistics.document(top))
     # Loads matplotlib.
@@ -89,11 +89,11 @@ def list_blocks(
     number: Annotated[int, Flag("how many blocks to show", low=1)] = 20,
 ) -> Table:
     """List the blocks that a thread executed, in order."""
-    from compiler_opt_perf.trace.statistics import listed, listing
+    from compiler_opt_perf.trace.statistics import format_blocks, list_blocks
     from compiler_opt_perf.trace.trace_file import Trace
 
-    blocks = listed(Trace.load(path), stream, first, number)
-    return Table(lambda: listing(blocks), lambda: {"stream": stream, "blocks": blocks})
+    blocks = list_blocks(Trace.load(path), stream, first, number)
+    return Table(lambda: format_blocks(blocks), lambda: {"stream": stream, "blocks": blocks})
 
 
 @trace.verb("merge", example="trace merge first.bbtrace second.bbtrace --output=both.bbtrace")
@@ -170,7 +170,7 @@ def synthesise(
     from compiler_opt_perf.trace.synthesis import synthesise
 
     drawn = synthesise(binary, Profile.load(profile), output, blocks=blocks, seed=seed)
-    statistics = Statistics.of(drawn)
+    statistics = Statistics.read(drawn)
     return Table(statistics.summary, statistics.summary_document)
 
 
@@ -181,9 +181,8 @@ def overlap(
     length: _Length = 4,
 ) -> None:
     """Tell how alike two traces of one binary are, by their windows of blocks."""
-    from compiler_opt_perf.trace.synthesis import overlap
     from compiler_opt_perf.trace.trace_file import Trace
-    from compiler_opt_perf.trace.windows import Windows
+    from compiler_opt_perf.trace.windows import Windows, overlap
 
     counted = [Windows.count(Trace.load(path), length) for path in (first, second)]
     print(f"{overlap(*counted):.1%} of the windows of {length} blocks are common")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads the commands that compile a program, as build systems write them.
+"""Reads the compile commands that build systems write.
 
-- compile_commands.json, of CMake, Meson, `ninja -t compdb`, Bear and others.
-- The actions of `bazel aquery --output=jsonproto`, in a file of the workspace: commands run in
-  Bazel's execution root, which the link `bazel-out` beside the file leads to.
+- compile_commands.json of CMake, Meson, `ninja -t compdb`, Bear and others.
+- Actions of `bazel aquery --output=jsonproto`, in a file of the workspace. The commands run in
+  Bazel's execution root, which is found by the link `bazel-out` beside the file.
 
-Such lists hold more than compilations. What is no compilation of C or C++ is left out and named.
+Entries that do not compile C or C++ are left out and named in the log.
 """
 
 import os
@@ -31,7 +31,7 @@ _REMEDY = (
     "write it with CMake's -DCMAKE_EXPORT_COMPILE_COMMANDS=ON, with `bear -- make`, or with "
     "`bazel aquery --output=jsonproto 'mnemonic(CppCompile, TARGETS)'`"
 )
-# Of C, C++ and Objective-C, also preprocessed, and of modules of C++.
+# Suffixes of C, C++ and Objective-C, also preprocessed, and of C++ modules.
 _SOURCES = {
     *(".c", ".i", ".C", ".cc", ".cp", ".cpp", ".cxx", ".c++", ".CC", ".CPP", ".CXX", ".ii"),
     *(".m", ".mm", ".M", ".mi", ".mii", ".cppm", ".ccm", ".cxxm", ".c++m", ".ixx"),
@@ -42,7 +42,7 @@ _NAMES_SHOWN = 3
 
 
 class Command(NamedTuple):
-    """A source, the folder that it is compiled in, and the words of the command."""
+    """A compilation: its source, its working directory, and the words of its command."""
 
     source: Path
     directory: Path
@@ -50,7 +50,7 @@ class Command(NamedTuple):
 
 
 class _LeftOut(NamedTuple):
-    """What is no compilation, and why."""
+    """An entry that is no compilation, with the reason."""
 
     name: str
     reason: str
@@ -73,13 +73,13 @@ class _Action(msgspec.Struct, frozen=True):
 
 
 class _Actions(msgspec.Struct, frozen=True):
-    """What `bazel aquery` says."""
+    """The output of `bazel aquery`."""
 
     actions: tuple[Any, ...]
 
 
 def read_commands(path: Path) -> list[Command]:
-    """The commands that compile C and C++, at least one. The others are named in the log.
+    """Reads at least one command that compiles C or C++; logs the entries left out.
 
     Raises:
       CorpusError: the file cannot be read, or holds no compilation.
@@ -87,35 +87,35 @@ def read_commands(path: Path) -> list[Command]:
     try:
         content = decode(read_input(path), Any, path)
         if isinstance(content, dict) and "actions" in content:
-            everything = list(_of_bazel(convert(content, _Actions, path), path))
+            entries = list(_from_bazel(convert(content, _Actions, path), path))
         else:
-            everything = list(_of_entries(convert(content, tuple[Any, ...], path), path))
+            entries = list(_from_database(convert(content, tuple[Any, ...], path), path))
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}; {_REMEDY}") from error
     except JsonError as error:
         raise CorpusError(f"{error}; {_REMEDY}") from error
-    found = [one for one in everything if isinstance(one, Command)]
-    left_out = [one for one in everything if isinstance(one, _LeftOut)]
-    if not found:
-        reasons = "".join(f"; {one.name}: {one.reason}" for one in left_out[:_NAMES_SHOWN])
+    commands = [entry for entry in entries if isinstance(entry, Command)]
+    left_out = [entry for entry in entries if isinstance(entry, _LeftOut)]
+    if not commands:
+        reasons = "".join(f"; {entry.name}: {entry.reason}" for entry in left_out[:_NAMES_SHOWN])
         raise CorpusError(f"{path}: holds no compilation{reasons}; {_REMEDY}")
     by_reason: dict[str, list[str]] = {}
-    for one in left_out:
-        by_reason.setdefault(one.reason, []).append(one.name)
-    say_left_out(path, by_reason)
-    return found
+    for entry in left_out:
+        by_reason.setdefault(entry.reason, []).append(entry.name)
+    log_left_out(path, by_reason)
+    return commands
 
 
-def say_left_out(path: Path, names_by_reason: Mapping[str, Iterable[str]]) -> None:
-    """Tells in the log how many entries of a list were left out for which reasons."""
+def log_left_out(path: Path, names_by_reason: Mapping[str, Iterable[str]]) -> None:
+    """Logs which entries of a list are left out for which reasons."""
     for reason, names in names_by_reason.items():
-        listed = list(names)
-        more = f" and {len(listed) - _NAMES_SHOWN} more" if len(listed) > _NAMES_SHOWN else ""
-        shown = ", ".join(listed[:_NAMES_SHOWN])
+        entries = list(names)
+        more = f" and {len(entries) - _NAMES_SHOWN} more" if len(entries) > _NAMES_SHOWN else ""
+        shown = ", ".join(entries[:_NAMES_SHOWN])
         logging.warning("%s: left out, %s: %s%s", path, reason, shown, more)
 
 
-def _of_entries(entries: tuple[Any, ...], path: Path) -> Iterator[Command | _LeftOut]:
+def _from_database(entries: tuple[Any, ...], path: Path) -> Iterator[Command | _LeftOut]:
     for number, content in enumerate(entries):
         place = f"$[{number}]"
         try:
@@ -129,12 +129,12 @@ def _of_entries(entries: tuple[Any, ...], path: Path) -> Iterator[Command | _Lef
 
 
 def _problem(error: Exception, place: str) -> str:
-    """The text of an error in an entry, without the entry's place."""
+    """Returns the text of an error in an entry, without the entry's place."""
     return str(error).removeprefix(f"{place}: ").removeprefix("$.").removeprefix("$: ")
 
 
 def _compilation(file: str, directory: Path, words: tuple[str, ...]) -> Command | _LeftOut:
-    """An entry, if its command compiles its file."""
+    """Returns the command if it compiles its file; otherwise the reason to leave it out."""
     source = Path(os.path.normpath(directory / file))
     if not words:
         return _LeftOut(file, "no command")
@@ -157,21 +157,21 @@ def _compilation(file: str, directory: Path, words: tuple[str, ...]) -> Command 
 
 
 def _language(words: tuple[str, ...]) -> str:
-    """What the last option -x says; empty without."""
-    found = ""
+    """Returns the language of the last option -x; empty without one."""
+    language = ""
     for word, following in zip(words, (*words[1:], ""), strict=True):
         if word.startswith("-x"):
-            found = word[2:] or following
-    return found
+            language = word[2:] or following
+    return language
 
 
-def _of_bazel(actions: _Actions, path: Path) -> Iterator[Command | _LeftOut]:
-    """The compilations among the actions, in the execution root."""
+def _from_bazel(actions: _Actions, path: Path) -> Iterator[Command | _LeftOut]:
+    """Yields each action as a command in the execution root, or why it is left out."""
     link = path.parent / "bazel-out"
     if not link.is_dir():
         raise CorpusError(
-            f"{link}: not found: write the actions to the workspace's own folder, and build the "
-            "targets before, so that their headers are there"
+            f"{link}: not found: write the actions to the workspace's own folder, after building "
+            "the targets, so that their headers are there"
         )
     root = link.resolve().parent
     for number, content in enumerate(actions.actions):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds the modules that a build left in its folder, as LLVM's `extract_ir` does.
+"""Finds the modules in a build's output folder, as LLVM's `extract_ir` does.
 
-- After a ThinLTO link in one process with `-Wl,--save-temps=import` and
-  `-Wl,--thinlto-emit-index-files`: `NAME.3.import.bc`, what the module is after the thin link's
-  imports, and `NAME.thinlto.bc`, its index.
-- Otherwise objects, `NAME.o`, with bitcode and command line in sections: of compilations with
-  `-Xclang -fembed-bitcode=all`, or of a distributed ThinLTO build's with
+- A ThinLTO link in one process with `-Wl,--save-temps=import` and
+  `-Wl,--thinlto-emit-index-files` writes `NAME.3.import.bc`, the module after imports, and
+  `NAME.thinlto.bc`, its index.
+- Otherwise objects `NAME.o` hold bitcode and command line in sections. Compilations with
+  `-Xclang -fembed-bitcode=all` write these, and distributed ThinLTO builds with
   `-mllvm -lto-embed-bitcode=post-merge-pre-opt`, whose commands name the index.
 """
 
@@ -18,7 +18,7 @@ from compiler_opt_perf.binary.elf import BinaryError, open_elf
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, CorpusError, is_module_name
 from compiler_opt_perf.run.files import read_input
 
-# lld's names.
+# Suffixes of lld's files.
 _IMPORTED = ".3.import.bc"
 _INDEX = ".thinlto.bc"
 _INDEX_OPTION = "-fthinlto-index="
@@ -33,13 +33,13 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class BuiltModule:
-    """A module that a build left.
+    """A module in the output of a build.
 
     Attributes:
-      name: in the corpus, with the program's name in front.
-      path: the bitcode file, or the object file that has it in a section.
-      command: arguments of -cc1 as they were; empty for modules of a link, which keeps none.
-      index: what the thin link wrote for the module; None for builds without ThinLTO.
+      name: its name in the corpus, which begins with the program's name.
+      path: the bitcode file, or the object file with bitcode in a section.
+      command: original arguments of -cc1; empty for modules of a link, which keeps none.
+      index: the module's index of the thin link; None for builds without ThinLTO.
     """
 
     name: str
@@ -48,7 +48,7 @@ class BuiltModule:
     index: Path | None
 
     def bitcode(self) -> bytes:
-        """The module's bitcode. Raises CorpusError when the file no longer holds any."""
+        """Reads the module's bitcode. Raises CorpusError when the file no longer holds any."""
         try:
             data = _section(self.path, _BITCODE_SECTION) if self.command else read_input(self.path)
         except (BinaryError, OSError) as error:
@@ -59,19 +59,19 @@ class BuiltModule:
 
 
 def find_modules(program: str, folder: Path) -> list[BuiltModule]:
-    """The modules of the build in `folder`, by name.
+    """Finds the modules of the build in `folder`.
 
     Raises:
-      CorpusError: it holds none, an index is missing, or two would have the same name.
+      CorpusError: there are no modules, an index is missing, or two modules get the same name.
     """
     folder = folder.absolute()
     linked = sorted(folder.rglob(f"*{_IMPORTED}"))
     modules = [_linked_module(program, folder, path) for path in linked]
     if not linked:
         objects = sorted(path for path in folder.rglob("*.o") if path.is_file())
-        found = [_embedded_module(program, folder, path) for path in objects]
-        modules = [module for module in found if module is not None]
-        without = [path for path, module in zip(objects, found, strict=True) if module is None]
+        embedded = [_embedded_module(program, folder, path) for path in objects]
+        modules = [module for module in embedded if module is not None]
+        without = [path for path, module in zip(objects, embedded, strict=True) if module is None]
         if modules and without:
             logging.warning(
                 "%s: %d of %d objects hold no bitcode and are left out: %s",
@@ -104,12 +104,12 @@ def _linked_module(program: str, folder: Path, path: Path) -> BuiltModule:
 
 
 def _embedded_module(program: str, folder: Path, path: Path) -> BuiltModule | None:
-    """The module embedded in an object file; None when the file has no bitcode."""
+    """Reads the module embedded in an object file; None when the file has no bitcode."""
     try:
         section = _section(path, _COMMAND_SECTION)
         bitcode = _section(path, _BITCODE_SECTION)
     except BinaryError:
-        # Objects for link-time optimisation are bitcode themselves, for example.
+        # For example, objects for link-time optimisation are bitcode files.
         return None
     if section is None or bitcode is None:
         return None
@@ -122,12 +122,12 @@ def _embedded_module(program: str, folder: Path, path: Path) -> BuiltModule | No
     if words[:1] != ["-cc1"] or words.count("-cc1") > 1:
         raise CorpusError(
             f"{path}: {_COMMAND_SECTION} does not hold the command of one compilation; take the "
-            "objects that the compiler wrote, not what `ld -r` made of them"
+            "objects that the compiler wrote, not the output of `ld -r`"
         )
     indices = [word.removeprefix(_INDEX_OPTION) for word in words if word.startswith(_INDEX_OPTION)]
     index = None
     if indices:
-        # Relative to where the compiler ran: the folder of the build, or the object's own.
+        # The path is relative to where the compiler ran: the build's folder, or the object's.
         candidates = [folder / indices[-1], path.parent / indices[-1]]
         index = next((file for file in candidates if file.is_file()), None)
         if index is None:
@@ -146,7 +146,7 @@ def _name(program: str, folder: Path, path: Path) -> str:
 def _section(path: Path, name: str) -> bytes | None:
     with open_elf(path) as elf:
         section = elf.get_section_by_name(name)
-        # Compilers compress none of these, and a small file could say that it is of any size.
+        # Compilers never compress these sections. A damaged file could claim any size.
         if section is None or section.compressed or section["sh_type"] == "SHT_NOBITS":
             return None
         return bytes(section.data())

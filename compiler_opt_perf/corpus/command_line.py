@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From the command of a build to the arguments of `clang -cc1`.
+"""Turns the compile command of a build into arguments of `clang -cc1`.
 
-The compiler that the command names is never started: our clang takes its place. So do launchers
-such as ccache, and the assembler and the linker are not reached. What is left of a command are
-options, of which those that load code or choose programs are refused.
+Our clang replaces the compiler and launchers such as ccache, which are never started. Assembler and
+linker are not reached. Options that load code or choose programs are refused.
 """
 
 import itertools
@@ -17,7 +16,7 @@ from compiler_opt_perf.corpus.corpus import CorpusError
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import read_input
 
-# Limits of one run of the compiler; a command may name a source without an end, such as a device.
+# Limits of one run of the compiler: a command may name an endless source, such as a device.
 TIMEOUT_S = 300.0
 MEMORY_MIB = 16 * 1024
 
@@ -25,17 +24,17 @@ _COMPILER = re.compile(
     r"(?:(?P<prefix>[\w.+-]+)-)?(?P<name>clang|clang\+\+|gcc|g\+\+|cc|c\+\+|icx|icpx)"
     r"(?:-\d[\w.]*)?(?:\.exe)?"
 )
-# A prefix of a cross compiler's name is its target.
+# Prefixes of cross compilers' names, which are targets.
 _TARGET = re.compile(
     r"(?:x86_64|i[3-6]86|aarch64|arm|thumb|riscv|powerpc|ppc|mips|s390|sparc|loongarch|wasm)\w*-\w.*"
 )
-# Programs whose further words, options too, come before the compiler.
+# Programs that start the compiler; their options come before it.
 _LAUNCHERS = {
     *("ccache", "sccache", "distcc", "icecc", "buildcache", "gomacc", "rewrapper", "env", "nice"),
     *("ionice", "time", "cmake", "libtool", "python", "python3"),
 }
-# Options of the driver that load code, name a program to start, or a file of further options. The
-# last is one of -cc1, of which the driver writes the file all the same.
+# Driver options that load code, or name a program to start or a file of further options. The last
+# belongs to -cc1, but the driver writes its file.
 _RUNS = (
     *("-fplugin", "-fpass-plugin", "--hipspv-pass-plugin", "-B", "--prefix", "--config"),
     *("-wrapper", "-ccc-", "--amdgpu-arch-tool", "--nvptx-arch-tool", "--offload-arch-tool"),
@@ -44,19 +43,18 @@ _RUNS = (
 _XCLANG_RUNS = ("-load", "-plugin", "-add-plugin")
 # The same for values of -mllvm.
 _LLVM_RUNS = ("load", "pass-plugin")
-# With these the driver only lists jobs. It starts a tool that asks for the machine's GPU, for
-# "native" and without an architecture, and looks for it in its current folder, too. For a
-# reproducer it starts itself, which writes files. For a library it deletes an old one. Most
-# commands have no use for these, of which it would warn.
+# With these the driver only lists jobs. For "native" or a missing architecture, it would start a
+# tool that detects the GPU, also from the current folder. For a crash reproducer it would start
+# itself and write files; for a library it would delete an old one. -Qunused-arguments silences the
+# warning that a command does not use these options.
 _ONLY_LISTS = (
     *("-c", "--offload-arch-tool=/dev/null", "-fno-crash-diagnostics", "-Qunused-arguments"),
 )
-# Other modes of the driver, such as the one of cl, have other spellings of all options.
+# Other driver modes, such as cl, spell all options differently.
 _MODE = "--driver-mode="
 _MODES = (f"{_MODE}gcc", f"{_MODE}g++")
-# What stops at a warning of another compiler, keeps files of the steps in between, names the
-# assembler or the linker, which a compilation does not reach, or GCC's files of options, of which
-# clang knows none; and what turns reproducers on.
+# Options taken out: they make warnings of another compiler fatal, keep temporary files, name the
+# assembler or linker, which are not reached, name GCC's spec files, or turn on crash reproducers.
 _TAKEN_OUT = (
     "-Werror",
     "-pedantic-errors",
@@ -71,16 +69,16 @@ _TAKEN_OUT = (
     "-gen-reproducer",
     "-fcrash-diagnostics",
 )
-# Options with a file that the driver deletes though it only lists jobs, and the output.
+# Options whose file the driver deletes even when it only lists jobs, and the output.
 _TAKEN_OUT_WITH_VALUE = {"-MJ", "-serialize-diagnostics", "--serialize-diagnostics", "-o"}
-# IR is wanted, and objects of it, not bitcode for a linker.
+# Turn off LTO: the corpus needs IR that compiles to objects, not bitcode for a linker.
 _WITHOUT_LTO = {
     "-flto": "-fno-lto",
     "-fwhole-program-vtables": "-fno-whole-program-vtables",
     "-fvirtual-function-elimination": "-fno-virtual-function-elimination",
     "-fsanitize=": "-fno-sanitize=cfi",
 }
-# Of files of arguments, "@file", for one command; they may name each other.
+# Limits of response files ("@file") of one command, which may name each other.
 _MOST_FILES = 64
 _MOST_BYTES = 1024 * 1024
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -88,9 +86,9 @@ _JOB = re.compile(rf"^ ({_QUOTED}(?: {_QUOTED})*)$", re.MULTILINE | re.DOTALL)
 
 
 def compiler_position(words: Sequence[str]) -> int | None:
-    """Where among the words of a command the compiler is; None where it is only a launcher's.
+    """Returns the compiler's position in a command; None if there is only a launcher.
 
-    A word of any name is taken for a compiler where it comes first.
+    The first word counts as a compiler whatever its name, unless it is a launcher.
     """
     launched = _stem(words[0]) in _LAUNCHERS
     for position, word in enumerate(words):
@@ -103,7 +101,7 @@ def compiler_position(words: Sequence[str]) -> int | None:
 
 
 def uses_lto(words: Sequence[str]) -> bool:
-    """Whether a command compiles to bitcode for a link."""
+    """Whether a command compiles to bitcode for link-time optimisation."""
     options = [word for word in words if word.startswith(("-flto", "-fno-lto"))]
     return bool(options) and options[-1].startswith("-flto")
 
@@ -111,16 +109,16 @@ def uses_lto(words: Sequence[str]) -> bool:
 def driver_words(
     command: Sequence[str], directory: Path, extra: Sequence[str] = (), *, trusted: bool = False
 ) -> list[str]:
-    """The options and inputs of a command, for clang's driver.
+    """Returns the options and inputs of a command for clang's driver.
 
     Args:
-      command: as the build has it, with launchers and the compiler.
-      directory: that it is run in.
-      extra: options that come last, before "--".
-      trusted: options that load code or name programs are kept.
+      command: the build's command, with launchers and compiler.
+      directory: its working directory.
+      extra: options to append, before "--".
+      trusted: whether to keep options that load code or name programs.
 
     Raises:
-      CorpusError: names an option that is refused, or a file of arguments that cannot be read.
+      CorpusError: an option is refused, or a response file cannot be read.
     """
     position = compiler_position(command)
     if position is None:
@@ -130,7 +128,7 @@ def driver_words(
     if not trusted:
         _refuse_programs(words)
     match = _COMPILER.fullmatch(Path(command[position]).name)
-    # First, for the last word of the command may take what follows for its value.
+    # These come first: the last word of the command may take a following word as its value.
     implied = [*_ONLY_LISTS]
     if match and match["name"].endswith(("++", "icpx")):
         implied.append("--driver-mode=g++")
@@ -154,15 +152,15 @@ def cc1_arguments(
     source: Path | None = None,
     trusted: bool = False,
 ) -> list[str]:
-    """What the driver would pass to `clang -cc1` for one compilation of `command`; input last.
+    """Returns the arguments of `clang -cc1` for one compilation of `command`; the input is last.
 
     Args:
-      source: which of several sources in the command.
+      source: selects one of several sources in the command.
       extra, trusted: as for `driver_words`.
 
     Raises:
-      CorpusError: the command does not compile exactly one file, or has an option that is refused.
-      CommandError: the driver rejects it.
+      CorpusError: the command does not compile exactly one file, or an option is refused.
+      CommandError: the driver rejects the command.
     """
     words = driver_words(command, directory, extra, trusted=trusted)
     listing = run_command(
@@ -174,7 +172,7 @@ def cc1_arguments(
     if len(jobs) != 1:
         raise CorpusError(f"not the compilation of one file to an object: {shlex.join(command)}")
     *arguments, source_word = _with_header_for_precompiled(jobs[0])
-    # After "--" a source may have any name; -cc1 would take this one for an option or a list.
+    # After "--" a source may begin with any character; -cc1 would take this one for an option.
     return [*arguments, f"./{source_word}" if source_word[:1] in ("-", "@") else source_word]
 
 
@@ -183,7 +181,7 @@ def _stem(word: str) -> str:
 
 
 def _expanded(words: Sequence[str], directory: Path) -> list[str]:
-    """The words with those of files, "@file", in the place of the files' names."""
+    """Replaces each response file, "@file", by its words. Raises CorpusError."""
     expanded: list[str] = []
     rest = list(reversed(words))
     files = 0
@@ -209,7 +207,7 @@ def _refuse_programs(words: Sequence[str]) -> None:
     for word in words:
         if word.startswith(_MODE) and word not in _MODES:
             raise CorpusError(f"compiled with {word}; only commands like GCC's are understood")
-        # Whatever comes before: it may be the value of another option.
+        # Refused after any word, though it may be the value of another option.
         refused = (
             word.startswith(_RUNS)
             or (previous == "-Xclang" and word.startswith(_XCLANG_RUNS))
@@ -224,7 +222,7 @@ def _refuse_programs(words: Sequence[str]) -> None:
 
 
 def _without_taken_out(words: Sequence[str]) -> list[str]:
-    """The words but for what is taken out; none of that is left, whatever comes before it."""
+    """Removes unwanted options wherever they stand, with their values and -Xclang."""
     kept: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -235,29 +233,29 @@ def _without_taken_out(words: Sequence[str]) -> list[str]:
         frontend = kept[-1:] == ["-Xclang"]
         if frontend:
             kept.pop()
-        # After -Xclang, the value has an -Xclang of its own.
+        # The value of an option after -Xclang has its own -Xclang.
         if word in _TAKEN_OUT_WITH_VALUE and next(rest, "") == "-Xclang" and frontend:
             next(rest, "")
     return kept
 
 
 def _jobs(listing: str) -> list[list[str]]:
-    """The arguments of each `clang -cc1` in what `clang -###` prints, "-cc1" first."""
-    found = []
+    """Returns the arguments of each `clang -cc1` that `clang -###` prints; "-cc1" is first."""
+    jobs = []
     for line in _JOB.findall(listing):
-        # Within quotes the driver writes a backslash before ", \ and $.
+        # The driver escapes ", \ and $ within quotes by a backslash.
         words = [
             re.sub(r"\\(.)", r"\1", w[1:-1], flags=re.S) for w in re.findall(_QUOTED, line, re.S)
         ]
         if words[1:2] == ["-cc1"]:
-            found.append(words[1:])
-    return found
+            jobs.append(words[1:])
+    return jobs
 
 
 def _with_header_for_precompiled(words: Sequence[str]) -> list[str]:
-    """The arguments with the text of a header in the place of its precompiled form.
+    """Replaces a precompiled header by the header's text.
 
-    That form belongs to one compiler and one level. CMake names both, one after the other.
+    A precompiled header fits one compiler and level only. CMake names both, one after the other.
     """
     kept: list[str] = []
     included = {word for before, word in itertools.pairwise(words) if before == "-include"}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A corpus: IR modules and the command lines that compile them.
 
-The layout on disk is the one of LLVM's `mlgo-utils` (llvm/utils/mlgo-utils): a
-`corpus_description.json` that lists module names, and for each module `NAME.bc` (bitcode) and
-`NAME.cmd` (arguments of `clang -cc1`, separated by NUL). In a corpus of a ThinLTO build each module
-has its index of the thin link, too, `NAME.thinlto.bc`; a corpus may have one command for all
-modules in the place of the `.cmd` files.
+The layout on disk is that of LLVM's `mlgo-utils` (llvm/utils/mlgo-utils).
+`corpus_description.json` lists module names. Each module has `NAME.bc` (bitcode) and `NAME.cmd`
+(arguments of `clang -cc1`, separated by NUL). Modules of a ThinLTO build also have
+`NAME.thinlto.bc`, their index of the thin link. One command for all modules can replace the `.cmd`
+files.
 """
 
 import random
@@ -24,16 +24,16 @@ from compiler_opt_perf.run.files import open_input, read_input, sha256, write_js
 from compiler_opt_perf.run.json_text import CText, JsonError, decode
 from compiler_opt_perf.run.seeds import derive_seed
 
-# IR before any optimisation: what an inliner policy is asked about.
+# IR before any optimisation, for inlining policies.
 FRONTEND = "frontend"
-# IR as the code generator gets it: a register-allocation policy's compilations skip the middle end,
-# which its decisions cannot change, and take a third of the time.
+# IR as the code generator gets it, for register-allocation policies. Their compilations skip the
+# middle end, which their decisions cannot change, and take a third of the time.
 OPTIMIZED = "optimized"
-#: What the modules of a corpus can be.
+#: Stages of the IR in a corpus.
 STAGES = (FRONTEND, OPTIMIZED)
-# The thin link's index, which a corpus has a copy of.
+# Names the thin link's index; the corpus has a copy of it.
 _INDEX_OPTION = "-fthinlto-index="
-# What LLVM's extract_ir writes for the command of the modules of a ThinLTO link in one process.
+# LLVM's extract_ir writes this instead of a command for a ThinLTO link in one process.
 _UNSPECIFIED = "<UNSPECIFIED>"
 _LONGEST_NAME = 240
 
@@ -42,16 +42,16 @@ BITCODE_MAGIC = b"BC\xc0\xde"
 
 
 class CorpusError(UserError):
-    """A corpus that cannot be read, or does not hold what was asked for."""
+    """A corpus cannot be read, or lacks a requested module."""
 
 
 class CorpusDescription(msgspec.Struct, frozen=True):
-    """What `corpus_description.json` says.
+    """The content of `corpus_description.json`.
 
     Attributes:
-      modules: names.
-      has_thinlto: of a ThinLTO build.
-      global_command_override: the command of all modules, where they have none of their own.
+      modules: module names.
+      has_thinlto: whether the modules are of a ThinLTO build.
+      global_command_override: one command for all modules; None when each has its own.
     """
 
     modules: tuple[str, ...]
@@ -66,10 +66,10 @@ class Module:
     Attributes:
       name: a relative path without suffix, for example "zstd/lib/common/zstd_common".
       bitcode: the IR file.
-      command: `-cc1` arguments without input, output and input language; those of the driver,
-        with -c, where a corpus has such a command for all modules.
-      thinlto_index: what the thin link decided for the module, whose imports the bitcode has
-        already; None where the build was not one with ThinLTO.
+      command: `-cc1` arguments without input, output and input language; or driver options with
+        -c, from a corpus with one command for all modules.
+      thinlto_index: the module's index of the thin link, whose imports the bitcode has already;
+        None without ThinLTO.
     """
 
     name: str
@@ -79,20 +79,20 @@ class Module:
 
     @property
     def program(self) -> str:
-        """What it is a module of: the first part of its name."""
+        """The program that it belongs to: the first part of its name."""
         return self.name.split("/")[0]
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The files that a compilation reads."""
+        """Files that its compilation reads."""
         return (self.bitcode, *([] if self.thinlto_index is None else [self.thinlto_index]))
 
     def fingerprint(self) -> list[str]:
-        """All that its compilation depends on but for the compiler: checksums, and the command."""
+        """Returns what its compilation depends on besides the compiler: checksums and command."""
         return [*map(sha256, self.inputs), *self.command]
 
     def compile_command(self, clang: Path, output: Path, extra: Iterable[str] = ()) -> list[str]:
-        """The command that compiles this module to the object file `output`.
+        """Returns the command that compiles this module to the object file `output`.
 
         Args:
           extra: further arguments of -cc1.
@@ -117,13 +117,13 @@ class Corpus:
         """Reads the corpus in `directory`.
 
         Raises:
-          CorpusError: names the file that is missing or malformed.
+          CorpusError: a file is missing or malformed.
         """
         path = directory / DESCRIPTION
         try:
             description = decode(read_input(path), CorpusDescription, path)
         except FileNotFoundError:
-            inside = sorted(str(found.parent) for found in directory.glob(f"*/{DESCRIPTION}"))
+            inside = sorted(str(path.parent) for path in directory.glob(f"*/{DESCRIPTION}"))
             remedy = (
                 f"{directory} is a folder of corpora; name one of them: {', '.join(inside)}"
                 if inside
@@ -152,7 +152,7 @@ class Corpus:
         return cls(directory, tuple(modules))
 
     def subset(self, names: Iterable[str]) -> Self:
-        """The corpus of these modules only. Raises CorpusError for an unknown name."""
+        """Returns the corpus of these modules only. Raises CorpusError for an unknown name."""
         by_name = {module.name: module for module in self.modules}
         wanted = sorted(set(names))
         unknown = [name for name in wanted if name not in by_name]
@@ -162,9 +162,10 @@ class Corpus:
 
 
 def is_module_name(name: str) -> bool:
-    """Whether `name` is a path that stays inside a folder, in its only spelling.
+    """Whether `name` is a normalised path that stays inside a folder.
 
-    None looks like an option or a list of arguments ("@file"), for a folder may be the current one.
+    It must not look like an option or a response file ("@file"), as the folder may be the current
+    one.
     """
     parts = name.split("/")
     return (
@@ -176,7 +177,7 @@ def is_module_name(name: str) -> bool:
 
 
 def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tuple[str, ...]:
-    """The command for all modules. Raises CorpusError when it holds a forbidden option."""
+    """Checks the command for all modules. Raises CorpusError at a forbidden option."""
     if override == (_UNSPECIFIED,):
         raise CorpusError(
             f"{path}: global_command_override is not filled in, as LLVM's extract_ir leaves it; "
@@ -186,18 +187,18 @@ def _common_command(override: tuple[str, ...], path: Path, thinlto: bool) -> tup
 
 
 def _allowed(words: Sequence[str], path: Path, thinlto: bool) -> tuple[str, ...]:
-    """The command as far as it concerns the code, without the index of another thin link.
+    """Returns the options of a command that concern the code, without a thin link's index.
 
     Args:
       words: "-cc1" and its arguments, or options of clang's driver.
 
     Raises:
-      CorpusError: an option is not allowed, or the index of a thin link is not expected.
+      CorpusError: an option is not allowed, or names an index in a corpus without ThinLTO.
     """
     indices = [word for word in words if word.startswith(_INDEX_OPTION)]
     if indices and not thinlto:
         raise CorpusError(
-            f"{path}: {indices[0]} is of a ThinLTO build, but {DESCRIPTION} does not say "
+            f"{path}: {indices[0]} is of a ThinLTO build, but {DESCRIPTION} does not set "
             "has_thinlto; extract the corpus again"
         )
     rest = [word for word in words if word not in indices]
@@ -214,7 +215,7 @@ def _allowed(words: Sequence[str], path: Path, thinlto: bool) -> tuple[str, ...]
 def _load_module(
     directory: Path, name: str, override: tuple[str, ...] | None, thinlto: bool
 ) -> Module:
-    """The module `name`; its command is `override` where the corpus has one for all."""
+    """Loads the module `name`; `override` is the command for all modules, if there is one."""
     bitcode = directory / f"{name}.bc"
     command = directory / f"{name}.cmd"
     index = directory / f"{name}.thinlto.bc" if thinlto else None
@@ -250,12 +251,12 @@ def _magic(path: Path) -> bytes:
 
 
 def write_description(directory: Path, names: Iterable[str], *, thinlto: bool = False) -> None:
-    """Writes `corpus_description.json` last of all, so that an unfinished corpus does not load."""
+    """Writes `corpus_description.json`. Called last, so that an unfinished corpus does not load."""
     write_json(directory / DESCRIPTION, {"has_thinlto": thinlto, "modules": sorted(names)})
 
 
 def summary(corpus: Corpus) -> dict[str, Any]:
-    """What a corpus holds, as JSON values: sizes, and modules by program and level."""
+    """Summarises a corpus as JSON values: sizes, and modules by program and level."""
     modules = corpus.modules
     return {
         "folder": str(corpus.directory),
@@ -274,7 +275,7 @@ def summary(corpus: Corpus) -> dict[str, Any]:
 
 
 def describe(summary: Mapping[str, Any]) -> str:
-    """What `cop corpus show` prints: a line each of sizes, programs and commands."""
+    """Formats the summary for `cop corpus show`: sizes, programs and commands, a line each."""
 
     def parts(counts: Mapping[str, int]) -> str:
         return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
@@ -293,11 +294,12 @@ def split_names(
 ) -> tuple[list[str], list[str]]:
     """Splits module names into training and held-out ones.
 
-    Stratified by program (the first path component), so that each side sees each program.
+    Stratified by program (the first path component), so that both sides have each program with
+    several modules.
 
     Args:
-      held_out_share: share in (0, 1) of every program's modules, at least one where it has two.
-      seed: of the shuffle.
+      held_out_share: share in (0, 1) of each program's modules; at least one module of two.
+      seed: seed of the shuffle.
     """
     programs: dict[str, list[str]] = {}
     for name in sorted(names):

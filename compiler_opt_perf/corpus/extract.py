@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Extracts a corpus from compile_commands.json, or from what a build left in its folder."""
+"""Extracts a corpus from compile_commands.json, or from the output folder of a build."""
 
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from absl import logging
 
-from compiler_opt_perf.corpus.build_commands import Command, read_commands, say_left_out
+from compiler_opt_perf.corpus.build_commands import Command, log_left_out, read_commands
 from compiler_opt_perf.corpus.build_output import BuiltModule, find_modules
 from compiler_opt_perf.corpus.command_line import MEMORY_MIB, TIMEOUT_S, cc1_arguments, uses_lto
 from compiler_opt_perf.corpus.corpus import (
@@ -34,11 +34,9 @@ from compiler_opt_perf.run.pool import Pool
 # Suffixes of the files of a module.
 _SUFFIXES = (".bc", ".cmd", ".thinlto.bc")
 
-# Failures often have one cause; the first few tell it.
+# Failures often have one cause, which the first few show.
 _FAILURES_SHOWN = 3
-
-
-# What a command writes, and options that only say so; commands are compared without.
+# Options for outputs, with and without a value; commands are compared without them.
 _OUTPUT_VALUE = {"-o", "-MF", "-MT", "-MQ", "-MJ"}
 _OUTPUT = {"-MD", "-MMD", "-MP"}
 _OPTIONS_SHOWN = 8
@@ -71,7 +69,7 @@ def _extract_one(job: _Job) -> None:
     try:
         bitcode.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        # Too long a name, or another module's file has the name of this one's folder.
+        # The name is too long, or another module's file has the name of this folder.
         raise CorpusError(f"its folder cannot be made: {error}") from error
     if isinstance(job.unit, _Compilation):
         arguments = _compile(job, job.unit, bitcode)
@@ -86,7 +84,7 @@ def _extract_one(job: _Job) -> None:
 
 def _strip_debug_info(bitcode: Path) -> None:
     stripped = bitcode.with_suffix(".stripped")
-    # Passes walk use lists.
+    # Use lists keep their order, because passes walk them.
     words = ["--strip-debug", "--preserve-bc-uselistorder", "-o"]
     run_command(
         [stock_tool("opt"), *words, stripped, bitcode], timeout_s=TIMEOUT_S, memory_mib=MEMORY_MIB
@@ -95,7 +93,7 @@ def _strip_debug_info(bitcode: Path) -> None:
 
 
 def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
-    """Compiles a source to bitcode; returns the arguments that compile that bitcode."""
+    """Compiles a source to bitcode; returns the -cc1 arguments that compile the bitcode."""
     cc1 = cc1_arguments(
         job.clang,
         unit.command,
@@ -110,8 +108,8 @@ def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
         kept = source_arguments(cc1[1:-1], trusted=job.trusted)
     except OptionError as error:
         raise CorpusError(
-            f"compiled with {error}; extract it from a build without, or say with --trusted that "
-            "you trust the build"
+            f"compiled with {error}; extract it from a build without, or pass --trusted if you "
+            "trust the build"
         ) from error
     if job.stage == FRONTEND:
         kept.insert(0, "-disable-llvm-passes")
@@ -122,7 +120,7 @@ def _compile(job: _Job, unit: _Compilation, bitcode: Path) -> list[str]:
 
 
 def _code_arguments(words: Sequence[str], *, trusted: bool = False) -> list[str]:
-    """The arguments of -cc1 that a corpus can hold. Raises CorpusError."""
+    """Returns the -cc1 arguments that a corpus can hold. Raises CorpusError."""
     try:
         return code_arguments(words, trusted=trusted)
     except OptionError as error:
@@ -130,13 +128,13 @@ def _code_arguments(words: Sequence[str], *, trusted: bool = False) -> list[str]
 
 
 def _copy_embedded(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
-    """Takes the bitcode out of an object; returns the arguments that compile it."""
+    """Copies the bitcode out of an object; returns the -cc1 arguments that compile it."""
     arguments = _code_arguments(unit.command)
     optimized = "-disable-llvm-passes" in arguments
     if optimized and job.stage == FRONTEND:
         raise CorpusError(
             f"{unit.path}: its bitcode is optimised already; compile with -Xclang "
-            "-fembed-bitcode=all, which embeds what the front end made"
+            "-fembed-bitcode=all, which embeds the front end's IR"
         )
     bitcode.write_bytes(unit.bitcode())
     if job.stage == OPTIMIZED and not optimized:
@@ -149,21 +147,21 @@ def _copy_embedded(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
 
 
 def _copy_linked(job: _Job, unit: BuiltModule, bitcode: Path) -> list[str]:
-    """Takes a module after the thin link, with its index; returns the arguments that compile it.
+    """Copies a module after the thin link, with its index; returns the arguments that compile it.
 
-    Passes run in its compilations whatever the stage of the corpus: they are part of the link.
+    The link runs optimisation passes, so its compilations do, too, at every stage of the corpus.
     """
     assert unit.index is not None
     arguments = _code_arguments(unit.command)
     if not unit.command:
-        # The linker compiles with sections for all functions and data.
+        # The linker puts each function and datum into its own section.
         words = [job.opt_level, "-ffunction-sections", "-fdata-sections", *job.link_flags]
         command = ["clang", *words, "-c", "-x", "ir", str(unit.path)]
         cc1 = cc1_arguments(job.clang, command, unit.path.parent)
         arguments = _code_arguments(cc1[1:-1])
     bitcode.write_bytes(unit.bitcode())
     index = read_input(unit.index)
-    # A corpus may be sent to others: it takes no other file that a command of the build names.
+    # Others may get the corpus: refuse other files that a command of the build names.
     if index and not index.startswith(BITCODE_MAGIC):
         raise CorpusError(f"{unit.index}: no index of a thin link; build it again")
     bitcode.with_name(f"{bitcode.stem}.thinlto.bc").write_bytes(index)
@@ -174,41 +172,42 @@ def _write_bitcode(
     job: _Job, arguments: Sequence[str], source: Sequence[str], bitcode: Path, cwd: Path | None
 ) -> None:
     words = ["-emit-llvm-bc" if word == "-emit-obj" else word for word in arguments]
-    # Passes walk use lists: without their order the IR file compiles to slightly other code.
+    # Passes walk use lists: without their order, the IR compiles to slightly different code.
     cc1 = ["-cc1", "-emit-llvm-uselists", *words, "-o", str(bitcode), *source]
     run_command([job.clang, *cc1], cwd=cwd, timeout_s=TIMEOUT_S, memory_mib=MEMORY_MIB)
 
 
 def _read_commands(program: str, path: Path) -> list[_Compilation]:
-    """The compilations of a program, one for each source. Raises CorpusError."""
+    """Reads the compilations of a program, one for each source. Raises CorpusError."""
     by_source: dict[Path, list[Command]] = {}
     for command in read_commands(path):
         by_source.setdefault(command.source, []).append(command)
     units = []
     unnamed = []
-    again: dict[str, list[str]] = {}
+    differences: dict[str, list[str]] = {}
     for source, name in _names(program, by_source).items():
         if not is_module_name(name):
             unnamed.append(repr(name))
             continue
         commands = by_source[source]
-        # A build of several configurations has one without optimisation, which is often the first.
-        chosen = next((one for one in commands if _optimises(one.words)), commands[0])
+        # With several configurations, the first one is often without optimisation.
+        optimised = (command for command in commands if _optimises(command.words))
+        chosen = next(optimised, commands[0])
         units.append(_Compilation(name, source, chosen.directory, chosen.words))
         for other in commands:
             difference = _difference(chosen.words, other.words)
             if difference:
-                again.setdefault(difference, []).append(name)
+                differences.setdefault(difference, []).append(name)
     if not units:
         raise CorpusError(
             f"{path}: {unnamed[0]} cannot be the name of a module; name programs by letters and "
             "digits, without '..' (PROGRAM=compile_commands.json), and sources printably"
         )
     if unnamed:
-        say_left_out(path, {"cannot be the name of a module": unnamed})
-    for difference, names in again.items():
+        log_left_out(path, {"cannot be the name of a module": unnamed})
+    for difference, names in differences.items():
         logging.warning(
-            "%s: of %d sources compiled more than once one command is taken, %s: %s",
+            "%s: %d sources are compiled more than once; taking the command %s: %s",
             path,
             len(names),
             difference,
@@ -216,17 +215,17 @@ def _read_commands(program: str, path: Path) -> list[_Compilation]:
         )
     if any(uses_lto(unit.command) for unit in units):
         logging.warning(
-            "%s: compiled without -flto; modules as a ThinLTO link leaves them come from the "
-            "folder of the build (docs/thinlto.md)",
+            "%s: compiling without -flto; for modules of a ThinLTO link, give the folder of the "
+            "build (docs/thinlto.md)",
             path,
         )
     return units
 
 
 def _names(program: str, sources: Iterable[Path]) -> dict[Path, str]:
-    """The names of modules: paths below the sources' common folder.
+    """Returns the modules' names: paths below the sources' common folder.
 
-    They have no suffix, except where sources differ in nothing else.
+    Only sources that differ in nothing else keep their suffix.
     """
     root = Path(os.path.commonpath([source.parent for source in sources]))
     full = {source: f"{program}/{source.relative_to(root)}" for source in sources}
@@ -244,7 +243,7 @@ def _optimises(words: Sequence[str]) -> bool:
 
 
 def _options(words: Sequence[str]) -> Counter[str]:
-    """The words of a command but for those that name its outputs."""
+    """Counts the words of a command, without those for its outputs."""
     rest = iter(words[1:])
     kept: Counter[str] = Counter()
     for word in rest:
@@ -256,7 +255,7 @@ def _options(words: Sequence[str]) -> Counter[str]:
 
 
 def _difference(chosen: Sequence[str], other: Sequence[str]) -> str:
-    """What one command has and another has not, in words; empty where there is nothing."""
+    """Describes how two commands differ, such as "with -O2 and without -g"; empty if equal."""
     parts = []
     first, second = _options(chosen), _options(other)
     for preposition, words in (("with", first - second), ("without", second - first)):
@@ -271,7 +270,7 @@ def _has_thinlto(unit: _Compilation | BuiltModule) -> bool:
 
 
 def is_extracted(folder: Path) -> bool:
-    """Whether a folder holds what `extract_corpus` wrote, and nothing else."""
+    """Whether a folder holds the output of `extract_corpus` and nothing else."""
     expected: set[Path] = set()
     for side in ("train", "held_out"):
         try:
@@ -301,34 +300,60 @@ def extract_corpus(
     """Writes `output/train` and `output/held_out`, two corpora in mlgo-utils layout.
 
     Args:
-      builds: for each program's name a compile_commands.json, what `bazel aquery` says (see
-        corpus.build_commands), or a folder with what its build left (see corpus.build_output).
-      clang: the compiler whose driver and front end make the IR; its version must be the one of the
+      builds: input of each program by its name: a compile_commands.json, the output of `bazel
+        aquery` (see corpus.build_commands), or the output folder of a build (see
+        corpus.build_output).
+      clang: the compiler whose driver and front end make the IR; it must have the version of the
         compiler that reads it.
-      opt_level: e.g. "-Oz"; replaces the level in the commands and is that of ThinLTO links.
-        Bitcode in objects keeps the level that it was compiled with.
-      stage: FRONTEND or OPTIMIZED. Modules of ThinLTO builds are as the thin link left them.
-      held_out_share: see split_names; of the modules that could be extracted. Where each program
-        has one, none is held out, and `held_out` is a corpus without modules.
-      link_flags: further options of ThinLTO links in one process, as for clang.
-      debug_info: whether modules keep theirs, without which there are no PMU features.
-      trusted: commands of builds may load plugins and hold options that are not known here.
+      opt_level: optimisation level, e.g. "-Oz"; replaces the level in commands and of ThinLTO
+        links. Bitcode in objects keeps its level.
+      stage: FRONTEND or OPTIMIZED. Modules of ThinLTO builds are those after the thin link.
+      held_out_share: share of the extracted modules to hold out; see split_names. If each program
+        has one module, `held_out` is a corpus without modules.
+      seed: seed of the split.
+      link_flags: further clang options of ThinLTO links in one process.
+      debug_info: whether modules keep debug info, which PMU features need.
+      trusted: whether commands may load plugins and hold unknown options.
+      workers: number of parallel compilations; see Pool.
 
     Returns:
       The number of training and of held-out modules.
 
     Raises:
-      CorpusError: unreadable commands, modules with and without ThinLTO, or nothing could be
-        extracted.
-      FileWriteError: the disk is full, or `output` holds files that are no extracted corpora.
+      CorpusError: a command cannot be read, only some modules are of a ThinLTO build, or no module
+        could be extracted.
+      FileWriteError: the disk is full, or `output` holds files other than extracted corpora.
     """
+    units, thinlto = _find_units(builds)
+    # The compiler runs in the folders of the sources: relative paths would not work there.
+    with atomic_directory(output.absolute(), ours=is_extracted) as temporary:
+        flags, modules = tuple(link_flags), temporary / "modules"
+        jobs = [
+            _Job(unit, clang, opt_level, stage, flags, modules, debug_info, trusted)
+            for unit in units
+        ]
+        names = _extract_all(jobs, workers, f"extracting IR ({stage}, {opt_level})")
+        train, held_out = split_names(names, held_out_share, seed)
+        if not held_out:
+            logging.warning("no module is held out: each program has one module only")
+        for side, members in (("train", train), ("held_out", held_out)):
+            for name in members:
+                _move_module(modules, temporary / side, name)
+            write_description(temporary / side, members, thinlto=thinlto)
+        # Failed extractions may have left files.
+        shutil.rmtree(modules)
+    return len(train), len(held_out)
+
+
+def _find_units(builds: Mapping[str, Path]) -> tuple[list[_Compilation | BuiltModule], bool]:
+    """Finds the modules to extract, and whether ThinLTO built them. Raises CorpusError."""
+    units: list[_Compilation | BuiltModule] = []
     for name in builds:
         if not is_module_name(name) or "/" in name or name.startswith("."):
             raise CorpusError(
                 f"{name!r} cannot be the name of a program; expected letters and digits "
                 "(PROGRAM=compile_commands.json)"
             )
-    units: list[_Compilation | BuiltModule] = []
     for name, path in builds.items():
         units += find_modules(name, path) if path.is_dir() else _read_commands(name, path)
     thinlto = {_has_thinlto(unit): unit.name for unit in units}
@@ -337,20 +362,19 @@ def extract_corpus(
             f"{thinlto[True]} is of a ThinLTO build and {thinlto[False]} is not; extract them into "
             "two corpora"
         )
-    # The compiler runs in the folders of the sources: paths must not be relative to ours.
-    with (
-        atomic_directory(output.absolute(), ours=is_extracted) as temporary,
-        Pool(workers) as pool,
-    ):
-        flags, modules = tuple(link_flags), temporary / "modules"
-        jobs = [
-            _Job(unit, clang, opt_level, stage, flags, modules, debug_info, trusted)
-            for unit in units
-        ]
-        outcomes = pool.map(_extract_one, jobs, label=f"extracting IR ({stage}, {opt_level})")
-        names = []
-        failed = []
-        for job, outcome in zip(jobs, outcomes, strict=True):
+    return units, True in thinlto
+
+
+def _extract_all(jobs: Sequence[_Job], workers: int | None, label: str) -> list[str]:
+    """Extracts modules in parallel; returns the names of those that succeeded, at least one.
+
+    Raises:
+      CorpusError: all of them failed.
+    """
+    names = []
+    failed = []
+    with Pool(workers) as pool:
+        for job, outcome in zip(jobs, pool.map(_extract_one, jobs, label=label), strict=True):
             if outcome.error is None:
                 names.append(job.unit.name)
                 continue
@@ -359,20 +383,11 @@ def extract_corpus(
             failed.append(job.unit.name)
             if len(failed) <= _FAILURES_SHOWN:
                 logging.warning("%s is left out: %s", job.unit.name, outcome.error)
-        if failed:
-            logging.warning("%d modules are left out: %s", len(failed), ", ".join(failed))
-        if not names:
-            raise CorpusError("no module could be extracted; see the warnings above")
-        train, held_out = split_names(names, held_out_share, seed)
-        if not held_out:
-            logging.warning("no module is held out: each program has one module only")
-        for side, members in (("train", train), ("held_out", held_out)):
-            for name in members:
-                _move_module(modules, temporary / side, name)
-            write_description(temporary / side, members, thinlto=True in thinlto)
-        # What failed may have left parts.
-        shutil.rmtree(modules)
-    return len(train), len(held_out)
+    if failed:
+        logging.warning("%d modules are left out: %s", len(failed), ", ".join(failed))
+    if not names:
+        raise CorpusError("no module could be extracted; see the warnings above")
+    return names
 
 
 def _move_module(source: Path, destination: Path, name: str) -> None:

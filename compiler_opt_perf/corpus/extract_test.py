@@ -240,7 +240,7 @@ def test_of_two_commands_for_a_source_the_difference_is_named(
     commands.write_text(json.dumps([debug, *entries, entries[2], again]))
     assert _extract(commands, tmp_path / "corpus", FRONTEND) == (2, 1)
     assert [record.getMessage() for record in caplog.records if "more than" in record.message] == [
-        f"{commands}: of 1 sources compiled more than once one command is taken, with -O2 and "
+        f"{commands}: 1 sources are compiled more than once; taking the command with -O2 and "
         "without -g -DTWICE=1: lua/two"
     ]
 

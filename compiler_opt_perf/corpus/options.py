@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which compiler options a corpus may hold.
+"""Checks compiler options against the allow-list of a corpus.
 
 A corpus and a build's commands may come from strangers. Compiling with them must not load code,
 start programs, or read and write files elsewhere. LLVM has thousands of options, and each release
-adds some. So `options.toml` lists what is allowed, and everything else is refused by name.
+adds some. So `options.toml` lists the allowed options, and all others are refused by name.
 """
 
 import functools
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from compiler_opt_perf.run.errors import UserError
 
-# What an option is for. Only CODE stays in the command of a module.
+# Uses of an option. Only CODE stays in the command of a module.
 _CODE = "code"
 _SOURCE = "source"
 _DROPPED = "dropped"
@@ -23,37 +23,37 @@ _PLUGIN = "plugin"
 _SHARED = "shared"
 _REFUSED = "refused"
 
-# No folder, no list of arguments ("@file"), no assignment ("list=file").
+# Matches no path, no response file ("@file") and no assignment ("list=file").
 _WORD = re.compile(r"[\w+.,:!%-]*", re.ASCII)
 _LLVM_WORD = re.compile(r"[\w+][\w+.,-]*", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(\d+|0x[0-9a-fA-F]+|\d*\.\d+([eE][-+]?\d+)?)", re.ASCII)
 _SWITCH = re.compile(r"true|false|TRUE|FALSE|True|False|0|1")
-# LLVM's options that a build may name and modules do without: what embeds a copy of the module, and
-# the folder for reports of crashes.
+# LLVM options of a build that modules do not need: one embeds a copy of the module, one names the
+# folder for crash reports.
 _LLVM_DROPPED = {"lto-embed-bitcode", "crash-diagnostics-dir"}
 
 _PLUGINS = {"-load", "-plugin", "-add-plugin"}
 _PLUGIN_PREFIX = "-plugin-arg-"
 _LOADS = ("-load", "-plugin", "-add-plugin", "-fplugin", "-fpass-plugin", "-pass-plugin")
-# The IR alone does not say what these do, and a corpus has no copy of what they name.
+# These name files that a corpus has no copy of, and the IR alone does not replace them.
 _FILES = (
     *("-fprofile-", "-fmemory-profile-use=", "-fsanitize-coverage-allowlist="),
     *("-fsanitize-coverage-ignorelist=", "-fxray-", "-fbasic-block-sections=", "-fthinlto-index="),
     *("-fembed-offload-object=", "-mlink-bitcode-file", "-mlink-builtin-bitcode"),
 )
 _COVERAGE = ("-coverage-notes-file=", "-coverage-data-file=")
-# Modules of headers are written to a folder that builds share. IR needs none.
+# Clang writes header modules to a folder that builds share. IR needs none. Number of words of each:
 _MODULES = {"-fmodules": 1, "-fmodules-cache-path=": 1, "-fmodules-user-build-path": 2}
 _SHOWN = 3
 
 
 class OptionError(UserError):
-    """Options that are not allowed; the text names them and says why."""
+    """Options are not allowed; the message names them and the reason."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Spellings of options by how they take a value."""
+    """Spellings of options by the way they take a value: none, joined or as a separate word."""
 
     flags: frozenset[str]
     joined: frozenset[str]
@@ -61,13 +61,13 @@ class _Group:
 
     @functools.cached_property
     def prefixes(self) -> tuple[str, ...]:
-        """Joined options whose value follows without "="."""
+        """Joined options without "=" before the value."""
         return tuple(name for name in self.joined if not name.endswith("="))
 
 
 @functools.cache
-def listed() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """The lists of `options.toml`: spellings by how they take a value, by what they are for."""
+def allow_lists() -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """Reads `options.toml`: spellings by use, then by the way they take a value."""
     text = Path(__file__).with_name("options.toml").read_text(encoding="utf-8")
     return {
         group: {kind: frozenset(words.split()) for kind, words in kinds.items()}
@@ -77,20 +77,20 @@ def listed() -> Mapping[str, Mapping[str, frozenset[str]]]:
 
 @functools.cache
 def _groups() -> Mapping[str, _Group]:
-    return {use: _Group(**listed()[use]) for use in (_CODE, _SOURCE, _DROPPED)}
+    return {use: _Group(**allow_lists()[use]) for use in (_CODE, _SOURCE, _DROPPED)}
 
 
 def code_arguments(words: Iterable[str], *, trusted: bool = False) -> list[str]:
-    """The arguments of `clang -cc1` that a compilation of IR needs.
+    """Returns the arguments of `clang -cc1` that a compilation of IR needs.
 
-    What only the front end reads and what names further files to write is left out.
+    Options that only the front end reads or that name further outputs are left out.
 
     Args:
-      words: after "-cc1", without the input.
-      trusted: plugins are left out, too; their work is in the IR.
+      words: arguments after "-cc1", without the input.
+      trusted: whether plugins are left out instead of refused; the IR has their effect.
 
     Raises:
-      OptionError: some are not allowed.
+      OptionError: an option is not allowed.
     """
     kept: list[str] = []
     refused = []
@@ -105,19 +105,19 @@ def code_arguments(words: Iterable[str], *, trusted: bool = False) -> list[str]:
 
 
 def source_arguments(words: Iterable[str], *, trusted: bool = False) -> list[str]:
-    """The arguments of `clang -cc1` that compile a source, but write nothing besides the output.
+    """Returns the arguments of `clang -cc1` that compile a source and write only the output.
 
     Args:
-      words: after "-cc1", without the input.
-      trusted: options that are not listed are kept.
+      words: arguments after "-cc1", without the input.
+      trusted: whether to keep options that are not listed.
 
     Raises:
-      OptionError: some are not allowed.
+      OptionError: an option is not allowed.
     """
     kept: list[str] = []
     refused = []
     for use, parts in _arguments(words):
-        # The compiler takes "@file" for a file of further arguments, wherever it stands.
+        # The compiler reads "@file" as a response file at any position.
         known = use in (_CODE, _SOURCE) and not any(word[:1] == "@" for word in parts)
         if not (known or trusted or use == _DROPPED):
             refused.append(parts)
@@ -129,13 +129,13 @@ def source_arguments(words: Iterable[str], *, trusted: bool = False) -> list[str
 
 
 def driver_arguments(words: Iterable[str]) -> list[str]:
-    """The options of clang's driver in the command of all modules, without "-c".
+    """Checks the driver options of a command for all modules; returns them without "-c".
 
     Raises:
-      OptionError: some are not allowed.
+      OptionError: an option is not allowed.
     """
-    driver = listed()["driver"]
-    # With -flto the output is no object.
+    driver = allow_lists()["driver"]
+    # With -flto the output would not be an object.
     joined = (driver["joined"] | _groups()[_CODE].joined) - {"-flto="}
     kept: list[str] = []
     rest = iter(words)
@@ -144,7 +144,7 @@ def driver_arguments(words: Iterable[str]) -> list[str]:
         name = _until_equals(word)
         if word in ("-Xclang", "-mllvm"):
             value = next(rest, "")
-            # Values of -Xclang are arguments of -cc1, of which one option may take two.
+            # Each -Xclang passes one word to -cc1, and an option may take two.
             frontend += [value] if word == "-Xclang" else [word, value]
         elif word == "-target":
             value = next(rest, "")
@@ -167,7 +167,7 @@ def driver_arguments(words: Iterable[str]) -> list[str]:
 
 
 def _refusal(*options: Sequence[str]) -> OptionError:
-    """Names the first few of the options, each by its words, with the reason."""
+    """Returns an error that names the first few options with their reasons."""
     more = f"; {len(options) - _SHOWN} more" if len(options) > _SHOWN else ""
     return OptionError(
         "; ".join(f"{' '.join(parts)} {_reason(parts)}" for parts in options[:_SHOWN]) + more
@@ -196,7 +196,7 @@ def _until_equals(word: str) -> str:
 
 
 def _arguments(words: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The options among arguments of -cc1, each with its use and its words."""
+    """Yields each option among arguments of -cc1, with its use and its words."""
     rest = list(words)
     position = 0
     while position < len(rest):
@@ -233,9 +233,9 @@ def _cc1(word: str, following: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def _llvm(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The first of LLVM's options in `words`, which begin with "-mllvm"."""
+    """Returns use and words of the first LLVM option in `words`, which begin with "-mllvm"."""
     parts = tuple(words[:2])
-    allowed = listed()["llvm"]
+    allowed = allow_lists()["llvm"]
     option = "".join(parts[1:])
     match = re.fullmatch(r"--?([\w.-]+)(=.*)?", option, re.ASCII)
     if match is None:
@@ -249,7 +249,7 @@ def _llvm(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if name not in allowed["numbers"] | allowed["words"]:
         return _REFUSED, parts
     if value is None:
-        # LLVM takes the next of its arguments for the value.
+        # LLVM reads the next -mllvm argument as the value.
         if words[2:3] != ["-mllvm"] or len(words) < 4:
             return _REFUSED, parts
         parts, value = tuple(words[:4]), words[3]

@@ -12,9 +12,9 @@ import pytest
 from compiler_opt_perf.corpus.command_line import cc1_arguments
 from compiler_opt_perf.corpus.options import (
     OptionError,
+    allow_lists,
     code_arguments,
     driver_arguments,
-    listed,
     source_arguments,
 )
 from compiler_opt_perf.run.command import run_command
@@ -155,7 +155,7 @@ def test_no_cc1_option_passes_a_path_on() -> None:
 
 
 def test_listed_options_are_the_compilers(toolchain: Toolchain) -> None:
-    """An option that takes its value otherwise than listed would shift what follows it."""
+    """An option that takes its value otherwise than allow_lists would shift what follows it."""
     kinds = {
         "flags": {"Flag"},
         "joined": {"Joined", "CommaJoined", "JoinedOrSeparate"},
@@ -165,11 +165,11 @@ def test_listed_options_are_the_compilers(toolchain: Toolchain) -> None:
     # The driver's, which commands in objects may hold.
     ours = {"-fembed-bitcode", "-Werror", "-Werror="}
     for use in ("code", "source", "dropped"):
-        for kind, names in listed()[use].items():
+        for kind, names in allow_lists()[use].items():
             for name in names - ours:
                 assert name in options and options[name].takes in kinds[kind], (use, kind, name)
     llvm = _of_llvm(toolchain)
-    for kind, names in listed()["llvm"].items():
+    for kind, names in allow_lists()["llvm"].items():
         for name in names:
             # Debian's clang has those of Polly, too; the patched one has the others.
             assert name in llvm, name

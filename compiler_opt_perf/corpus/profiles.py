@@ -11,7 +11,7 @@ from compiler_opt_perf.corpus.corpus import Corpus, CorpusError
 from compiler_opt_perf.run.content import Manifest
 from compiler_opt_perf.run.files import sha256
 
-#: What policies can do without (training.ablation).
+#: Ablations of a policy (train.ablation).
 PMU, SHUFFLED_PMU = "pmu", "shuffled-pmu"
 _MERGE = "`cop profile merge` makes one profile of several runs of one program"
 
@@ -19,14 +19,15 @@ _MERGE = "`cop profile merge` makes one profile of several runs of one program"
 def by_program(
     flag: str, words: Sequence[str], remedy: str = ""
 ) -> tuple[Path | None, dict[str, Path]]:
-    """The file for all programs and the files by program, of words FILE or PROGRAM=FILE.
+    """Parses values FILE or PROGRAM=FILE; returns the file for all programs and files by program.
 
     Args:
-      flag: that the words were given by.
-      remedy: what to do with several files of one program.
+      flag: command-line flag with these values, for messages.
+      words: the flag's values.
+      remedy: advice for several files of one program, for messages.
 
     Raises:
-      CorpusError: both kinds, or several for one program.
+      CorpusError: the words are of both kinds, or several are for one program.
     """
     programs: dict[str, Path] = {}
     common: list[Path] = []
@@ -48,13 +49,13 @@ def by_program(
 
 @dataclass(frozen=True)
 class Profiles:
-    """Which profile the modules of a program are compiled with.
+    """The profiles that the modules of each program are compiled with.
 
     Attributes:
-      common: manifest for all programs that have none of their own; None for none.
+      common: manifest for all programs without their own; None for none.
       programs: manifests by program.
-      ablation: "pmu": policies do not read the PMU features; "shuffled-pmu": they read those of
-        profiles whose counts were exchanged between places; None: as they are.
+      ablation: "pmu": policies do not read PMU features. "shuffled-pmu": they read features of
+        profiles with counts exchanged between places. None: no ablation.
     """
 
     common: Manifest | None = None
@@ -63,15 +64,15 @@ class Profiles:
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
-        """From words FILE, for all programs, or PROGRAM=FILE.
+        """Parses values of --profile: FILE for all programs, or PROGRAM=FILE.
 
         Raises:
-          CorpusError: both kinds, or several for one program.
+          CorpusError: the words are of both kinds, or several are for one program.
         """
         return cls(*by_program("--profile", words, _MERGE))
 
     def absolute(self) -> Self:
-        """The same, by paths that mean the same in any folder."""
+        """Returns the same profiles with absolute paths."""
         return dataclasses.replace(
             self,
             common=None if self.common is None else self.common.absolute(),
@@ -80,25 +81,25 @@ class Profiles:
 
     @property
     def are_read(self) -> bool:
-        """Whether policies read PMU features of them: there are some, and they are not ablated."""
+        """Whether policies read PMU features: there are profiles, and PMU is not ablated."""
         return bool(self.paths) and self.ablation != PMU
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All manifests."""
         return (*([] if self.common is None else [self.common]), *self.programs.values())
 
     def of(self, program: str) -> Path | None:
-        """The profile of a program, None if it has none."""
+        """Returns the manifest of a program; None if it has none."""
         return self.programs.get(program, self.common)
 
     def checksum_of(self, program: str) -> str | None:
-        """The SHA-256 of a program's manifest, which has the checksums of all else."""
+        """Returns the SHA-256 of a program's manifest, which holds the other files' checksums."""
         path = self.of(program)
         return None if path is None else sha256(path)
 
     def require_programs(self, corpus: Corpus) -> None:
-        """Refuses a profile of a program that is not in the corpus. Raises CorpusError."""
+        """Raises CorpusError for a profile of a program that is not in the corpus."""
         known = programs_of(corpus)
         for program, path in self.programs.items():
             if program not in known:
@@ -109,5 +110,5 @@ class Profiles:
 
 
 def programs_of(corpus: Corpus) -> list[str]:
-    """The programs that the modules of a corpus are of, in order."""
+    """Returns the programs of a corpus in the order of their modules."""
     return list(dict.fromkeys(module.program for module in corpus.modules))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The table of programs: which sources, flags and generated headers each is built from.
+"""The table of programs: sources, flags and generated headers of each, one row a program.
 
-One row a program; corpus.programs builds them. Long, because it is data.
+corpus.programs builds them. The module is long because it is data.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ class Program:
     """How to build and run one program.
 
     Attributes:
-      name: what it is called here; also the binary's file name.
-      source_package: Debian's name of it.
+      name: the program's name; also the binary's file name.
+      source_package: name of Debian's source package.
       sources: globs relative to the source tree.
-      excluded: paths that the globs match and the program does not need.
+      excluded: globs of unneeded files among these.
       flags: preprocessor and language flags; relative include folders refer to the source tree.
       libraries: link flags.
-      generated: headers (name, text) that the package's own build system would write.
-      templates: headers (name, template) that it would make of templates in the source tree.
-      values: of the variables in the templates; those not named are undefined, or 0.
-      workload_inputs: globs, relative to the source tree, whose files make up an input for runs.
-      is_library: the sources have no `main`.
+      generated: (name, text) of headers that the package's own build system would write.
+      templates: (name, template) of headers that it would expand from the source tree.
+      values: (variable, value) of the templates; other variables are undefined, or 0.
+      workload_inputs: globs relative to the source tree; the files make up the input of runs.
+      is_library: whether the sources have no `main`.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Program:
     is_library: bool = False
 
 
-# What config.h of glog has for Linux.
+# HAVE_ macros of glog's config.h on Linux.
 _GLOG_HAS = (
     *("DLADDR", "SNPRINTF", "DLFCN_H", "EXECINFO_H", "FCNTL", "GLOB_H", "INTTYPES_H", "MEMORY_H"),
     *("LIBPTHREAD", "NAMESPACES", "PREAD", "PTHREAD", "PWD_H", "PWRITE", "RWLOCK", "SIGACTION"),
@@ -49,7 +49,7 @@ _GLOG_HAS = (
     *("ALIGNED_STORAGE", "CXX11_ATOMIC", "CXX11_CHRONO", "CXX11_NULLPTR_T"),
 )
 _GLOG_EMPTY = ("EXPORT", "NO_EXPORT", "DEPRECATED")
-# What config.h of LLVM has for Linux.
+# HAVE_ macros of LLVM's config.h on Linux.
 _LLVM_HAS = (
     *("UNISTD_H", "SYS_MMAN_H", "SYS_RESOURCE_H", "SYS_TIME_H", "SYS_STAT_H", "SYS_TYPES_H"),
     *("DLFCN_H", "FCNTL_H", "SIGNAL_H", "SYSEXITS_H", "TERMIOS_H", "SYS_IOCTL_H", "SYS_PARAM_H"),
@@ -64,7 +64,7 @@ _TAGLIB_FOLDERS = (
     *("riff", "riff/aiff", "riff/wav", "mod", "s3m", "it", "xm"),
 )
 
-# Of LLVM, a row a library: they are of one style, so that a split should not part them.
+# LLVM's libraries, one row each. Their style is the same: a split should not separate them.
 _LLVM_LIBRARIES = (
     *(("llvm-support", "Support"), ("llvm-analysis", "Analysis"), ("llvm-object", "Object")),
     *(("llvm-mc", "MC"), ("llvm-utils", "Transforms/Utils")),
@@ -72,7 +72,7 @@ _LLVM_LIBRARIES = (
 
 
 def _llvm(name: str, folder: str) -> Program:
-    """One of LLVM's libraries."""
+    """Returns the row of one of LLVM's libraries."""
     return Program(
         name=name,
         source_package="llvm-toolchain-22",
@@ -147,7 +147,7 @@ PROGRAMS: dict[str, Program] = {
             name="bzip2",
             source_package="bzip2",
             sources=("*.c",),
-            # Tests and tools with a main of their own.
+            # Tests and tools with their own main.
             excluded=("bzip2recover.c", "dlltest.c", "mk251.c", "spewG.c", "unzcrash.c"),
             flags=("-D_FILE_OFFSET_BITS=64",),
             workload_inputs=("*.[ch]", "manual.*"),
@@ -260,7 +260,7 @@ PROGRAMS: dict[str, Program] = {
             ),
             libraries=("-lpthread",),
         ),
-        # Of its amalgamation, with its own benchmark (corpus.programs.program_tree).
+        # The amalgamation with its benchmark (corpus.programs.program_tree).
         Program(
             name="sqlite",
             source_package="sqlite3",
@@ -483,8 +483,8 @@ PROGRAMS: dict[str, Program] = {
                 ),
             ),
         ),
-        # Chosen when the shipped policies were done: programs that no training, choice of settings
-        # or test had looked at.
+        # Chosen after the shipped policies were finished: no training, choice of settings or test
+        # had used these programs.
         Program(
             name="re2",
             source_package="re2",
@@ -521,7 +521,7 @@ PROGRAMS: dict[str, Program] = {
             name="exiv2",
             source_package="exiv2",
             sources=("src/*.cpp",),
-            # The command, and what needs other libraries.
+            # The command-line tool, and sources that need other libraries.
             excluded=(
                 *("src/exiv2.cpp", "src/actions.cpp", "src/utils.cpp", "src/getopt.cpp"),
                 *("src/http.cpp", "src/ssh.cpp", "src/xmp.cpp", "src/*video.cpp"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Real programs from Debian's source packages: how each is built.
+"""Builds real programs from Debian's source packages.
 
-The programs' own build systems are not used: a list of sources and flags (corpus.program_table)
-builds in seconds, the same way for each, and yields compile_commands.json as a by-product.
+A list of sources and flags (corpus.program_table) replaces the programs' own build systems. It
+builds in seconds, in the same way for each, and gives a compile_commands.json.
 """
 
 import fnmatch
@@ -42,24 +42,22 @@ _TIMEOUT_S = 600.0
 
 
 class ProgramError(UserError):
-    """A program that is unknown or does not build."""
+    """A program is unknown or does not build."""
 
 
 def find_program(name: str) -> Program:
-    """The program of that name. Raises ProgramError, which lists the known names."""
+    """Returns the program of that name. Raises ProgramError with the known names."""
     if name not in PROGRAMS:
         raise ProgramError(f"{name}: unknown program; known are {', '.join(sorted(PROGRAMS))}")
     return PROGRAMS[name]
 
 
 def program_tree(program: Program) -> Path:
-    """The source that the program is built from, fetched and unpacked if needed.
-
-    Of SQLite it is the amalgamation.
+    """Returns the program's source tree, fetched and unpacked if needed; SQLite's amalgamation.
 
     Raises:
-      ToolchainError: the source cannot be had.
-      CommandError: the amalgamation cannot be made.
+      ToolchainError: the source cannot be fetched.
+      CommandError: the amalgamation failed.
     """
     if program.source_package.startswith("llvm-toolchain-"):
         return llvm_source()
@@ -71,11 +69,11 @@ def program_tree(program: Program) -> Path:
 
 
 def sqlite_amalgamation(tree: Path, output: Path) -> Path:
-    """Makes SQLite's single source file, beside its benchmark `speedtest1.c`; returns `output`.
+    """Makes SQLite's amalgamation, beside its benchmark `speedtest1.c`; returns `output`.
 
     Args:
       tree: the unpacked source package sqlite3; never written to.
-      output: a folder; what is there of the same version is not made again.
+      output: a folder; files of the same version are reused.
     """
     version = (tree / "manifest.uuid").read_text().strip()
     files = [output / name for name in ("sqlite3.h", "sqlite3.c", "speedtest1.c")]
@@ -98,7 +96,7 @@ def _amalgamate(tree: Path, output: Path) -> None:
 
 @dataclass(frozen=True)
 class BuiltProgram:
-    """What build_program leaves in its output folder."""
+    """The files that `build_program` writes."""
 
     binary: Path
     compile_commands: Path
@@ -116,15 +114,15 @@ def _compile(job: _Compilation) -> None:
 
 
 def program_sources(program: Program, tree: Path) -> list[Path]:
-    """The program's source files, relative to `tree`, in a fixed order. Raises ProgramError."""
+    """Lists the program's source files relative to `tree`, in fixed order. Raises ProgramError."""
     sources: list[Path] = []
     for pattern in program.sources:
-        found = sorted(path.relative_to(tree) for path in tree.glob(pattern))
-        if not found:
+        matches = sorted(path.relative_to(tree) for path in tree.glob(pattern))
+        if not matches:
             raise ProgramError(
                 f"{tree}: no file matches {pattern}; is it the source of {program.source_package}?"
             )
-        sources += [path for path in found if not _matches(path, program.excluded)]
+        sources += [path for path in matches if not _matches(path, program.excluded)]
     return sources
 
 
@@ -133,7 +131,7 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
 
 
 def _from_template(text: str, values: Mapping[str, str]) -> str:
-    """What CMake's configure_file makes of a template. Variables without a value are 0."""
+    """Expands a template like CMake's configure_file. Variables without a value become 0."""
 
     def define(line: re.Match[str]) -> str:
         name, rest = line.groups()
@@ -151,15 +149,15 @@ def compile_commands(
     clang: Path,
     flags: Sequence[str] = ("-O2", *PROFILING_FLAGS.split()),
 ) -> list[dict[str, Any]]:
-    """The compilations of a program, as compile_commands.json has them; nothing is compiled.
+    """Returns a program's compilations as entries of compile_commands.json, and compiles nothing.
 
     Args:
       tree: the unpacked source package; never written to.
-      output: receives the headers that the package's own build system would write; the commands'
-        object files lie in it.
+      output: folder for headers that the package's own build system would write, and for the
+        commands' object files.
 
     Raises:
-      ProgramError: the tree is not this program's.
+      ProgramError: the tree is of another program.
     """
     tree = tree.resolve()
     objects = output.resolve() / "objects"
@@ -191,13 +189,13 @@ def extract_programs(
 ) -> None:
     """Extracts the modules of programs of the table, split with seed 1; see `extract_corpus`.
 
-    A corpus that is there, of the same sources, is not extracted again.
+    An existing corpus of the same sources is reused.
 
     Args:
-      names: of the programs.
-      builds: receives a folder for each, with its compile_commands.json and generated headers.
-      corpus: receives train/ and held_out/; beside it lies the note of what it was made from.
-      flags: of the compilations, as for `compile_commands`.
+      names: names of the programs.
+      builds: folder for each program's compile_commands.json and generated headers.
+      corpus: folder for train/ and held_out/; a memo of its inputs lies beside it.
+      flags: compiler flags, as for `compile_commands`.
 
     Raises: as `program_tree`, `compile_commands` and `extract_corpus`.
     """
@@ -233,7 +231,7 @@ def extract_programs(
 
 
 def source_checksums(program: Program, tree: Path) -> dict[str, Any]:
-    """What the program's code is compiled from, for the inputs of a `memo`. ProgramError."""
+    """Returns checksums of the program's sources, as inputs of a `memo`. Raises ProgramError."""
     checksums = {str(path): sha256(tree / path) for path in program_sources(program, tree)}
     return {"program": repr(program), "sources": checksums}
 
@@ -241,13 +239,13 @@ def source_checksums(program: Program, tree: Path) -> dict[str, Any]:
 def program_modules(
     name: str, builds: Path, corpora: Path, *, opt_level: str, stage: str
 ) -> tuple[Module, ...]:
-    """All modules of a program of the table; see `extract_programs`.
+    """Returns all modules of a program of the table; see `extract_programs`.
 
-    They have no debug info, which decisions for size do not depend on, and which takes time.
+    They have no debug info, which takes time and has no effect on decisions for size.
 
     Args:
       builds: as for `extract_programs`.
-      corpora: receives a folder for each program.
+      corpora: folder for one corpus folder a program.
 
     Raises: as `extract_programs`, and CorpusError.
     """
@@ -266,7 +264,7 @@ def program_modules(
 
 
 def _link_flags(program: Program) -> tuple[str, ...]:
-    """Of a library, an image that cannot run: of copies that several objects have it keeps one."""
+    """Returns link flags; those of a library make an image without duplicates that cannot run."""
     if not program.is_library:
         return program.libraries
     return ("-nostdlib", "-Wl,--entry=0", "-Wl,--unresolved-symbols=ignore-all")
@@ -287,11 +285,11 @@ def build_program(
 
     Args:
       tree: the unpacked source package; never written to.
-      output: receives the binary, the object files, `compile_commands.json` and `input`.
+      output: folder for the binary, object files, `compile_commands.json` and `input`.
 
     Raises:
-      ProgramError: the tree is not this program's.
-      CommandError: the compiler's own error.
+      ProgramError: the tree is of another program.
+      CommandError: the compiler or linker failed.
     """
     commands = compile_commands(program, tree, output, clang=clang, flags=flags)
     jobs = [_Compilation(tuple(c["arguments"]), Path(c["directory"])) for c in commands]
@@ -310,13 +308,13 @@ def build_program(
     make_executable(binary)
     logging.info("%s: %d sources, %d bytes", binary, len(jobs), binary.stat().st_size)
     workload_input = write_input(program, tree, output / "input")
-    # Written last: where this file exists, the other results do, too.
+    # Written last: this file shows that all results exist.
     write_json(output / "compile_commands.json", commands)
     return BuiltProgram(binary, output / "compile_commands.json", workload_input)
 
 
 def write_input(program: Program, tree: Path, path: Path) -> Path | None:
-    """Concatenates the program's own sources: real text, the same bytes on each machine.
+    """Concatenates the program's own sources: real text, with the same bytes on each machine.
 
     Returns:
       `path`; None for a program whose runs need no such input.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""For tests: compilations of a real program."""
+"""Writes compilations of a real program for tests."""
 
 import json
 import shlex
@@ -14,8 +14,8 @@ def lua_compile_commands(folder: Path, names: Sequence[str], flags: Sequence[str
     """Writes `folder/compile_commands.json` for modules of Lua, as a CMake build would write it.
 
     Args:
-      names: of source files, without folder and suffix, for example "lvm".
-      flags: of the compiler, before Lua's own.
+      names: names of source files without folder and suffix, for example "lvm".
+      flags: compiler flags, placed before Lua's own.
     """
     program = PROGRAMS["lua"]
     tree = program_tree(program)

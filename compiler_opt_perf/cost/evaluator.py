@@ -26,7 +26,7 @@ from compiler_opt_perf.run.content import Content, Manifest, Tool
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input, sha256, write_json
 from compiler_opt_perf.run.json_text import Count, Finite, JsonError, convert, decode
-from compiler_opt_perf.trace.counts import block_counts
+from compiler_opt_perf.trace.statistics import block_counts
 from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import SUFFIX as WINDOWS_SUFFIX
 from compiler_opt_perf.trace.windows import Windows

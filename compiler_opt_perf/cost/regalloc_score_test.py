@@ -7,12 +7,8 @@ import pytest
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
 from compiler_opt_perf.cost.regalloc_score import ScoreError, regalloc_scores, score_ratio
 from compiler_opt_perf.trace.block_table import BlockTable
-from compiler_opt_perf.trace.trace_file import (
-    TraceDescription,
-    write_blocks,
-    write_end,
-    write_start,
-)
+from compiler_opt_perf.trace.trace_file import TraceDescription
+from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
 
 # As the patched clang writes it.
 REMARK = """--- !Analysis

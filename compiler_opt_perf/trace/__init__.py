@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Block traces: which machine blocks a program executed, in order."""
+"""Block traces: the machine basic blocks that a program executed, in order."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The machine blocks of a binary, as traces number them."""
+"""Numbers the machine basic blocks of a binary for traces."""
 
 import itertools
 import struct
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.trace.errors import TraceError
 
-# Before an aligned block, in bytes.
+# Longest padding before an aligned block, bytes.
 _MOST_PADDING = 64
 
 
@@ -25,8 +25,8 @@ class BlockTable:
       address: [B] uint64, link-time address of each block.
       size: [B] uint32, bytes; may be 0.
       block_id: [B] uint32, the compiler's number of the block in its function.
-      function: [B] uint32, index into the functions.
-      entry: [F] uint64, link-time addresses of the functions.
+      function: [B] uint32, index of the block's function.
+      entry: [F] uint64, link-time address of each function.
       names: [F] linkage names; local functions of two files may share one.
     """
 
@@ -41,7 +41,7 @@ class BlockTable:
         return len(self.address)
 
     def describe(self, number: int) -> str:
-        """Function and block, such as "main.3"; "(gap)" for the number after the last."""
+        """Returns function and block id, such as "main.3"; "(gap)" for number B."""
         if number == len(self):
             return "(gap)"
         return f"{self.names[self.function[number]]}.{self.block_id[number]}"
@@ -49,17 +49,17 @@ class BlockTable:
     def jumps(
         self, before: npt.NDArray[np.uint32], after: npt.NDArray[np.uint32]
     ) -> npt.NDArray[np.bool_]:
-        """Whether blocks do not stand behind those that were executed before them.
+        """Returns, for each pair of blocks executed in succession, whether a jump lies between.
 
-        Padding between two blocks is run through.
+        Execution falls through to the next block, also across padding.
         """
         end = self.address[before] + self.size[before]
-        behind = self.address[after] >= end
-        behind &= self.address[after] - end < _MOST_PADDING
-        return ~behind
+        falls_through = self.address[after] >= end
+        falls_through &= self.address[after] - end < _MOST_PADDING
+        return ~falls_through
 
     def to_bytes(self) -> bytes:
-        """The table as in the file (docs/formats.md)."""
+        """Returns the table's bytes in the file (docs/formats.md)."""
         names = [name.encode() for name in self.names]
         ends = np.cumsum([len(name) for name in names], dtype="<u4")
         columns = (self.address, self.size, self.block_id, self.function, self.entry, ends)
@@ -72,16 +72,16 @@ class BlockTable:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Reads what `to_bytes` wrote. Raises TraceError when it contradicts itself."""
+        """Reads the bytes of `to_bytes`. Raises TraceError when they contradict themselves."""
         try:
             functions, blocks = struct.unpack_from("<II", raw)
             place = 8
 
             def column(kind: str, length: int) -> npt.NDArray[Any]:
                 nonlocal place
-                found = np.frombuffer(raw, kind, length, place)
-                place += found.nbytes
-                return found
+                values = np.frombuffer(raw, kind, length, place)
+                place += values.nbytes
+                return values
 
             address = column("<u8", blocks)
             size, block_id, function = (column("<u4", blocks) for _ in range(3))
@@ -98,15 +98,15 @@ class BlockTable:
         return table
 
     def starts(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-        """Addresses at which execution enters blocks, and the blocks' numbers, both ascending.
+        """Returns the addresses at which execution enters blocks, and block numbers; both ascend.
 
-        A block without code has the address of its successor; one after which its function ends
-        has no successor, and is never executed.
+        A block without code has the address of its successor. At the end of its function it has no
+        successor, and is never executed.
         """
-        alone = self.size == 0
+        empty = self.size == 0
         number = np.arange(len(self), dtype=np.uint32)
         # The next block that has code; B when there is none.
-        following = np.where(alone, len(self), number)
+        following = np.where(empty, len(self), number)
         following = np.minimum.accumulate(following[::-1])[::-1]
         inside = following < len(self)
         target = np.where(inside, following, 0)
@@ -116,7 +116,7 @@ class BlockTable:
 
 
 def read_block_table(binary: Path) -> BlockTable:
-    """The machine blocks of a linked binary. Raises BinaryError as read_address_map."""
+    """Reads the machine blocks of a linked binary. Raises BinaryError as read_address_map."""
     functions = read_address_map(binary)
     rows = [
         (*block, number) for number, function in enumerate(functions) for block in function.blocks

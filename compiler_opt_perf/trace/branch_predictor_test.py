@@ -11,7 +11,8 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.trace import windows as module
 from compiler_opt_perf.trace.qemu import record
-from compiler_opt_perf.trace.trace_file import Trace, write_blocks, write_end, write_start
+from compiler_opt_perf.trace.trace_file import Trace
+from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
 from compiler_opt_perf.trace.windows import Windows, write_windows
 
 SOURCE = Path(__file__).parent / "testdata" / "branches.c"

@@ -154,7 +154,9 @@ def test_stacks_that_say_nothing_of_the_whole_run(
     text = tmp_path / "perf.txt"
     sample = f"  100  100003 {event}:  {branches[0][0]:x}  {stack}\n"
     text.write_text(mapping(program) + 9 * sample)
-    with pytest.raises(TraceError, match=rf"its branch stacks are of {event.partition(':')[0]}: "):
+    with pytest.raises(
+        TraceError, match=rf"its branch stacks are of {event.partition(':')[0]}, which"
+    ):
         import_recording(text, program, tmp_path / "t.bbtrace")
     # Beside others they are not taken, however many there are.
     fewer = " ".join(f"0x{s:x}/0x{t:x}/P/-/-/1" for s, t in reversed(branches[:5]))
@@ -176,4 +178,4 @@ def test_nonsense_is_left_out(
     text = tmp_path / "perf.txt"
     text.write_text(mapping(program) + f"  100  100003 cycles:u:  {branches[0][0]:x}  {stack}\n")
     import_recording(text, program, tmp_path / "t.bbtrace")
-    assert "1 stretches between two branches make no sense" in caplog.text
+    assert "left out 1 impossible stretches between two branches" in caplog.text

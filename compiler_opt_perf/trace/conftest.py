@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program whose executed blocks are known, built and traced once for all tests here."""
+"""Builds and traces a program with known executed blocks once for all tests here."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.trace.conftest import Build
-from compiler_opt_perf.trace.counts import block_counts
 from compiler_opt_perf.trace.edit import cut, merge
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import Numbers
 from compiler_opt_perf.trace.qemu import record
+from compiler_opt_perf.trace.statistics import block_counts
 from compiler_opt_perf.trace.trace_file import Trace
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls the C libraries of tools/tracer, which are compiled when first needed."""
+"""Calls the C libraries of tools/tracer, which are compiled at first use."""
 
 import ctypes
 import functools
@@ -17,12 +17,13 @@ from compiler_opt_perf.trace.errors import TraceError
 
 SOURCES = REPO_ROOT / "tools" / "tracer"
 
-# A difference of two block numbers takes at most this many bytes.
+# The difference of two block numbers takes at most this many bytes.
 _MAX_BYTES = 5
 
 Numbers = npt.NDArray[np.uint32]
 
-_WRONG = {
+# Messages by the error codes of tools/tracer/reader.c.
+_ERRORS = {
     -1: "the compressed data is damaged",
     -2: "the list of blocks is malformed",
     -3: "a block number is larger than the block table",
@@ -31,10 +32,10 @@ _WRONG = {
 
 
 def library(name: str) -> Path:
-    """The library of tools/tracer/NAME.c; compiles it if needed.
+    """Returns the shared library of tools/tracer/NAME.c; compiles it if needed.
 
     Raises:
-      TraceError: it does not compile.
+      TraceError: the compilation failed.
     """
     source = SOURCES / f"{name}.c"
     try:
@@ -84,7 +85,7 @@ def _predictor() -> Any:
 
 def _check(code: int) -> int:
     if code < 0:
-        raise TraceError(_WRONG[code])
+        raise TraceError(_ERRORS[code])
     return code
 
 
@@ -96,7 +97,7 @@ def compress(raw: bytes) -> bytes:
 
 
 def decompress(frame: bytes, raw_bytes: int) -> bytes:
-    """The content of a zstd frame, `raw_bytes` long. Raises TraceError when it is damaged."""
+    """Decompresses a zstd frame to `raw_bytes` bytes. Raises TraceError when it is damaged."""
     _require_plausible(frame, raw_bytes)
     raw = ctypes.create_string_buffer(max(1, raw_bytes))
     _check(_reader().trace_decompress(frame, len(frame), raw, raw_bytes))
@@ -109,11 +110,11 @@ def _require_plausible(frame: bytes, raw_bytes: int) -> None:
     A block of a frame has a header of 3 bytes and at most 128 KiB of content. Raises TraceError.
     """
     if raw_bytes > (len(frame) // 3 + 1) << 17:
-        raise TraceError(_WRONG[-1])
+        raise TraceError(_ERRORS[-1])
 
 
 def encode(numbers: Numbers) -> bytes:
-    """Encodes block numbers: their differences, in zigzag code, as LEB128."""
+    """Encodes the differences of block numbers in zigzag code and LEB128."""
     numbers = np.ascontiguousarray(numbers, np.uint32)
     raw = np.empty(len(numbers) * _MAX_BYTES, np.uint8)
     size = _reader().trace_encode(numbers.ctypes.data, len(numbers), raw.ctypes.data)
@@ -121,7 +122,7 @@ def encode(numbers: Numbers) -> bytes:
 
 
 def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
-    """Decodes a compressed list of `count` numbers, none above `limit`.
+    """Decodes a compressed list of `count` block numbers, uint32; each is at most `limit`.
 
     Raises:
       TraceError: the list is damaged, or has another length.
@@ -129,31 +130,31 @@ def decode(frame: bytes, raw_bytes: int, count: int, limit: int) -> Numbers:
     _require_plausible(frame, raw_bytes)
     # Each number takes at least one byte.
     if count > raw_bytes:
-        raise TraceError(_WRONG[-2])
+        raise TraceError(_ERRORS[-2])
     numbers = np.empty(count, np.uint32)
     _check(_reader().trace_decode(frame, len(frame), raw_bytes, numbers.ctypes.data, count, limit))
     return numbers
 
 
 class WindowCounter:
-    """Counts distinct windows of `length` consecutive blocks; `gap` is the number that marks a gap.
+    """Counts distinct windows (n-gram contexts) of `length` consecutive blocks.
 
-    Each block ends one window: the blocks before it in its stream, oldest first, and itself. Where
-    fewer blocks precede, the window begins with `gap`.
+    Each block ends one window: its predecessors in the stream, oldest first, then the block itself.
+    The number `gap` marks a gap, and fills a window with fewer predecessors.
     """
 
     def __init__(self, length: int, gap: int):
         self._length = length
         self._state = _reader().trace_windows_new(length, gap)
         if not self._state:
-            raise TraceError(_WRONG[-4])
+            raise TraceError(_ERRORS[-4])
 
     def __del__(self) -> None:
         if getattr(self, "_state", None):
             _reader().trace_windows_delete(self._state)
 
     def add(self, numbers: Numbers, starts: bool) -> int:
-        """Counts the windows that end in `numbers`; returns their number.
+        """Counts the windows that end at `numbers`; returns how many these are.
 
         Args:
           numbers: the stream's next blocks.
@@ -165,7 +166,7 @@ class WindowCounter:
         )
 
     def result(self) -> tuple[Numbers, npt.NDArray[np.uint64]]:
-        """Distinct windows [N, length] and their counts [N], by falling count, then by content."""
+        """Returns windows [N, length] and counts [N], by falling count, then by content."""
         number = _reader().trace_windows_size(self._state)
         if not number:
             return np.empty((0, self._length), np.uint32), np.empty(0, np.uint64)
@@ -188,7 +189,7 @@ class BranchPredictor:
 
     def __init__(self, table: BlockTable):
         self._blocks = len(table)
-        # The library keeps the addresses of these.
+        # The library keeps pointers to these arrays.
         self._function = np.ascontiguousarray(table.function, np.uint32)
         entries = table.address == table.entry[table.function]
         self._is_entry = np.ascontiguousarray(entries, np.uint8)
@@ -196,7 +197,7 @@ class BranchPredictor:
             self._blocks, self._function.ctypes.data, self._is_entry.ctypes.data
         )
         if not self._state:
-            raise TraceError(_WRONG[-4])
+            raise TraceError(_ERRORS[-4])
 
     def __del__(self) -> None:
         if getattr(self, "_state", None):
@@ -213,6 +214,6 @@ class BranchPredictor:
         _predictor().predictor_add(self._state, numbers.ctypes.data, len(numbers), starts)
 
     def result(self) -> npt.NDArray[np.uint64]:
-        """Counts by block, [B, 4]: exits, mispredicted exits, calls, mispredicted calls."""
+        """Returns counts [B, 4] by block: exits, mispredicted exits, calls, mispredicted calls."""
         counts = _predictor().predictor_counts(self._state)
         return np.ctypeslib.as_array(counts, (self._blocks, 4)).copy()

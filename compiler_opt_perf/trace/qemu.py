@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Records a trace: runs the program in QEMU's user mode with the plugin of tools/tracer."""
+"""Records a trace: runs a program in QEMU's user mode with the plugin of tools/tracer."""
 
 import contextlib
 import os
@@ -22,69 +22,65 @@ from compiler_opt_perf.run.workload import Run, WorkloadError, run_workload
 from compiler_opt_perf.trace import native
 from compiler_opt_perf.trace.block_table import BlockTable, read_block_table
 from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.trace_file import (
-    SUFFIX,
-    Trace,
-    TraceDescription,
-    write_end,
-    write_start,
-)
+from compiler_opt_perf.trace.trace_file import BLOCKS_IN_RECORD, Trace, TraceDescription
+from compiler_opt_perf.trace.trace_writer import require_suffix, write_end, write_start
 
 _QEMU = "qemu-x86_64"
-# All that QEMU knows (AVX2, no AVX-512), without fast strings: where the processor has them, libc
-# copies with repeated string instructions, which QEMU runs byte by byte.
+# All features of QEMU (AVX2, no AVX-512) but fast string operations: with them, libc copies by
+# repeated string instructions, which QEMU executes byte by byte.
 _CPU = "max,-erms,-fsrm"
 _STDERR_BYTES_SHOWN = 2000
-# Blocks in a record of a trace, of one thread.
-_RECORD = 1 << 16
-# By the signal that ended a run.
+# Remedies by the signal that ended a run.
 _REMEDIES: dict[int, str] = {
-    signal.SIGILL: "QEMU does not know one of its instructions, AVX-512 for one; compile it with "
-    "at most -march=x86-64-v3",
+    signal.SIGILL: "QEMU lacks one of its instructions, such as AVX-512; compile it with at most "
+    "-march=x86-64-v3",
     signal.SIGKILL: "if it was the time limit, give more, or less work",
 }
 
 
 @dataclass(frozen=True)
-class Moments:
-    """How to note how far a run is at certain moments.
+class SyncPoints:
+    """How a run marks sync points, and where its progress at each is written.
 
     Attributes:
-      library: shared library that is preloaded. It tells of a moment by calling clock_gettime()
-        with a third argument that the plugin knows (tools/tracer).
-      output: file for the notes of each moment: a thread's blocks so far, and the instructions
-        that it executed outside of the binary. `read_moments` reads it.
+      library: shared library to preload. It marks a sync point by calling clock_gettime() with a
+        third argument that the plugin knows (SYNC_POINT of tools/tracer/qemu_plugin.c).
+      output: file that `read_sync_points` reads.
     """
 
     library: Path
     output: Path
 
 
-_MOMENT = np.dtype([("blocks", "<u8"), ("elsewhere", "<u8")])
+_SYNC_POINT = np.dtype([("blocks", "<u8"), ("elsewhere", "<u8")])
 
 
-def read_moments(path: Path) -> npt.NDArray[np.void]:
-    """Notes of moments, [M] with the fields blocks and elsewhere.
+def read_sync_points(path: Path) -> npt.NDArray[np.void]:
+    """Reads the progress of a thread at each of its M sync points.
+
+    Returns:
+      [M] with the fields `blocks`, executed so far in the binary, and `elsewhere`, instructions
+      executed so far outside of it.
 
     Raises:
-      TraceError: they cannot be read, or are cut off.
+      TraceError: the file cannot be read, or is cut off.
     """
     try:
         raw = path.read_bytes()
-        return np.frombuffer(raw, _MOMENT)
+        return np.frombuffer(raw, _SYNC_POINT)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise TraceError(
-            f"{path}: {len(raw):,} bytes: no notes of moments; record the run anew"
+            f"{path}: {len(raw):,} bytes: not a file of sync points; record the run again"
         ) from error
 
 
 def version() -> str:
-    """The installed QEMU, as "qemu-7.2.22".
+    """Returns the version of the installed QEMU, such as "qemu-7.2.22".
 
     Raises:
-      TraceError: there is none, or one without plugins.
+      TraceError: QEMU is missing or has no plugins.
     """
     path = shutil.which(_QEMU)
     if path is None:
@@ -99,18 +95,18 @@ def version() -> str:
 
 
 def _without_randomisation() -> list[str]:
-    """A prefix that makes addresses the same in each run; nothing where that is forbidden."""
+    """Returns a command prefix that fixes addresses; empty where the container forbids it."""
     prefix = ["setarch", "x86_64", "--addr-no-randomize"]
     try:
         run_command([*prefix, "true"], timeout_s=60)
     except CommandError:
-        logging.info("this container does not let addresses be fixed: runs may differ a little")
+        logging.info("this container forbids fixed addresses: runs may differ a little")
         return []
     return prefix
 
 
 def _plan(binary: Path, table: BlockTable) -> bytes:
-    """The addresses that the plugin looks for, as struct plan of qemu_plugin.c."""
+    """Returns the block addresses for the plugin, as struct plan of qemu_plugin.c."""
     with open_elf(binary) as file:
         segments = [
             struct.pack("<QQQ", s["p_offset"], s["p_filesz"], s["p_vaddr"])
@@ -132,24 +128,24 @@ def record(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     expected_status: int = 0,
-    moments: Moments | None = None,
+    sync_points: SyncPoints | None = None,
 ) -> Trace:
     """Runs `binary` and writes the trace of the run.
 
-    A run that is killed, by a signal or at the time limit, leaves a trace that says so. One that
-    fails leaves what was there before.
+    A run killed by a signal or at the time limit leaves a trace marked as incomplete. A failed run
+    leaves an existing output as it was.
 
     Args:
       binary: executable or shared library with an address map and a build-id.
-      arguments: of the run.
+      arguments: command-line arguments of the program.
       output: NAME.bbtrace.
-      program: what is run; the binary itself when None. A shared library needs one.
-      stdin: the program's standard input; empty when None.
-      stdout: where its standard output goes; discarded when None.
-      cwd: the working directory it runs in.
-      timeout_s: wall-clock limit of the run, in seconds.
-      expected_status: the exit status of a run as it should be.
-      moments: what tells moments of the run, and where to note them; None for no such notes.
+      program: executable to run; the binary itself when None. A shared library needs one.
+      stdin: standard input; empty when None.
+      stdout: file for standard output; discarded when None.
+      cwd: working directory.
+      timeout_s: wall-clock limit, seconds.
+      expected_status: exit status of a successful run.
+      sync_points: marks sync points of the run; None for none.
 
     Raises:
       TraceError: QEMU is missing, or the run failed.
@@ -157,8 +153,7 @@ def record(
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
     run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)
-    if output.suffix != SUFFIX:
-        raise TraceError(f"{output}: the name of a block trace must end with {SUFFIX}")
+    require_suffix(output)
     table = read_block_table(binary)
     if not os.access(run.program, os.X_OK):
         raise TraceError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
@@ -180,37 +175,37 @@ def record(
             "trace": unfinished,
             "messages": folder / "messages",
         }
-        told = []
-        if moments is not None:
-            moments.output.unlink(missing_ok=True)
-            parameters["moments"] = moments.output.absolute()
-            told = ["-E", f"LD_PRELOAD={moments.library}"]
-        # QEMU takes a doubled comma for one that separates nothing.
-        written = ",".join(f"{k}={v}".replace(",", ",,") for k, v in parameters.items())
+        environment = []
+        if sync_points is not None:
+            sync_points.output.unlink(missing_ok=True)
+            parameters["sync_points"] = sync_points.output.absolute()
+            environment = ["-E", f"LD_PRELOAD={sync_points.library}"]
+        # In QEMU's options, a comma separates and a doubled one stands for itself.
+        plugin_option = ",".join(f"{k}={v}".replace(",", ",,") for k, v in parameters.items())
         argv = [
             *_without_randomisation(),
-            *(_QEMU, "-seed", "1", "-cpu", _CPU, *told, "-plugin", written),
-            # Programs look at the name that they are called by.
+            *(_QEMU, "-seed", "1", "-cpu", _CPU, *environment, "-plugin", plugin_option),
+            # Some programs act by their own name.
             *("-0", str(run.program), *run.command),
         ]
         logging.info("%s: running under %s", run.name, description.tool)
         status = _run(run, argv, unfinished, folder / "stderr")
         messages = (folder / "messages").read_text(errors="replace").splitlines()
-        _judge(run, status, messages, folder / "stderr")
+        _check_run(run, status, messages, folder / "stderr")
         write_end(unfinished)
         has_blocks = bool(Trace.load(unfinished).streams)
         if status < 0:
-            _judge_signal(run, -status, has_blocks, folder / "stderr")
+            _check_signal(run, -status, has_blocks, folder / "stderr")
         elif not has_blocks:
             raise TraceError(
-                f"{binary}: none of its blocks was seen to run; is it what was run? (A program "
+                f"{binary}: none of its blocks ran; is this the binary that was run? (A program "
                 "with an RPATH loads a library from there. Programs that it starts are not traced.)"
             )
     return Trace.load(output, quiet=True)
 
 
 def _run(run: Run, argv: Sequence[str], trace: Path, diagnostics: Path) -> int:
-    """Runs `argv` and says now and then how far it is. Returns its status; negative: a signal."""
+    """Runs `argv` and logs progress. Returns the exit status, or minus the signal that ended it."""
     try:
         finished = run_workload(
             run, argv, diagnostics, lambda seconds: _report(run.name, trace, seconds)
@@ -235,8 +230,8 @@ def _report(name: str, trace: Path, seconds: float) -> None:
         )
 
 
-def _judge(run: Run, status: int, messages: Sequence[str], diagnostics: Path) -> None:
-    """Raises a TraceError when the run gave no trace to keep; logs what the user should know."""
+def _check_run(run: Run, status: int, messages: Sequence[str], diagnostics: Path) -> None:
+    """Raises TraceError when the run gave no trace to keep; logs warnings for the user."""
     errors = [line.removeprefix("error: ") for line in messages if line.startswith("error: ")]
     if errors:
         raise TraceError(f"{run.program}: the trace could not be written: {errors[0]}")
@@ -250,12 +245,12 @@ def _judge(run: Run, status: int, messages: Sequence[str], diagnostics: Path) ->
     if status >= 0 and status != run.expected_status:
         raise TraceError(
             f"{run.program}: exit status {status} under QEMU, expected {run.expected_status}; "
-            f"does the same command work without it?{_shown(diagnostics)}"
+            f"does the same command work without it?{_stderr_tail(diagnostics)}"
         )
 
 
-def _judge_signal(run: Run, number: int, has_blocks: bool, diagnostics: Path) -> None:
-    """Logs that a signal ended the run; raises a TraceError when it left no block in the trace."""
+def _check_signal(run: Run, number: int, has_blocks: bool, diagnostics: Path) -> None:
+    """Logs that a signal ended the run; raises TraceError when the trace has no block."""
     remedy = _REMEDIES.get(number, "does the same command work without QEMU?")
     if has_blocks:
         logging.warning(
@@ -263,17 +258,17 @@ def _judge_signal(run: Run, number: int, has_blocks: bool, diagnostics: Path) ->
             run.name,
             signal_name(number),
             remedy,
-            _shown(diagnostics),
+            _stderr_tail(diagnostics),
         )
         return
     raise TraceError(
-        f"{run.program}: ended by {signal_name(number)} before one of its threads had executed "
-        f"{_RECORD:,} blocks of the traced code, which are written at once: no block was seen to "
-        f"run. {remedy[0].upper()}{remedy[1:]}{_shown(diagnostics)}"
+        f"{run.program}: ended by {signal_name(number)} before a thread had executed "
+        f"{BLOCKS_IN_RECORD:,} blocks of the traced code, which are written at once: the trace is "
+        f"empty. {remedy[0].upper()}{remedy[1:]}{_stderr_tail(diagnostics)}"
     )
 
 
-def _shown(diagnostics: Path) -> str:
-    """The last of what the run printed as diagnostics, on lines of their own."""
+def _stderr_tail(diagnostics: Path) -> str:
+    """Returns the end of the run's standard error, on indented lines."""
     printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
     return f"\n  {printed}".replace("\n", "\n  ") if printed else ""

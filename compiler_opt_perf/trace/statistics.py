@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statistics of a trace: numbers and text."""
+"""Computes statistics of a trace and formats them as text and JSON values."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,23 +9,32 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.trace.counts import block_counts
-from compiler_opt_perf.trace.edit import part
-from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.trace_file import Stream, Trace
+from compiler_opt_perf.run.progress import Progress
+from compiler_opt_perf.trace.trace_file import Trace
+
+
+def block_counts(trace: Trace) -> npt.NDArray[np.int64]:
+    """Counts the executions of each block, [B] int64, without gaps. Raises TraceError."""
+    counts = np.zeros(len(trace.table) + 1, np.int64)
+    with Progress("blocks read", trace.total) as progress:
+        for stream in trace.streams.values():
+            for numbers in trace.pieces(stream):
+                counts += np.bincount(numbers, minlength=len(counts))
+                progress.advance(len(numbers))
+    return counts[:-1]
 
 
 @dataclass(frozen=True)
 class HotFunction:
-    """What a trace holds of one function.
+    """The executions of one function.
 
     Attributes:
       name: linkage name.
-      executions: executions of its blocks, summed.
-      share: of all executions of the trace.
-      blocks: how many of its blocks were executed.
-      of: how many blocks it has.
-      code_bytes: size of its executed blocks, in bytes.
+      executions: sum of the executions of its blocks.
+      share: its share of all executions in the trace, 0 to 1.
+      blocks: number of its executed blocks.
+      of: number of all its blocks; the field's name in JSON.
+      code_bytes: size of its executed blocks, bytes.
     """
 
     name: str
@@ -43,7 +52,7 @@ class Statistics:
     Attributes:
       trace: the trace.
       counts: [B] int64, executions of each block.
-      functions: the executed functions, by falling executions.
+      functions: executed functions, by falling executions.
     """
 
     trace: Trace
@@ -51,14 +60,14 @@ class Statistics:
     functions: tuple[HotFunction, ...]
 
     @classmethod
-    def of(cls, trace: Trace) -> Self:
-        """Reads a trace. Raises TraceError when it is damaged."""
+    def read(cls, trace: Trace) -> Self:
+        """Computes the statistics of a trace. Raises TraceError when it is damaged."""
         table, counts = trace.table, block_counts(trace)
         number = len(table.names)
         executed = counts > 0
         executions = np.bincount(table.function, counts, number)
         blocks = np.bincount(table.function, executed, number)
-        of = np.bincount(table.function, minlength=number)
+        all_blocks = np.bincount(table.function, minlength=number)
         code = np.bincount(table.function, executed * table.size, number)
         total = max(1, int(counts.sum()))
         order = sorted(np.flatnonzero(blocks), key=lambda f: (-executions[f], f))
@@ -68,7 +77,7 @@ class Statistics:
                 int(executions[f]),
                 float(executions[f]) / total,
                 int(blocks[f]),
-                int(of[f]),
+                int(all_blocks[f]),
                 int(code[f]),
             )
             for f in order
@@ -82,15 +91,15 @@ class Statistics:
 
     @property
     def running(self) -> npt.NDArray[np.int64]:
-        """[executed blocks] int64, executions of the 1, 2, 3, ... hottest blocks, summed."""
+        """Cumulative executions of the executed blocks, hottest first; int64."""
         return np.cumsum(np.sort(self.counts[self.counts > 0])[::-1])
 
     def hottest(self, share: float) -> int:
-        """The smallest number of blocks that make up `share` of all executions."""
+        """Returns the smallest number of blocks that make up `share` of all executions."""
         return int(np.searchsorted(self.running, share * self.total)) + 1 if self.total else 0
 
     def summary(self) -> str:
-        """A few lines about the whole trace."""
+        """Formats a few lines about the whole trace."""
         trace, table = self.trace, self.trace.table
         size = trace.path.stat().st_size
         executed = self.counts > 0
@@ -111,7 +120,7 @@ class Statistics:
         return "\n".join(lines) + "\n"
 
     def text(self, top: int) -> str:
-        """The summary, the streams and the `top` most executed functions."""
+        """Formats the summary, the streams and the `top` most executed functions."""
         lines = [self.summary(), "   stream      pid      tid           blocks  state"]
         for stream in self.trace.streams.values():
             state = "ended" if stream.ended else "killed: its last blocks are missing"
@@ -127,7 +136,7 @@ class Statistics:
         return "\n".join(lines) + "\n"
 
     def summary_document(self) -> dict[str, Any]:
-        """What `summary` says, as JSON values."""
+        """Returns the content of `summary` as JSON values."""
         trace, table, executed = self.trace, self.trace.table, self.counts > 0
         description = trace.description
         return {
@@ -150,7 +159,7 @@ class Statistics:
         }
 
     def document(self, top: int) -> dict[str, Any]:
-        """What `text` says, as JSON values."""
+        """Returns the content of `text` as JSON values."""
         return {
             **self.summary_document(),
             "streams": [
@@ -167,23 +176,17 @@ class Statistics:
         }
 
 
-def listed(trace: Trace, stream: int, first: int, number: int) -> list[dict[str, Any]]:
-    """`number` blocks of a stream from the one at `first` on, as JSON values.
+def list_blocks(trace: Trace, stream: int, first: int, number: int) -> list[dict[str, Any]]:
+    """Returns `number` blocks of a stream from place `first` on, as JSON values.
 
-    Each has its `place` in the stream and the `block`, and if that is none of a gap, `address` and
-    `bytes`.
+    Each has its `place` in the stream and its `block`; all but gaps have `address` and `bytes`.
 
     Raises:
-      TraceError: there is no such stream, or the trace is damaged.
+      TraceError: the stream is missing, or the trace is damaged.
     """
-    found: Stream | None = trace.streams.get(stream)
-    if found is None:
-        raise TraceError(
-            f"{trace.path}: has no stream {stream}; there are {', '.join(map(str, trace.streams))}"
-        )
     blocks: list[dict[str, Any]] = []
     table = trace.table
-    for numbers in part(trace, found, first, first + number):
+    for numbers in trace.part(trace.stream(stream), first, first + number):
         for block in numbers.tolist():
             entry: dict[str, Any] = {"place": first + len(blocks), "block": table.describe(block)}
             if block != len(table):
@@ -193,8 +196,8 @@ def listed(trace: Trace, stream: int, first: int, number: int) -> list[dict[str,
     return blocks
 
 
-def listing(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """What `listed` found as text, a line each."""
+def format_blocks(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Formats the blocks of `list_blocks` as text, one line each."""
     lines = [f"{'place':>12}  {'address':>10}  {'bytes':>5}  block"]
     for block in blocks:
         address = f"{block['address']:#x}" if "address" in block else ""

@@ -5,12 +5,12 @@ import pytest
 
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.qemu import record
-from compiler_opt_perf.trace.statistics import Statistics, listed, listing
+from compiler_opt_perf.trace.statistics import Statistics, format_blocks, list_blocks
 from compiler_opt_perf.trace.trace_file import Trace
 
 
 def test_hot_functions(trace: Trace) -> None:
-    statistics = Statistics.of(trace)
+    statistics = Statistics.read(trace)
     assert statistics.total == trace.total
     hot = statistics.functions[0]
     assert hot.name == "turn"
@@ -27,13 +27,13 @@ def test_hot_functions(trace: Trace) -> None:
 
 def test_a_killed_run_says_so(program: Path, tmp_path: Path) -> None:
     trace = record(program, ["abort", "10"], tmp_path / "t.bbtrace")
-    assert "killed: its last blocks are missing" in Statistics.of(trace).text(3)
+    assert "killed: its last blocks are missing" in Statistics.read(trace).text(3)
 
 
 def test_listing(trace: Trace) -> None:
-    first, *rest = listing(listed(trace, 0, 65530, 10)).splitlines()[1:]
+    first, *rest = format_blocks(list_blocks(trace, 0, 65530, 10)).splitlines()[1:]
     assert first.split()[0] == "65,530"
     assert len(rest) == 9
     assert all(" turn." in line for line in (first, *rest))
     with pytest.raises(TraceError, match="has no stream 3; there are 0"):
-        listed(trace, 3, 0, 10)
+        list_blocks(trace, 3, 0, 10)

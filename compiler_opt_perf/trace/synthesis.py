@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A plausible path through a program of which no trace exists.
+"""Synthesises a trace of a program from a PMU profile of another build.
 
 When a candidate inlines other calls, the blocks of an old trace are not its blocks. But its address
-map can hold which blocks follow each other, and debug info leads from its blocks to the counts of a
-PMU profile. From that, fragments of a path are drawn: each begins at a block drawn by its count,
-goes on as a Markov chain, into direct calls where they stand, and back behind them. So blocks and
-edges are about as frequent as the profile has it; what a branch did the time before is forgotten.
+map names the successors of each block, and debug info gives its blocks the counts of a PMU profile.
+From these, fragments of a path are drawn. Each begins at a block drawn by its count and continues
+as a Markov chain, which enters direct calls and returns from them. Blocks and edges are about as
+frequent as in the profile; the history of a branch has no effect.
 """
 
 import bisect
@@ -27,106 +27,82 @@ from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.binary.symbolize import CallSite, Line, symbolize
 from compiler_opt_perf.profile.coverage import walk
 from compiler_opt_perf.profile.profile import Profile
-from compiler_opt_perf.run.files import atomic_write
 from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.run.symbol_names import canonical_name
 from compiler_opt_perf.trace.block_table import BlockTable, read_block_table
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import Numbers
-from compiler_opt_perf.trace.trace_file import (
-    SUFFIX,
-    Trace,
-    TraceDescription,
-    write_blocks,
-    write_end,
-    write_start,
-)
-from compiler_opt_perf.trace.windows import Windows
+from compiler_opt_perf.trace.trace_file import Trace, TraceDescription
+from compiler_opt_perf.trace.trace_writer import new_trace, require_suffix, write_blocks
 
-# Blocks in one fragment: many windows of an evaluator, few enough for many fragments.
+# Blocks in one fragment: many windows for an evaluator, few enough for many fragments.
 _FRAGMENT = 1000
-# Deeper recursion is cut: the call is stepped over.
+# Deeper calls are stepped over, which bounds recursion.
 _DEEPEST = 256
-# Rounds of fitting edges to the blocks' counts.
+# Iterations of fitting edges to the blocks' counts.
 _ROUNDS = 50
 
-_Thing = TypeVar("_Thing")
+_Value = TypeVar("_Value")
 
 
-class _Draw(Generic[_Thing]):
-    """Draws one of some things by their weights."""
+class _Distribution(Generic[_Value]):
+    """Draws one of several values by their weights."""
 
-    def __init__(self, things: Sequence[_Thing], weights: Sequence[float]):
-        self._things = things
+    def __init__(self, values: Sequence[_Value], weights: Sequence[float]):
+        self._values = values
         self._sums = list(itertools.accumulate(weights))
 
     def __bool__(self) -> bool:
         return bool(self._sums) and self._sums[-1] > 0
 
-    def __call__(self, generator: random.Random) -> _Thing:
+    def __call__(self, generator: random.Random) -> _Value:
         place = bisect.bisect_right(self._sums, generator.random() * self._sums[-1])
-        return self._things[min(place, len(self._things) - 1)]
+        return self._values[min(place, len(self._values) - 1)]
 
 
-class _Site(NamedTuple):
-    """A direct call: its block, and which of the block's calls it is."""
+class _DirectCall(NamedTuple):
+    """A direct call: its block, and its position among the block's calls."""
 
     block: int
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
 class Flow:
-    """How control flows through a program, by block numbers.
+    """The control flow of a program, by block numbers.
 
     Attributes:
-      table: the blocks.
-      counts: how often each is executed.
-      next: for each block, its successors in the function.
-      calls: for each block, the entry blocks of the functions that it calls, in order; None for an
+      table: the machine basic blocks.
+      counts: [B] executions of each block.
+      next: [B] distribution of each block's successors in its function.
+      calls: [B] entry blocks of the functions that each block calls, in order; None for an
         indirect call.
-      tail: for each block that ends by jumping to another function, that function's entry.
-      callers: for each function, the calls of it.
-      indirect: entry blocks of functions that are called more often than direct calls explain.
+      tail: entry block of the callee, by the block that ends with a tail call.
+      callers: distribution of the direct calls of a function, by the function's index.
+      indirect: distribution of entry blocks, by the calls that direct calls do not explain.
     """
 
     table: BlockTable
     counts: list[float]
-    next: list[_Draw[int]]
+    next: list[_Distribution[int]]
     calls: list[list[int | None]]
     tail: dict[int, int]
-    callers: dict[int, _Draw[_Site]]
-    indirect: _Draw[int]
+    callers: dict[int, _Distribution[_DirectCall]]
+    indirect: _Distribution[int]
 
     @classmethod
     def read(cls, binary: Path, profile: Profile) -> Self:
         """Reads the flow from a binary that was compiled with ANALYSIS_FLAGS.
 
         Args:
-          profile: of another build of the program, or of this one.
+          profile: profile of any build of the program.
 
         Raises:
-          TraceError: the profile has no counts for it.
-          BinaryError: its address map does not say which blocks follow each other, or it has no
-            debug info.
+          TraceError: the profile has no counts for the binary's lines.
+          BinaryError: the address map has no successors, or the binary has no debug info.
         """
         table = read_block_table(binary)
-        number_of = {
-            pair: number
-            for number, pair in enumerate(
-                zip(table.function.tolist(), table.block_id.tolist(), strict=True)
-            )
-        }
-        successors: list[list[tuple[int, float]]] = [[] for _ in range(len(table))]
-        entries: dict[int, int] = {}
-        for index, function in enumerate(read_address_map(binary)):
-            followers = successors_of(function, binary)
-            for (_, _, block_id), follow in zip(function.blocks, followers, strict=True):
-                successors[number_of[index, block_id]] = [
-                    (number_of[index, target], probability) for target, probability in follow
-                ]
-            if function.blocks:
-                entries[function.entry] = number_of[index, function.blocks[0][2]]
+        entries, successors = _read_successors(binary, table)
         blocks_of, calls, tail = _read_code(binary, table, entries, successors)
         known = _block_counts(binary, profile, blocks_of, len(table))
         if not np.nansum(known):
@@ -134,8 +110,8 @@ class Flow:
                 f"{binary}: {profile.manifest.path} has no executions of its lines; is it a "
                 "profile of this program?"
             )
-        # A block runs no more often than what it calls is entered: the cases of a switch that a
-        # macro writes on one line are told apart by that.
+        # A block runs at most as often as its callees are entered. This bounds the counts of switch
+        # cases that a macro puts on one line.
         for entry in entries.values():
             name = canonical_name(table.names[table.function[entry]])
             known[entry] = profile.samples.entries.get(name, 0)
@@ -144,62 +120,89 @@ class Flow:
                 if target is not None:
                     known[number] = np.fmin(known[number], known[target])
         counts, draws = _fit(known, successors, set(entries.values()))
-        sites: dict[int, list[_Site]] = defaultdict(list)
+        direct_calls: dict[int, list[_DirectCall]] = defaultdict(list)
         inflow: dict[int, float] = defaultdict(float)
         for number, targets in enumerate(calls):
-            for place, target in enumerate(targets):
+            for position, target in enumerate(targets):
                 if target is not None:
-                    sites[int(table.function[target])].append(_Site(number, place))
+                    direct_calls[int(table.function[target])].append(_DirectCall(number, position))
                     inflow[target] += counts[number]
         for number, target in tail.items():
             inflow[target] += counts[number]
         callers = {
-            function: _Draw(calling, [counts[site.block] for site in calling])
-            for function, calling in sites.items()
+            function: _Distribution(calling, [counts[call.block] for call in calling])
+            for function, calling in direct_calls.items()
         }
         unexplained = {
             entry: counts[entry] - inflow[entry]
             for entry in entries.values()
             if counts[entry] > inflow[entry]
         }
-        indirect = _Draw(list(unexplained), list(unexplained.values()))
+        indirect = _Distribution(list(unexplained), list(unexplained.values()))
         return cls(table, counts, draws, calls, tail, callers, indirect)
 
     def fragment(self, generator: random.Random, start: int, length: int) -> list[int]:
-        """At most `length` blocks from `start` on; less where the path leaves what is known."""
+        """Draws up to `length` blocks from `start` on; fewer when a return has no known caller."""
         path: list[int] = []
-        # Calls that are under way: the caller's block and the place of its next call.
+        # The call stack: the caller's block and the index of its next call.
         stack: list[tuple[int, int]] = []
-        block, place = start, -1
+        # `call` is the index of the block's next call; -1 when the block has just been entered.
+        block, call = start, -1
         returns = 0
         while len(path) < length:
-            if place < 0:
+            if call < 0:
                 path.append(block)
-                place = returns = 0
-            if place < len(self.calls[block]):
-                target = self.calls[block][place]
+                call = returns = 0
+            if call < len(self.calls[block]):
+                target = self.calls[block][call]
                 if target is None and self.indirect:
                     target = self.indirect(generator)
-                place += 1
+                call += 1
                 if target is not None and len(stack) < _DEEPEST:
-                    stack.append((block, place))
-                    block, place = target, -1
+                    stack.append((block, call))
+                    block, call = target, -1
                 continue
             if self.next[block]:
-                block, place = self.next[block](generator), -1
+                block, call = self.next[block](generator), -1
             elif block in self.tail:
-                block, place = self.tail[block], -1
+                block, call = self.tail[block], -1
             elif stack:
-                block, place = stack.pop()
+                block, call = stack.pop()
             else:
-                # Who called is not known: one of the callers, by how often they call.
+                # The caller is unknown: draw one by its call count.
                 callers = self.callers.get(int(self.table.function[block]))
                 returns += 1
                 if not callers or returns > _DEEPEST:
                     break
-                site = callers(generator)
-                block, place = site.block, site.place + 1
+                caller = callers(generator)
+                block, call = caller.block, caller.position + 1
         return path
+
+
+def _read_successors(
+    binary: Path, table: BlockTable
+) -> tuple[dict[int, int], list[list[tuple[int, float]]]]:
+    """Returns entry blocks by function address, and (block, probability) of all successors [B].
+
+    Raises BinaryError as `Flow.read`.
+    """
+    number_of = {
+        pair: number
+        for number, pair in enumerate(
+            zip(table.function.tolist(), table.block_id.tolist(), strict=True)
+        )
+    }
+    entries: dict[int, int] = {}
+    successors: list[list[tuple[int, float]]] = [[] for _ in range(len(table))]
+    for index, function in enumerate(read_address_map(binary)):
+        per_block = successors_of(function, binary)
+        for (_, _, block_id), edges in zip(function.blocks, per_block, strict=True):
+            successors[number_of[index, block_id]] = [
+                (number_of[index, target], probability) for target, probability in edges
+            ]
+        if function.blocks:
+            entries[function.entry] = number_of[index, function.blocks[0][2]]
+    return entries, successors
 
 
 def _read_code(
@@ -208,27 +211,28 @@ def _read_code(
     entries: dict[int, int],
     successors: Sequence[Sequence[tuple[int, float]]],
 ) -> tuple[dict[int, int], list[list[int | None]], dict[int, int]]:
-    """The block of each instruction, the calls in each block in order, and tail calls."""
+    """Returns the block of each instruction, the calls of each block in order, and tail calls."""
     blocks_of: dict[int, int] = {}
     calls: list[list[int | None]] = [[] for _ in range(len(table))]
     tail: dict[int, int] = {}
     code = MachineCode.read(binary)
     addresses, numbers = (column.tolist() for column in table.starts())
     for start, after, block in zip(addresses, [*addresses[1:], 2**64], numbers, strict=True):
-        for one in code.instructions(start, min(after, start + int(table.size[block]))):
-            blocks_of[one.address] = block
-            target = entries.get(one.target) if one.target is not None else None
-            if Kind.CALL in one.kind:
-                # What is called in other files leaves no trace.
-                if target is not None or Kind.INDIRECT in one.kind:
+        end = min(after, start + int(table.size[block]))
+        for instruction in code.instructions(start, end):
+            blocks_of[instruction.address] = block
+            target = None if instruction.target is None else entries.get(instruction.target)
+            if Kind.CALL in instruction.kind:
+                # Calls of other binaries have no traced blocks.
+                if target is not None or Kind.INDIRECT in instruction.kind:
                     calls[block].append(target)
-            elif one.leaves and target is not None and not successors[block]:
+            elif instruction.leaves and target is not None and not successors[block]:
                 tail[block] = target
     return blocks_of, calls, tail
 
 
 class _Executions:
-    """How often a line ran in an inlined copy, by a profile of code with other inlining."""
+    """Estimates executions of a line in an inline stack from a profile with other inlining."""
 
     def __init__(self, profile: Profile):
         column = profile.index["executions"]
@@ -243,11 +247,11 @@ class _Executions:
             for function, lines in profile.functions.items()
         }
 
-    def of(self, function: str, sites: tuple[CallSite, ...], line: Line) -> float | None:
-        """The profile's count of the line; None when it has none.
+    def count(self, function: str, sites: tuple[CallSite, ...], line: Line) -> float | None:
+        """Returns the profile's count of the line; None when it has none.
 
-        What was not inlined like this in the profiled code is given the share of the function's
-        executions that this call had.
+        If the profiled code had not inlined these calls, the line gets this call's share of the
+        callee's executions.
         """
         count = self._exact.get((function, sites, line))
         if count is not None:
@@ -258,27 +262,27 @@ class _Executions:
         count = self._exact.get((callee, (), line))
         entered: float = self._entries.get(callee, 0)
         if count is None or not entered:
-            # It was always inlined: its first line tells how often it was entered.
+            # The callee was always inlined: its first line counts its entries.
             lines = self._flat.get(callee, {})
             if line not in lines:
                 return None
             count, entered = lines[line], lines[min(lines)]
-        # A call has its line wherever it stands: without a count it did not run.
-        calls = self.of(function, sites[:-1], sites[-1].line) or 0.0
+        # A call has a line in every build: without a count it did not run.
+        calls = self.count(function, sites[:-1], sites[-1].line) or 0.0
         return count * min(1.0, calls / entered) if entered else 0.0
 
 
 def _block_counts(
     binary: Path, profile: Profile, blocks_of: dict[int, int], number: int
 ) -> npt.NDArray[np.float64]:
-    """Executions of each block by its lines' counts; NaN where none of its lines has one.
+    """Returns executions of each block, [B]; NaN where none of its lines has a count.
 
-    The largest of its instructions' counts, as LLVM's own loader of sample profiles takes it.
+    A block gets the largest count of its instructions, as in LLVM's loader of sample profiles.
     """
     executions = _Executions(profile)
     counts = np.full(number, np.nan)
     for address, location in symbolize(binary, blocks_of).locations.items():
-        count = executions.of(location.function, location.call_sites, location.line)
+        count = executions.count(location.function, location.call_sites, location.line)
         if count is not None:
             block = blocks_of[address]
             counts[block] = np.fmax(counts[block], count / location.duplication)
@@ -289,16 +293,19 @@ def _fit(
     known: npt.NDArray[np.float64],
     successors: Sequence[Sequence[tuple[int, float]]],
     entries: set[int],
-) -> tuple[list[float], list[_Draw[int]]]:
-    """Fits edges to the blocks' counts: what leaves a block, and what enters it, is its count.
+) -> tuple[list[float], list[_Distribution[int]]]:
+    """Fits edge weights so that inflow and outflow of each block equal its count.
 
-    Iterative proportional fitting from the compiler's probabilities on; a block without a count
-    takes what enters it.
+    Iterative proportional fitting begins with the compiler's branch probabilities. A block without
+    a count gets its inflow.
+
+    Returns:
+      The count of each block, and the distribution of its successors.
     """
-    edges = [(b, s, p) for b, follow in enumerate(successors) for s, p in follow]
+    edges = [(b, s, p) for b, block_edges in enumerate(successors) for s, p in block_edges]
     source = np.array([b for b, _, _ in edges], np.int64)
     target = np.array([s for _, s, _ in edges], np.int64)
-    # No way is shut: the profile may know better.
+    # The profile may contradict a probability of zero.
     weight = np.array([max(p, 1e-3) for _, _, p in edges])
     number = len(known)
     has_count = ~np.isnan(known)
@@ -314,22 +321,22 @@ def _fit(
         leaving = np.bincount(source, weight, number)
         factor = np.where(leaving > 0, counts / np.maximum(leaving, 1e-300), 0.0)
         weight *= factor[source]
-    # Where nothing is known to leave, the compiler's guess has to do.
+    # Blocks without known outflow keep the compiler's probabilities.
     leaving = np.bincount(source, weight, number)
     guess = np.array([p for _, _, p in edges])
     chance = np.where(leaving[source] > 0, weight / np.maximum(leaving[source], 1e-300), guess)
-    # One line may be in several blocks, and then its count is too large for some: what begins or
-    # ends a loop has that of the loop. No block can run more often than it is entered.
+    # A line in several blocks gives some of them too large a count: a loop's preheader gets that of
+    # the loop. No block can run more often than it is entered.
     for _ in range(_ROUNDS):
         entering = np.bincount(target, counts[source] * chance, number)
         counts = np.where(is_entry, counts, np.minimum(counts, entering))
-    ways: list[tuple[list[int], list[float]]] = [([], []) for _ in range(number)]
-    for block, follower, part in zip(
+    weighted: list[tuple[list[int], list[float]]] = [([], []) for _ in range(number)]
+    for block, successor, share in zip(
         source.tolist(), target.tolist(), chance.tolist(), strict=True
     ):
-        ways[block][0].append(follower)
-        ways[block][1].append(part)
-    return counts.tolist(), [_Draw(*way) for way in ways]
+        weighted[block][0].append(successor)
+        weighted[block][1].append(share)
+    return counts.tolist(), [_Distribution(*pair) for pair in weighted]
 
 
 def synthesise(binary: Path, profile: Profile, output: Path, *, blocks: int, seed: int) -> Trace:
@@ -337,60 +344,37 @@ def synthesise(binary: Path, profile: Profile, output: Path, *, blocks: int, see
 
     Args:
       binary: compiled with ANALYSIS_FLAGS and debug info for profiling.
-      profile: of another build of the program.
+      profile: profile of another build of the program.
       output: NAME.bbtrace.
-      blocks: how long it shall be.
-      seed: the same seed gives the same trace.
+      blocks: least length of the trace, in blocks.
+      seed: seed of the draws; the same seed gives the same trace.
 
     Raises:
       TraceError: as Flow.read, or the output's name is wrong.
       BinaryError: as Flow.read.
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
-    if output.suffix != SUFFIX:
-        raise TraceError(f"{output}: the name of a block trace must end with {SUFFIX}")
+    require_suffix(output)
     flow = Flow.read(binary, profile)
     logging.info("seed %d", seed)
     tool = f"synthesis from {profile.manifest.path.name}, seed {seed}"
     description = TraceDescription(
         binary.name, build_id(binary), (binary.name,), tool, fragments=True
     )
-    with atomic_write(output) as temporary, Progress("blocks drawn", blocks) as progress:
-        with temporary.open("wb") as stream:
-            write_start(stream, description, flow.table)
-            write_blocks(stream, _fragments(flow, blocks, seed, progress), number=0, ends=True)
-        write_end(temporary)
+    with (
+        new_trace(output, description, flow.table) as stream,
+        Progress("blocks drawn", blocks) as progress,
+    ):
+        write_blocks(stream, _fragments(flow, blocks, seed, progress), number=0, ends=True)
     return Trace.load(output, quiet=True)
 
 
 def _fragments(flow: Flow, blocks: int, seed: int, progress: Progress) -> Iterator[Numbers]:
     generator = random.Random(seed)
-    start = _Draw(range(len(flow.counts)), flow.counts)
+    start = _Distribution(range(len(flow.counts)), flow.counts)
     drawn = 0
     while drawn < blocks:
         path = flow.fragment(generator, start(generator), _FRAGMENT)
         drawn += len(path)
         progress.advance(len(path))
         yield np.array([*path, len(flow.table)], np.uint32)
-
-
-def overlap(first: Windows, second: Windows) -> float:
-    """Which share two histograms of one binary have in common: the sum of min(p, q), 0 to 1.
-
-    Windows that begin before a stream or a fragment does are left out.
-
-    Raises:
-      TraceError: they are of different lengths or binaries, or one is empty.
-    """
-    if first.blocks.shape[1] != second.blocks.shape[1] or len(first.table) != len(second.table):
-        raise TraceError("windows of different lengths or of different binaries cannot be compared")
-    shares = []
-    for windows in (first, second):
-        whole = np.all(windows.blocks != len(windows.table), axis=1)
-        total = int(windows.counts[whole].sum())
-        if not total:
-            raise TraceError("there are no whole windows to compare")
-        rows = map(tuple, windows.blocks[whole].tolist())
-        counts = windows.counts[whole].tolist()
-        shares.append({row: count / total for row, count in zip(rows, counts, strict=True)})
-    return float(sum(min(share, shares[1].get(row, 0.0)) for row, share in shares[0].items()))

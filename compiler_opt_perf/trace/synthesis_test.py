@@ -13,12 +13,12 @@ from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.trace.conftest import Build
-from compiler_opt_perf.trace.counts import block_counts
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.qemu import record
-from compiler_opt_perf.trace.synthesis import Flow, overlap, synthesise
+from compiler_opt_perf.trace.statistics import block_counts
+from compiler_opt_perf.trace.synthesis import Flow, synthesise
 from compiler_opt_perf.trace.trace_file import Trace
-from compiler_opt_perf.trace.windows import Windows
+from compiler_opt_perf.trace.windows import Windows, overlap
 
 ARGUMENTS = ["fork", "2000"]
 

@@ -15,15 +15,8 @@ from absl import logging
 
 from compiler_opt_perf.trace.conftest import Build
 from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.trace_file import (
-    BLOCKS,
-    BLOCKS_IN_RECORD,
-    INDEX,
-    Trace,
-    write_blocks,
-    write_end,
-    write_start,
-)
+from compiler_opt_perf.trace.trace_file import BLOCKS, BLOCKS_IN_RECORD, INDEX, Trace
+from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
 
 
 @pytest.fixture

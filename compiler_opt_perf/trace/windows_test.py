@@ -7,15 +7,8 @@ import pytest
 from absl import logging
 
 from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.trace_file import (
-    BRANCHES,
-    WINDOWS,
-    Trace,
-    write_blocks,
-    write_end,
-    write_record,
-    write_start,
-)
+from compiler_opt_perf.trace.trace_file import BRANCHES, WINDOWS, Trace
+from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_record, write_start
 from compiler_opt_perf.trace.windows import FORMAT, Windows, to_leb128, write_windows
 
 

@@ -18,7 +18,8 @@ from compiler_opt_perf.corpus.corpus import CorpusError
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import decompress
-from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE, write_record
+from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE
+from compiler_opt_perf.trace.trace_writer import write_record
 from tests.fuzz import harness, targets
 from tests.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
 from tests.fuzz.mutations import (

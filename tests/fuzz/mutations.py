@@ -219,7 +219,7 @@ def damage_trace(content: bytes, generator: random.Random) -> bytes:
     kind = generator.choice(["content", "content", "content", "head", "bytes"])
     if kind == "bytes":
         return damage_bytes(content, generator)
-    head = trace_file._HEAD
+    head = trace_file.HEAD
     records = []
     at = 0
     # The trailer is shorter than a record's head.

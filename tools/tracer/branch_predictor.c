@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Which branches of a block trace a modern core would have mispredicted: a TAGE predictor of
-// directions and one of targets (Seznec and Michaud, "A case for (partially) tagged geometric history
-// length branch prediction", 2006; Seznec, "A 64-Kbytes ITTAGE indirect branch predictor", 2011),
-// fed with a run. Some 52 and 17 KiB of state. A core's predictor is not published; what matters here
-// is that it learns patterns of hundreds of branches, which the simulator's own does not.
+// Simulates the branch predictor of a modern core on a block trace; counts mispredicted branches.
+// TAGE predicts directions and ITTAGE predicts targets (Seznec and Michaud, "A case for (partially)
+// tagged geometric history length branch prediction", 2006; Seznec, "A 64-Kbytes ITTAGE indirect
+// branch predictor", 2011), with some 52 and 17 KiB of state. Vendors do not publish their
+// predictors. Like those, this one learns patterns of hundreds of branches; callgrind's does not.
 //
-// A trace has no instructions, only blocks. What ends a block is seen from what follows it: the entry
-// of a function follows a call, another function's inner block a return, and everything else is the
-// block's exit, which is a branch once it has led to two places.
+// A trace has blocks, but no instructions. The successor shows how a block ended: a function's
+// entry follows a call, and an inner block of another function follows a return. Every other
+// successor follows the block's exit, which counts as a branch once it has had two successors.
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@
 #define TARGET_TABLE_BITS 9
 #define HISTORY 1024
 #define CALLS 4096
-// After so many branches, entries that were useful once may be replaced.
+// After this many branches the usefulness of all entries is halved.
 #define AGING (1u << 18)
 
 static const uint16_t lengths[TABLES] = {4, 6, 10, 16, 25, 40, 64, 101, 160, 254, 403, 640};
 static const uint16_t target_lengths[TARGET_TABLES] = {4, 10, 25, 64, 160, 403};
 
-// Parts of the history, each folded to as many bits as an index or a tag has. Side by side, so that
-// all take in a bit at once.
+// Prefixes of the history, each folded to the width of an index or a tag. Arrays, so that vector
+// instructions update all of them at once.
 enum { INDEX, TAG = TABLES, TAG2 = 2 * TABLES, TARGET_INDEX = 3 * TABLES };
 enum { TARGET_TAG = TARGET_INDEX + TARGET_TABLES, FOLDS = TARGET_TAG + TARGET_TABLES };
 
@@ -52,8 +52,7 @@ struct target_entry {
 
 enum { UNSEEN = UINT32_MAX };
 
-// What is known of a block: where its exit has led, first, next, and the last time, and the last
-// function that it called.
+// Behaviour of a block so far: first, second and last successor of its exit, and its last callee.
 struct behaviour {
   uint32_t first, second, last, callee;
   uint8_t is_return, is_indirect_exit, is_indirect_call;
@@ -80,7 +79,7 @@ struct predictor {
   struct behaviour *seen;
   struct counts *counts;
 
-  // Blocks whose calls are under way, oldest first.
+  // Call stack: the calling blocks, outermost first.
   uint32_t stack[CALLS];
   uint32_t depth;
   uint32_t previous;
@@ -117,7 +116,7 @@ static uint32_t scatter(uint32_t number) {
   return number ^ number >> 15;
 }
 
-// xorshift: which of several free entries is taken.
+// Returns the next number of xorshift32, which spreads new entries over the tables.
 static uint32_t draw(struct predictor *p) {
   p->random ^= p->random << 13;
   p->random ^= p->random >> 17;
@@ -131,7 +130,7 @@ static void count_up_or_down(int8_t *counter, int up, int8_t least, int8_t most)
     --*counter;
 }
 
-// Whether the direction was mispredicted. Learns it.
+// Predicts a direction and learns the outcome; returns whether it was mispredicted.
 static int predict_direction(struct predictor *p, uint32_t block, int taken) {
   uint32_t hash = scatter(block), place[TABLES];
   uint16_t tag[TABLES];
@@ -152,7 +151,7 @@ static int predict_direction(struct predictor *p, uint32_t block, int taken) {
   if (provider >= 0) {
     struct entry *e = &p->table[provider][place[provider]];
     provided = e->counter >= 0;
-    // An entry that is new may know less than the one that it is to replace.
+    // A new entry may predict worse than the alternative with a shorter history.
     int is_new = !e->useful && (e->counter == 0 || e->counter == -1);
     prediction = is_new && p->alternative_is_better >= 0 ? alternative : provided;
     if (is_new && provided != alternative)
@@ -166,7 +165,7 @@ static int predict_direction(struct predictor *p, uint32_t block, int taken) {
     count_up_or_down(base, taken, -2, 1);
   }
   if (provided != taken && provider < TABLES - 1) {
-    // Room in one with a longer history, seldom in the longest.
+    // Allocate an entry with a longer history; random choice prefers shorter ones.
     int first = provider + 1 + (draw(p) & 1);
     int found = 0;
     for (int i = first; i < TABLES && !found; i++) {
@@ -188,7 +187,7 @@ static int predict_direction(struct predictor *p, uint32_t block, int taken) {
   return prediction != taken;
 }
 
-// Whether the target was mispredicted; `last` is where the branch led the last time. Learns it.
+// Predicts a target and learns it; returns whether it was mispredicted. `last` is the last target.
 static int predict_target(struct predictor *p, uint32_t block, uint32_t last, uint32_t target) {
   uint32_t hash = scatter(block ^ 0x55555555u), place[TARGET_TABLES];
   uint16_t tag[TARGET_TABLES];
@@ -278,7 +277,7 @@ static void leave_block(struct predictor *p, uint32_t block, uint32_t next) {
   if (is_second && s->second == UNSEEN)
     s->second = next;
   s->is_indirect_exit |= is_second && next != s->second;
-  // So far, nothing but a jump or no branch at all.
+  // An exit with one successor so far: an unconditional jump, or none.
   if (s->second == UNSEEN)
     return;
   if (s->is_indirect_exit) {
@@ -293,8 +292,8 @@ static void enter_function(struct predictor *p, uint32_t block, uint32_t callee)
   struct behaviour *s = &p->seen[block];
   struct counts *c = &p->counts[block];
   c->calls++;
-  // Targets of direct calls are known when they are decoded. Of a block with two calls, this is
-  // not seen.
+  // The decoder knows the targets of direct calls. A block with two direct calls looks like one
+  // with an indirect call.
   s->is_indirect_call |= s->callee != callee && s->callee != UNSEEN;
   if (s->is_indirect_call)
     c->mispredicted_calls += predict_target(p, ~block, s->callee, callee);
@@ -306,7 +305,7 @@ static void enter_function(struct predictor *p, uint32_t block, uint32_t callee)
   p->stack[p->depth++] = block;
 }
 
-// The blocks of a stream in their order; a number that is no block is a gap.
+// Simulates the next blocks of a stream. A number above the block table is a gap.
 void predictor_add(struct predictor *p, const uint32_t *numbers, size_t count, int starts) {
   if (starts) {
     p->previous = UNSEEN;
@@ -323,7 +322,7 @@ void predictor_add(struct predictor *p, const uint32_t *numbers, size_t count, i
     if (previous == UNSEEN)
       continue;
     if (p->is_entry[next]) {
-      // After a return, the caller's block calls again.
+      // After a return, the caller's block makes another call.
       if (p->seen[previous].is_return && p->depth)
         enter_function(p, p->stack[--p->depth], next);
       else
@@ -335,7 +334,7 @@ void predictor_add(struct predictor *p, const uint32_t *numbers, size_t count, i
       leave_block(p, previous, next);
       continue;
     }
-    // Callers that ended with the callee (tail calls) are gone, too.
+    // Callers that ended with a tail call have left the stack, too.
     while (p->depth && p->function[p->stack[p->depth - 1]] != p->function[next])
       p->depth--;
     if (p->depth)
@@ -343,5 +342,5 @@ void predictor_add(struct predictor *p, const uint32_t *numbers, size_t count, i
   }
 }
 
-// By block: exits, mispredicted ones, calls, mispredicted ones.
+// Returns [blocks][4]: exits, mispredicted exits, calls, mispredicted calls.
 const uint64_t *predictor_counts(const struct predictor *p) { return (const uint64_t *)p->counts; }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Records the machine blocks that a program executes, as a plugin of QEMU's user mode.
 //
-// QEMU translates and runs straight pieces of code. A block of the address map is executed when a
-// piece is that holds the block's first instruction. Each thread has a stream of block numbers,
-// which goes to the trace as compressed records, each written in one piece to a file opened for
-// appending: threads and forked processes share the file, and a killed program loses no more than
-// what its threads have not written yet.
+// QEMU translates and executes code in straight pieces (translation blocks). A block of the address
+// map is executed whenever a piece with its first instruction is. Each thread has a stream of block
+// numbers, which it writes as compressed records. One write() appends a whole record, so threads
+// and forked processes can share the file. A killed program loses only records not yet written.
 //
 // Parameters:
-//   plan=FILE      what to record: see struct plan
-//   binary=FILE    the executable or shared library whose blocks these are, by its full path
-//   trace=FILE     the trace, which holds description and table already
-//   messages=FILE  receives a line for each thing that the user should know
-//   moments=FILE   optional; receives a struct moment for each call of clock_gettime() with MOMENT
-//                  as third argument, which the kernel does not look at
+//   plan=FILE         the blocks to record: see struct plan
+//   binary=FILE       full path of the executable or shared library that holds the blocks
+//   trace=FILE        the trace, which has its description and block table already
+//   messages=FILE     receives messages for the user, one a line
+//   sync_points=FILE  optional; receives a struct sync_point for each call of clock_gettime() with
+//                     SYNC_POINT as third argument, which the kernel ignores
 //
 // QEMU is under GNU's General Public License, version 2, with which the licence above is
 // compatible. Debian ships no header for plugins: the declarations below are written from QEMU's
@@ -66,28 +65,28 @@ void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 
 int qemu_plugin_version = 1;
 
-// What to record; the file holds the two counts, then the three arrays.
+// The blocks to record. The file holds the two counts, then the three arrays.
 static struct plan {
   uint64_t segment_count;
   uint64_t block_count;
   const struct segment {
-    uint64_t offset, size, address; // in the file, and when linked
+    uint64_t offset, size, address; // file offset, bytes, link-time address
   } *segments;
-  const uint64_t *addresses; // of the blocks' first instructions when linked, ascending
-  const uint32_t *numbers;   // of the blocks
+  const uint64_t *addresses; // link-time address of each block, ascending
+  const uint32_t *numbers;   // number of each block
 } plan;
 
-static const char *binary_path, *trace_path, *messages_path, *moments_path;
+static const char *binary_path, *trace_path, *messages_path, *sync_points_path;
 static int trace_file = -1;
 static struct stat trace_identity;
 
-// Streams of all processes are numbered by one counter.
+// One counter numbers the streams of all processes.
 static atomic_uint *next_stream;
 
-enum { BLOCKS_IN_RECORD = 1 << 16, MOMENT = 0x6d6f6d65 };
+enum { BLOCKS_IN_RECORD = 1 << 16, SYNC_POINT = 0x6d6f6d65 };
 
-// How far a thread was: blocks in its stream, and instructions executed outside of the binary.
-struct moment {
+// Progress of a thread: blocks in its stream, and instructions executed outside of the binary.
+struct sync_point {
   uint64_t blocks, elsewhere;
 };
 
@@ -96,9 +95,9 @@ struct stream {
   ZSTD_CCtx *compressor;
   uint32_t id, pid, tid;
   bool written;
-  // Where the thread is inside an instruction that QEMU repeats, or 0.
+  // Address of the repeated string instruction that the thread is executing; else 0.
   uint64_t repeating;
-  // Of the blocks, `written_blocks` are in the file.
+  // `written_blocks` counts the blocks in the file.
   uint64_t written_blocks, elsewhere;
   size_t count;
   uint32_t numbers[BLOCKS_IN_RECORD];
@@ -127,7 +126,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
   }
 }
 
-// Ends the program: a trace with a hole would not be one.
+// Ends the program: a trace must have no holes.
 __attribute__((noreturn)) static void fail(const char *what, int error) {
   say("error: %s: %s", what, strerror(error));
   _exit(125);
@@ -135,7 +134,7 @@ __attribute__((noreturn)) static void fail(const char *what, int error) {
 
 // Writing
 
-// The program shares our file descriptors, and may have closed ours, or use its number itself.
+// The program shares our file descriptors. It may have closed ours or reused its number.
 static void ensure_open(void) {
   struct stat found;
   if (trace_file >= 0 && fstat(trace_file, &found) == 0 && found.st_dev == trace_identity.st_dev &&
@@ -144,7 +143,7 @@ static void ensure_open(void) {
   int file = open(trace_path, O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0 || fstat(file, &trace_identity) != 0)
     fail(trace_path, errno);
-  // Far from the numbers that programs use.
+  // Programs hardly use numbers as high as this.
   trace_file = fcntl(file, F_DUPFD_CLOEXEC, 900);
   if (trace_file >= 0)
     close(file);
@@ -152,7 +151,7 @@ static void ensure_open(void) {
     trace_file = file;
 }
 
-// Writes what the stream holds. Nobody else may use the stream meanwhile.
+// Writes the stream's blocks as a record. No other thread may use the stream meanwhile.
 static void write_record(struct stream *stream, uint32_t flags) {
   if (stream->count == 0 && !(flags && stream->written))
     return;
@@ -182,7 +181,7 @@ static void write_record(struct stream *stream, uint32_t flags) {
   bytes += sizeof head;
   pthread_mutex_lock(&lock);
   ensure_open();
-  // One call: the kernel appends it as a whole, whoever else writes.
+  // One call: the kernel appends the record as a whole, also beside other writers.
   ssize_t done = write(trace_file, record, bytes);
   if (done != (ssize_t)bytes)
     fail(trace_path, done < 0 ? errno : ENOSPC);
@@ -216,8 +215,8 @@ static void delete_stream(struct stream *stream) {
   free(stream);
 }
 
-// Execution: what runs for each piece of code. `data` is the place of its first block in the plan,
-// and in the upper half the number of blocks.
+// Execution: callbacks of each piece of code. The lower half of `data` is the index of its first
+// block in the plan, the upper half the number of blocks.
 
 static inline void append(struct stream *stream, uint32_t place) {
   stream->numbers[stream->count] = plan.numbers[place];
@@ -248,8 +247,8 @@ static void elsewhere(unsigned cpu, void *instructions) {
   own_stream()->elsewhere += (uintptr_t)instructions;
 }
 
-// A string instruction with a repeat prefix goes back to its own first byte after each element. If
-// a block begins there, it has been entered only when the thread was not repeating already.
+// QEMU jumps back to a string instruction with a repeat prefix after each element. A block that
+// begins there is entered only when the thread was not repeating already.
 
 static uint64_t last_address(void *data) {
   uintptr_t code = (uintptr_t)data;
@@ -274,16 +273,16 @@ static void after_repetition(unsigned cpu, void *data) {
   several_blocks(cpu, data);
 }
 
-// Translation: which blocks begin in a piece of code.
+// Translation: finds the blocks that begin in a piece of code.
 
 enum { MAX_REGIONS = 64, MAX_REPEATS = 1024 };
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region {
-  uint64_t start, end, offset; // in memory, and in the file
+  uint64_t start, end, offset; // addresses in memory, file offset
 } regions[MAX_REGIONS];
 static size_t region_count;
 static atomic_bool regions_known;
-// Link-time addresses after such instructions.
+// Link-time end addresses of repeated string instructions.
 static uint64_t repeat_ends[MAX_REPEATS];
 static size_t repeat_count;
 
@@ -307,7 +306,7 @@ static void read_regions(void) {
         inode == 0)
       continue;
     line[strcspn(line, "\n")] = 0;
-    // Some file systems show another device here than stat does; then the path decides.
+    // Some file systems show another device number here than stat does: compare the path, too.
     if ((inode == binary.st_ino && makedev(major, minor) == binary.st_dev) ||
         strcmp(line + path, binary_path) == 0)
       regions[region_count++] = region;
@@ -316,7 +315,7 @@ static void read_regions(void) {
   fclose(maps);
 }
 
-// The link-time address of code that is at `address` in memory; false for code not of the binary.
+// Finds the link-time address of code at `address` in memory; false outside of the binary.
 static bool link_time(uint64_t address, uint64_t *result) {
   for (const struct region *r = regions; r != regions + region_count; ++r) {
     if (address < r->start || address >= r->end)
@@ -331,7 +330,7 @@ static bool link_time(uint64_t address, uint64_t *result) {
   return false;
 }
 
-// The place of the first block at or after an address.
+// Returns the index of the first block at or after an address.
 static uint64_t lower_bound(uint64_t address) {
   uint64_t low = 0, high = plan.block_count;
   while (low < high) {
@@ -353,7 +352,7 @@ static bool is_repeated_string(const struct qemu_plugin_insn *instruction) {
     if (byte == 0xf2 || byte == 0xf3)
       repeated = true;
     else if (byte == 0x66 || byte == 0x67 || (byte & 0xf0) == 0x40)
-      continue; // sizes of operands and addresses, REX
+      continue; // operand-size and address-size prefixes, REX
     else
       return repeated && ((byte >= 0xa4 && byte <= 0xa7) || (byte >= 0xaa && byte <= 0xaf));
   }
@@ -386,7 +385,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
     executed_t callback = end == begin ? NULL : end == begin + 1 ? one_block : several_blocks;
     if (is_repeat_end(start))
       callback = after_repetition;
-    // Such an instruction ends the piece.
+    // A repeated string instruction ends the piece.
     uint64_t last_start = start + bytes - qemu_plugin_insn_size(last);
     if (end != begin && plan.addresses[end - 1] == last_start && is_repeated_string(last)) {
       callback = last_start == start ? repeated_block : blocks_up_to_repetition;
@@ -398,7 +397,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
     }
     if (callback != NULL)
       qemu_plugin_register_vcpu_tb_exec_cb(piece, callback, NO_REGISTERS, data);
-  } else if (moments_path != NULL) {
+  } else if (sync_points_path != NULL) {
     qemu_plugin_register_vcpu_tb_exec_cb(piece, elsewhere, NO_REGISTERS, (void *)(uintptr_t)count);
   }
   pthread_mutex_unlock(&map_lock);
@@ -424,7 +423,7 @@ static void thread_ends(qemu_plugin_id_t id, unsigned cpu) {
 
 static void program_ends(qemu_plugin_id_t id, void *data) {
   (void)id, (void)data;
-  // QEMU has stopped the other threads from calling us.
+  // QEMU no longer calls this plugin from other threads.
   for (struct stream *stream = streams; stream != NULL; stream = stream->next)
     write_record(stream, RECORD_STREAM_ENDS);
 }
@@ -439,7 +438,7 @@ static void after_fork_in_parent(void) {
   pthread_mutex_unlock(&map_lock);
 }
 
-// The child begins with empty streams: what is in them, the parent will write.
+// The child begins with empty streams: the parent writes their blocks.
 static void after_fork_in_child(void) {
   for (struct stream *stream = streams, *next; stream != NULL; stream = next) {
     next = stream->next;
@@ -449,13 +448,13 @@ static void after_fork_in_child(void) {
   after_fork_in_parent();
 }
 
-static void write_moment(void) {
+static void write_sync_point(void) {
   const struct stream *stream = own_stream();
-  struct moment moment = {stream->written_blocks + stream->count, stream->elsewhere};
-  // Opened anew for each: the program may have closed ours.
-  int file = open(moments_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0 || write(file, &moment, sizeof moment) != (ssize_t)sizeof moment)
-    fail(moments_path, errno);
+  struct sync_point point = {stream->written_blocks + stream->count, stream->elsewhere};
+  // Opened each time: the program may have closed our descriptor.
+  int file = open(sync_points_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0 || write(file, &point, sizeof point) != (ssize_t)sizeof point)
+    fail(sync_points_path, errno);
   close(file);
 }
 
@@ -465,12 +464,12 @@ static void system_call(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint6
   (void)id, (void)cpu, (void)a1, (void)a2, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
   switch (number) {
   case SYS_clock_gettime:
-    if (a3 == MOMENT && moments_path != NULL)
-      write_moment();
+    if (a3 == SYNC_POINT && sync_points_path != NULL)
+      write_sync_point();
     break;
   case SYS_execve:
   case SYS_execveat:
-    // The other program runs outside of QEMU.
+    // The new program runs outside of QEMU.
     say("execve");
     if (own != NULL)
       write_record(own, RECORD_STREAM_ENDS);
@@ -478,7 +477,7 @@ static void system_call(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint6
   case SYS_kill:
   case SYS_tkill:
   case SYS_tgkill:
-    // abort() ends like this.
+    // The signal may end this process, as in abort().
     if (own != NULL)
       write_record(own, 0);
     break;
@@ -518,14 +517,14 @@ int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int a
                     {"binary=", &binary_path, false},
                     {"trace=", &trace_path, false},
                     {"messages=", &messages_path, false},
-                    {"moments=", &moments_path, true}};
+                    {"sync_points=", &sync_points_path, true}};
   for (size_t p = 0; p < sizeof parameters / sizeof *parameters; ++p) {
     size_t length = strlen(parameters[p].name);
     for (int i = 0; i < argc; ++i)
       if (strncmp(argv[i], parameters[p].name, length) == 0)
         *parameters[p].value = strdup(argv[i] + length);
     if (*parameters[p].value == NULL && !parameters[p].optional) {
-      fprintf(stderr, "block trace: no parameter %s\n", parameters[p].name);
+      fprintf(stderr, "block trace: parameter %s is missing\n", parameters[p].name);
       return 1;
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What the Python package needs to be fast: decoding and encoding of records, and windows of
-// blocks. Functions return a negative number when something is wrong.
+// Fast functions for the Python package: decoding and encoding of records, and counts of windows of
+// blocks. Functions return a negative error code on failure.
 
 #include "record.h"
 #include <stdbool.h>
@@ -8,8 +8,8 @@
 
 enum { DAMAGED = -1, MALFORMED = -2, OUT_OF_RANGE = -3, NO_MEMORY = -4 };
 
-// Reads `count` numbers from a zstd frame of `raw_bytes` into `numbers`; each may be at most
-// `limit`. Returns 0.
+// Decodes `count` numbers, each at most `limit`, from a zstd frame with `raw_bytes` of content.
+// Returns 0.
 int trace_decode(const uint8_t *frame, size_t frame_bytes, size_t raw_bytes, uint32_t *numbers,
                  size_t count, uint32_t limit) {
   uint8_t *raw = malloc(raw_bytes + 1);
@@ -39,10 +39,10 @@ int trace_decode(const uint8_t *frame, size_t frame_bytes, size_t raw_bytes, uin
   return result;
 }
 
-// The size that a frame of `bytes` may need.
+// Returns the largest size of a frame with `bytes` of content.
 size_t trace_bound(size_t bytes) { return ZSTD_compressBound(bytes); }
 
-// Compresses to a zstd frame. Returns its size.
+// Compresses to a zstd frame; returns its size.
 int64_t trace_compress(const uint8_t *raw, size_t raw_bytes, uint8_t *frame, size_t frame_bytes) {
   ZSTD_CCtx *compressor = ZSTD_createCCtx();
   if (compressor == NULL)
@@ -54,28 +54,29 @@ int64_t trace_compress(const uint8_t *raw, size_t raw_bytes, uint8_t *frame, siz
   return ZSTD_isError(bytes) ? DAMAGED : (int64_t)bytes;
 }
 
-// Reads a zstd frame of `raw_bytes`. Returns 0.
+// Decompresses a zstd frame with `raw_bytes` of content. Returns 0.
 int trace_decompress(const uint8_t *frame, size_t frame_bytes, uint8_t *raw, size_t raw_bytes) {
   return ZSTD_decompress(raw, raw_bytes, frame, frame_bytes) == raw_bytes ? 0 : DAMAGED;
 }
 
-// Writes block numbers as differences, at most MAX_BYTES each. Returns how many bytes these are.
+// Writes block numbers as differences, at most MAX_BYTES each; returns the number of bytes.
 int64_t trace_encode(const uint32_t *numbers, size_t count, uint8_t *raw) {
   return (int64_t)encode(numbers, count, raw);
 }
 
-// Distinct windows of `length` consecutive blocks, with counts: a hash table with open addressing.
+// Distinct windows of `length` consecutive blocks, with counts. A hash table with open addressing
+// and a rolling hash.
 struct windows {
   size_t length;
   uint32_t gap;
-  uint64_t power; // of the hash's base, for the number that leaves the window
+  uint64_t power; // base^length, the weight of the number that leaves the window
   uint64_t hash;
-  uint32_t *history; // the window's numbers, and room for those that come next
+  uint32_t *history; // the numbers of the current window
   size_t used, room;
-  uint32_t *numbers; // `length` for each distinct window
+  uint32_t *numbers; // `length` numbers for each distinct window
   uint64_t *counts;
   size_t slots;    // a power of two
-  uint32_t *table; // 0, or the distinct window's index plus 1
+  uint32_t *table; // index of the distinct window plus 1; 0 for a free slot
 };
 
 static const uint64_t base = 0x9E3779B97F4A7C15; // any large odd number
@@ -157,8 +158,8 @@ static void restart(struct windows *w) {
   w->hash = hash_of(w->history, w->length);
 }
 
-// Counts a window for each of `count` numbers that is no gap. `starts`: they are the first of a
-// stream. Returns the number of blocks.
+// Counts the window that ends at each of `count` numbers, but for gaps. `starts` says that the
+// numbers begin a stream. Returns the number of blocks.
 int64_t trace_windows_add(struct windows *w, const uint32_t *numbers, size_t count, int starts) {
   int64_t blocks = 0;
   if (starts)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// One record of a block trace (docs/formats.md): how a list of block numbers becomes bytes.
+// Encodes one record of a block trace (docs/formats.md): a list of block numbers as bytes.
 
 #ifndef TRACER_RECORD_H
 #define TRACER_RECORD_H
@@ -15,10 +15,10 @@ enum {
   RECORD_STREAM_ENDS = 1,
 };
 
-// x86-64, as all of this, is little endian.
+// The host is x86-64, which is little endian, as is the format.
 struct record_head {
   uint32_t magic;
-  uint32_t head_bytes; // of what follows this field
+  uint32_t head_bytes; // of the fields after this one
   uint32_t kind;
   uint32_t stream;
   uint32_t payload_bytes;
@@ -40,7 +40,7 @@ static inline uint32_t zigzag(uint32_t difference) {
 
 static inline uint32_t unzigzag(uint32_t code) { return code >> 1 ^ -(code & 1); }
 
-// Writes a number in LEB128 and returns the place after it.
+// Writes a number in LEB128; returns the end of its bytes.
 static inline uint8_t *put(uint8_t *out, uint64_t number) {
   for (; number >= 0x80; number >>= 7)
     *out++ = (uint8_t)number | 0x80;
@@ -48,7 +48,7 @@ static inline uint8_t *put(uint8_t *out, uint64_t number) {
   return out;
 }
 
-// Writes `count` block numbers as differences and returns how many bytes these are.
+// Writes `count` block numbers as differences; returns the number of bytes.
 static inline size_t encode(const uint32_t *numbers, size_t count, uint8_t *out) {
   uint8_t *const start = out;
   uint32_t previous = 0;
