@@ -81,7 +81,7 @@ _KILL = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
         (call(lambda: _raise(CorpusError(""))), "mute", "CorpusError without a message"),
         (call(lambda: _raise(KeyError("x"))), "traceback", "KeyError: 'x'"),
         (lambda *_: _raise(FailedError("altered", "something else")), "altered", "something else"),
-        (cop("corpus show"), "refused", "expected the folder of one corpus"),
+        (cop("corpus show"), "refused", "Missing argument"),
         (cop("corpus show nowhere"), "refused", "not found"),
         (tool(f"{sys.executable} -c '{_KILL}'"), "crash", "SIGSEGV"),
         (tool(f"{sys.executable} -c 'raise SystemExit(3)'"), "crash", "exit status 3"),
