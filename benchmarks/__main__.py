@@ -7,6 +7,7 @@ Modules of benchmarks are imported when they run, so that `--help` is quick.
 import csv
 import functools
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -392,6 +393,8 @@ def _render(check: bool) -> None:
 
 if __name__ == "__main__":
     log_to_stderr()
+    # An exception ends the commands that are running, too; the signal alone would not.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         main(prog_name="python -m benchmarks")
     except (UserError, OSError) as error:
