@@ -383,12 +383,9 @@ def _render(check: bool) -> None:
     """Writes the tables and pictures of docs/results/ from benchmarks/results/."""
     from benchmarks.render import update
 
-    names = update(check=check)
+    names = ", ".join(update(check=check))
     if check and names:
-        raise click.ClickException(
-            f"{', '.join(names)}: not what benchmarks/results/ gives; "
-            "run python -m benchmarks render"
-        )
+        raise click.ClickException(f"{names}: rendered otherwise; run python -m benchmarks render")
 
 
 if __name__ == "__main__":
