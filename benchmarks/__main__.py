@@ -7,6 +7,7 @@ Modules of benchmarks are imported when they run, so that `--help` is quick.
 import csv
 import functools
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -382,16 +383,15 @@ def _render(check: bool) -> None:
     """Writes the tables and pictures of docs/results/ from benchmarks/results/."""
     from benchmarks.render import update
 
-    names = update(check=check)
+    names = ", ".join(update(check=check))
     if check and names:
-        raise click.ClickException(
-            f"{', '.join(names)}: not what benchmarks/results/ gives; "
-            "run python -m benchmarks render"
-        )
+        raise click.ClickException(f"{names}: rendered otherwise; run python -m benchmarks render")
 
 
 if __name__ == "__main__":
     log_to_stderr()
+    # An exception ends the commands that are running, too; the signal alone would not.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         main(prog_name="python -m benchmarks")
     except (UserError, OSError) as error:
