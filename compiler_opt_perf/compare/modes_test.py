@@ -26,7 +26,7 @@ from compiler_opt_perf.corpus.programs import (
 )
 from compiler_opt_perf.policy.export import Policy, publish
 from compiler_opt_perf.policy.network import Kind
-from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
+from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_network
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.profile.merge import merge
@@ -201,18 +201,6 @@ def test_all_modes_agree_on_real_modules(
     assert decisions > 10 * len(counts)
     assert 0.05 * decisions < differing < decisions
     assert 0.02 * decisions < with_pmu
-
-
-def test_a_policy_that_reads_a_profile_may_be_used_for_speed(
-    both: Toolchain, folder: Path, policies: dict[str, Policy]
-) -> None:
-    """One for size would be warned of."""
-    assert policies[INLINE.name].network.with_pmu
-    source = folder / "speed.c"
-    source.write_text("static int f(int x) { return x * 3; }\nint g(int x) { return f(x) + 1; }\n")
-    options = for_clang(INLINE.release_options())
-    words: list[str | Path] = [both.clang, "-O2", *options, "-c", source, "-o", folder / "speed.o"]
-    assert run_command(words).stderr == ""
 
 
 def test_another_policy_in_interactive_mode_is_an_error(

@@ -25,8 +25,10 @@ _UNIQUE_SUFFIX = ".__uniq."
 _FILE_MAGIC = int.from_bytes(b"SPROF42\x04", "big")
 _FILE_VERSION = 103
 _SUMMARY, _NAMES, _OFFSETS, _FUNCTIONS = 1, 2, 4, 32
-# SecFlagCompress, and SecFlagMD5Name of the table of names.
-_COMPRESSED, _MD5_NAMES = 1, 1 << 32
+# The flags that leave the meaning of a section alone, by its type: SecFlagFlat and, of each type,
+# partial and flow-sensitive profiles, unique suffixes, the order of functions, attributes.
+_FLAGS = {1: 0b101, 2: 0b100, 3: 0, 4: 0b1, 5: 0b10, 6: 0, 32: 0}
+_FLAT = 2
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,12 @@ def _read(path: Path) -> _Tables:
     for _ in range(cursor.fixed()):
         where = cursor.place
         kind, flags, offset, size = (cursor.fixed() for _ in range(4))
-        if kind not in (_SUMMARY, _NAMES, _OFFSETS, _FUNCTIONS):
-            continue
-        again = kind in sections and size > 0 and kind != _SUMMARY
-        if again or flags & _COMPRESSED or (kind == _NAMES and flags & _MD5_NAMES):
-            raise PmuError(f"{path}: the section at byte {where} is of a kind without an index")
+        again = kind in (_NAMES, _OFFSETS, _FUNCTIONS) and kind in sections and size > 0
+        if again or kind not in _FLAGS or flags & ~(_FLAGS[kind] << 32 | _FLAT):
+            raise PmuError(
+                f"{path}: the section at byte {where} is of a kind that compilers do not read; "
+                "write it with 'llvm-profdata merge --sample --extbinary'"
+            )
         if size or kind not in sections:
             sections[kind] = data[offset : offset + size]
     head = data[: cursor.place]

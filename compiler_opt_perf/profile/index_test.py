@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,9 @@ from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.index import write_index
 from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.profile.sample_profile import convert_to_binary
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +39,43 @@ def test_no_sample_profile(tmp_path: Path) -> None:
     text.write_text("main:1:1\n 1: 1\n")
     with pytest.raises(PmuError, match="not a sample profile as llvm-profdata writes it"):
         write_index([text], tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--use-md5"], ["--compress-all-sections"], ["--split-layout"]],
+    ids=["hashes", "compressed", "split"],
+)
+def test_a_layout_that_compilers_do_not_read(options: Sequence[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.afdo"
+    text = "main:2:1\n 1: 1\n 2: inner:1\n  1: 1\nother:1:1\n 1: 1\n"
+    (tmp_path / "text").write_text(text)
+    merge: list[str | Path] = [stock_tool("llvm-profdata"), "merge", "--sample", "--extbinary"]
+    run_command([*merge, tmp_path / "text", "-o", file])
+    write_index([file], tmp_path / "index")
+    run_command([*merge, *options, tmp_path / "text", "-o", file])
+    with pytest.raises(PmuError, match="is of a kind that compilers do not read"):
+        write_index([file], tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [(1, 1, 1 << 37), (32, 1, 4), (2, 1, 1 << 35), (4, 1, 1 << 33), (3, 0, 33)],
+    ids=["types of virtual tables", "any section", "names", "offsets", "unknown section"],
+)
+def test_what_later_versions_add_is_refused(
+    kind: int, field: int, value: int, tmp_path: Path
+) -> None:
+    """It may change the meaning of all that follows."""
+    file = tmp_path / "a.afdo"
+    (tmp_path / "text").write_text("main:1:1\n 1: 1\n")
+    convert_to_binary(tmp_path / "text", file)
+    content = bytearray(file.read_bytes())
+    # The magic and the version take 10 and 1 bytes; the number of sections and their table follow.
+    (number,) = struct.unpack_from("<Q", content, 11)
+    entries = [19 + 32 * index for index in range(number)]
+    (entry,) = (e for e in entries if struct.unpack_from("<Q", content, e)[0] == kind)
+    struct.pack_into("<Q", content, entry + 8 * field, value)
+    file.write_bytes(content)
+    with pytest.raises(PmuError, match=f"at byte {entry} is of a kind that compilers do not read"):
+        write_index([file], tmp_path / "index")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Completes a hand-made PMU manifest: `seal.py MANIFEST`.
 
-Each file gets its size and checksum. An event without a total gets 1, so that the share of a prior
-is its strength. `"functions": {"file": F, "names": N}` has the table F made of the text file N,
-each line of which holds the name of a function and, optionally, the checksum of its control flow.
+Sample profiles in text form are converted: each event gets a binary profile and a flattened one,
+and the manifest an index of all. An event without a total gets 1, so that the share of a prior is
+its strength. `"functions": {"file": F, "names": N}` has the table F made of the text file N, each
+line of which holds the name of a function and, optionally, the checksum of its control flow.
 """
 
 import dataclasses
@@ -13,7 +14,9 @@ import struct
 import sys
 from pathlib import Path
 
+from compiler_opt_perf.profile.index import write_index
 from compiler_opt_perf.profile.manifest import FileRecord
+from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
 
 
 def function_table(text: str) -> bytes:
@@ -28,23 +31,41 @@ def function_table(text: str) -> bytes:
     return struct.pack(f"<8sII{len(columns)}Q", b"COPFUNCS", 1, len(entries), *columns)
 
 
-def seal(path: Path) -> None:
+def convert(event: dict[str, object], folder: Path) -> None:
+    """Makes the binary files of an event of its text, which it names from then on as "text"."""
+    name = str(event.get("text", event["file"]))
+    if name.endswith(".afdo"):
+        return
+    text, binary, flat = (folder / (name + suffix) for suffix in ("", ".afdo", ".flat.afdo"))
+    if text.read_bytes().strip():
+        convert_to_binary(text, binary)
+        flatten_profile("max" if event["kind"] == "max" else "sum", text, flat)
+    else:
+        binary.write_bytes(b"")
+        flat.write_bytes(b"")
+    event |= {"text": name, "file": binary.name, "flattened": {"file": flat.name}}
+
+
+def seal(path: Path, *, rebuild: bool = True) -> None:
+    """Completes the manifest; without `rebuild`, only gives files their sizes and checksums."""
     manifest = json.loads(path.read_text())
-    records = []
-    for event in manifest["events"]:
-        event.setdefault("total", 1)
-        records += [event, event.get("flattened")]
+    events, folder = manifest["events"], path.parent
+    if rebuild:
+        for event in events:
+            event.setdefault("total", 1)
+            convert(event, folder)
+        files = [folder / record["file"] for e in events for record in (e, e["flattened"])]
+        manifest["index"] = {"file": path.stem + ".index"}
+        write_index(files, folder / manifest["index"]["file"])
+    records = [record for e in events for record in (e, e["flattened"])]
     if functions := manifest.get("functions"):
         if names := functions.pop("names", None):
-            table = function_table((path.parent / names).read_text())
-            (path.parent / functions["file"]).write_bytes(table)
+            table = function_table((folder / names).read_text())
+            (folder / functions["file"]).write_bytes(table)
         records.append(functions)
-    records.append(manifest.get("index"))
-    for record in records:
-        if record:
-            file = path.parent / record["file"]
-            record |= dataclasses.asdict(FileRecord.of(file, record["file"]))
-    path.write_text(json.dumps(manifest, indent=1) + "\n")
+    for record in [*records, manifest["index"]]:
+        record |= dataclasses.asdict(FileRecord.of(folder / record["file"], record["file"]))
+    path.write_text(json.dumps(manifest) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// PATCH: [MLGO] Print decisions as sentences
+// PATCH: [MLGO] Give the eviction policy PMU features, and callee-saved registers to decide
 //
 // What clang prints of decisions is a sentence; the numbers are in the file of remarks.
 // REQUIRES: clang

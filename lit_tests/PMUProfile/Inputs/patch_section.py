@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Overwrites part of an extensible binary sample profile, on standard output.
 
-`patch_section.py FILE TYPE flags VALUE`: the flags of the first section of a type;
-`patch_section.py FILE TYPE type VALUE`: its type;
-`patch_section.py FILE TYPE data OFFSET HEX`: bytes of its content.
+`patch_section.py FILE TYPE OFFSET HEX`: bytes of the content of the first section of a type.
 """
 
 import struct
@@ -12,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    path, wanted, what, *values = sys.argv[1:]
+    path, wanted, place, data = sys.argv[1:]
     content = bytearray(Path(path).read_bytes())
     # The magic and the version are LEB128 numbers; a table of sections follows.
     position = 0
@@ -26,14 +24,9 @@ def main() -> None:
         kind, _, offset, _ = struct.unpack_from("<4Q", content, entry)
         if kind != int(wanted):
             continue
-        if what == "data":
-            patch = bytes.fromhex(values[1])
-            start = offset + int(values[0])
-            content[start : start + len(patch)] = patch
-        else:
-            struct.pack_into(
-                "<Q", content, entry + (8 if what == "flags" else 0), int(values[0], 0)
-            )
+        patch = bytes.fromhex(data)
+        start = offset + int(place)
+        content[start : start + len(patch)] = patch
         break
     sys.stdout.buffer.write(content)
 
