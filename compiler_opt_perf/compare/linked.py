@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares the linked text of real programs with a policy and without: what users pay for.
 
-The policy decides in development mode; `cop compare` shows that release mode decides the same.
+The policy decides in development mode; `cop compare` shows that release mode agrees.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def compare_linked(
     policy = load(model)
     if policy.network.with_pmu:
         raise CompareError(
-            f"{model}: reads PMU features; `cop compare --profile` compares it, module by module"
+            f"{model}: reads PMU features; `cop compare --profile` compares it by module"
         )
     compiler = Compiler.of(toolchain, policy.network.problem)
     jobs = {}
