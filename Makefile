@@ -1,6 +1,7 @@
 # Everything here is a thin name for a command that can be run by itself; `make` lists them.
 
 COP := build/venv/bin/cop
+BENCHMARK := build/venv/bin/python -m benchmarks
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -14,60 +15,60 @@ bootstrap: ## install Debian packages (as root) and build/venv with the pinned P
 	@tools/bootstrap
 
 build: bootstrap ## build patched clang, opt and llc without models, in build/toolchain/dev
-	@$(COP) toolchain build --set=dev
+	@$(COP) toolchain build --toolchain=dev
 
 demo: bootstrap ## the whole way on a real program: profile, corpus, training, release compiler, report
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 
 train-inline: build ## train the policy in models/inline-size again, as its recipe says; 22 minutes to hours on two cores, resumable
-	@$(COP) imitate models/inline-size/recipe.toml --output=build/train-inline
+	@$(COP) train labels models/inline-size/recipe.toml --output=build/train-inline
 
 check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel, pytest, upstream's lit tests
 	@tools/check
 
 bazel: bootstrap ## build and test the workspace with Debian's Bazel, which it installs
-	@$(COP) toolchain build --set=mock
+	@$(COP) toolchain build --toolchain=mock
 	@tools/check-bazel
 
 fuzz: bootstrap ## thousands of damaged inputs for every reader, minutes: SEED=number ONLY=part of a reader's name
-	@$(COP) toolchain build --set=mock
+	@$(COP) toolchain build --toolchain=mock
 	@build/venv/bin/python -m tests.fuzz --seed=$(or $(SEED),1) --only="$(ONLY)"
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
-	@$(COP) study collect
+	@$(BENCHMARK) collect
 
 bench-hits: bootstrap ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
-	@$(COP) toolchain build --set=mock
-	@$(COP) study hits
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) hits
 
 bench-series: bootstrap ## build and test the patch series up to the end of each part, half an hour
-	@$(COP) toolchain build --set=mock
-	@$(COP) study series
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) series
 
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
-	@$(COP) toolchain build --set=mock
+	@$(COP) toolchain build --toolchain=mock
 	@tools/upstream-lit --wide
 
 bench-inline-speed: bootstrap ## what a PMU profile adds to inlining for speed, beside AutoFDO and PGO, counted; hours
-	@$(COP) toolchain build --set=mock
-	@$(COP) study inline-speed
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) inline-speed
 
 bench-policies: bootstrap ## programs by the policies in models/, by constants, AutoFDO, PGO and ThinLTO, by the clock; hours, machine otherwise idle
-	@$(COP) toolchain build --set=mock
-	@$(COP) study policies --rounds=48 --layouts=24
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) policies
 
 bench-throughput: bootstrap ## modules a second by our worker and in other ways; after train-inline; 5 minutes
-	@$(COP) toolchain build --set=mock
-	@$(COP) study throughput
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) throughput
 
 bench-cycles: bootstrap ## cycles of real runs and of their parts, predicted and measured, with PMU data and without; half an hour, machine otherwise idle: MODEL=folder of a learned cost model of this CPU (models/cost-znver3)
-	@$(COP) toolchain build --set=mock
-	@$(COP) study cycles --model=$(or $(MODEL),models/cost-znver3) --plot=build/cycles.svg
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) cycles --model=$(or $(MODEL),models/cost-znver3)
 
 bench-rank: bootstrap ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle: MODEL=folders of learned cost models of this CPU
-	@$(COP) toolchain build --set=mock
-	@$(COP) study rank $(addprefix --model=,$(MODEL))
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) rank $(addprefix --model=,$(MODEL))
 
 lint: bootstrap ## formatting, lint and types
 	@tools/check lint

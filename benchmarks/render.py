@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -94,21 +93,6 @@ def update(pages: Path = PAGES, results: Path = FOLDER, *, check: bool = False) 
     return [path.name for path in changed + unused]
 
 
-@click.command(short_help="tables and pictures of docs/results/")
-@click.option("--check", is_flag=True, help="Write nothing; fail if a page is not as it must be.")
-def render(check: bool) -> None:
-    """Writes the tables and pictures of docs/results/ from benchmarks/results/."""
-    try:
-        names = update(check=check)
-    except ResultError as error:
-        raise click.ClickException(str(error)) from error
-    if check and names:
-        raise click.ClickException(
-            f"{', '.join(names)}: not what benchmarks/results/ gives; "
-            "run python -m benchmarks render"
-        )
-
-
 def _text(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
@@ -181,7 +165,3 @@ def _lines(axes: Axes, rows: list[list[Cell]], series: Mapping[str, list[Cell]])
         colour = _COLOURS[number % len(_COLOURS)]
         axes.plot(*zip(*points, strict=True), color=colour, marker="o", markersize=3, label=name)
     axes.set_xticks(range(len(rows)), [str(row[0]) for row in rows])
-
-
-if __name__ == "__main__":
-    render()

@@ -11,11 +11,13 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -31,7 +33,7 @@ _UNITS = {"number": "", "percent": "%", "ratio": "×", "seconds": " s", "bytes":
 _WIDTH = 100
 
 
-class ResultError(ValueError):
+class ResultError(UserError):
     """A file of results that cannot be read."""
 
 
@@ -92,6 +94,14 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"for {len(self.columns)} columns"
                 )
 
+    @classmethod
+    def of(
+        cls, name: str, caption: str, columns: Mapping[str, str], rows: Iterable[Iterable[Cell]]
+    ) -> "Table":
+        """A table whose columns are formats by name."""
+        own = [Column(*column) for column in columns.items()]
+        return cls(name, caption, own, [list(row) for row in rows])
+
     def markdown(self) -> str:
         """The table in Markdown; columns of numbers are aligned to the right."""
         lines = [[column.name for column in self.columns]]
@@ -108,6 +118,14 @@ class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     columns: list[str]
     kind: Literal["bars", "lines"] = "bars"
+
+    def of_known(self, tables: Iterable[Table]) -> "Plot | None":
+        """The plot of those of its columns that the tables have; None if they have none."""
+        known = {
+            column.name for table in tables if table.name == self.table for column in table.columns
+        }
+        columns = [column for column in self.columns if column in known]
+        return msgspec.structs.replace(self, columns=columns) if columns else None
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -76,7 +76,7 @@ def store(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         cop,
         "gate",
         "record",
-        f"{folder}/corpus/train",
+        f"--corpus={folder}/corpus/train",
         problem,
         "--compile-time=none",
     ]
@@ -87,7 +87,7 @@ def store(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _runnable(command: str) -> str:
     """The command for the set that the checks build, without tools/bootstrap, which has tests."""
-    return command.replace("tools/bootstrap\n", "").replace("--set=dev", "--set=mock")
+    return command.replace("tools/bootstrap\n", "").replace("--toolchain=dev", "--toolchain=mock")
 
 
 def test_a_bot_runs_the_factory_of_buildbot(buildbot: None, checkout: Path, store: Path) -> None:

@@ -25,10 +25,9 @@ from email import message_from_string
 from pathlib import Path
 
 import pytest
-from absl import flags
 
-from compiler_opt_perf.cli.main import find_verb
-from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.cli.main import find_command
+from compiler_opt_perf.cli.verb import Group
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import LLVM_VERSION, stock_tool
@@ -39,6 +38,8 @@ from compiler_opt_perf.train.config import read_config
 pytestmark = pytest.mark.long
 
 _PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
+# The change log and the results quote commands of earlier commits.
+_CURRENT = [p for p in _PAGES if p.stem != "CHANGELOG" and p.parent.name != "results"]
 _LANGUAGES = ("console", "cpp", "diff", "ini", "json", "python", "sh", "text", "toml")
 _FENCE = re.compile(r"( *)```(\w*)$")
 _COMMENT = re.compile(r"<!-- test:\s(.*?)\s*-->", re.DOTALL)
@@ -51,16 +52,6 @@ _CALL = re.compile(r"(?:^|[\s(/])cop ((?:[^`|;&)\n\\<>#]|\\\n|(?<=\$)\()+)", re.
 _TOOLCHAINS = ("dev", "release", "mine", "candidate")
 _POLICIES = {"inline-size": "inline-one-block", "regalloc-evict": "evict-last"}
 _TESTDATA = REPO_ROOT / "docs" / "testdata"
-_RESULTS = REPO_ROOT / "docs" / "results" / "index.md"
-
-
-def _finished() -> frozenset[str]:
-    """The studies that docs/results/index.md lists as finished: an earlier commit has them."""
-    section = _RESULTS.read_text().partition("\n## Finished studies\n")[2].partition("\n## ")[0]
-    return frozenset(re.findall(r"`study ([a-z-]+)`", section))
-
-
-_FINISHED = _finished()
 
 
 @dataclass(frozen=True)
@@ -135,21 +126,16 @@ def _prose(page: Path) -> str:
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-def _is_finished(words: list[str], page: Path) -> bool:
-    """Whether it is a call of a finished study; only the index of results shows these."""
-    return page == _RESULTS and words[0] == "study" and words[1] in _FINISHED
-
-
 def _check_call(words: list[str], place: str) -> None:
-    """Fails when cop has no such verb, or the verb no such flag."""
-    verb, rest = find_verb(words)
-    known = verb.flag_values()
+    """Fails when cop has no such verb, or the verb no such flag; a group alone may be named."""
+    command, name, rest = find_command(words)
+    if isinstance(command, Group):
+        assert rest in ([], ["--help"]), f"{place}: {name} has no verb {rest[0]}"
+        return
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     for word in rest[: rest.index("--")] if "--" in rest else rest:
         if word.startswith("--") and word != "--help":
-            name = word[2:].partition("=")[0].replace("-", "_")
-            negated = name.removeprefix("no")
-            boolean = negated in known and isinstance(known[negated], flags.BooleanFlag)
-            assert name in known or boolean, f"{place}: cop {verb.name} has no flag {word}"
+            assert word.partition("=")[0] in known, f"{place}: {name} has no flag {word}"
 
 
 def _ids(pages: list[Path]) -> list[str]:
@@ -183,29 +169,21 @@ def test_comments_for_the_test_stand_before_blocks(page: Path) -> None:
     assert page.read_text().count("<!-- test:") == used
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))
+@pytest.mark.parametrize("page", _CURRENT, ids=_ids(_CURRENT))
 def test_verbs_and_flags_exist(page: Path) -> None:
     for block in _BLOCKS[page]:
         if block.language in ("sh", "console"):
             for call in _CALL.findall(block.commands):
                 words = shlex.split(call.replace("\\\n", " "))
-                if _is_finished(words, page):
-                    assert block.values("not_run"), block.place
-                    continue
                 _check_call(words, block.place)
                 if "--help" not in words:
-                    verb, rest = find_verb(words)
-                    verb.parse(rest)
+                    verb, name, rest = find_command(words)
+                    verb.make_context(name, rest)
     for code in re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", _prose(page)):
         words = code.split()
         is_call = words[0] == "cop" and len(words) > 1 and words[1].isalpha() and words[1].islower()
-        if is_call and not _is_finished(words[1:], page):
+        if is_call:
             _check_call(words[1:], f"{page.name}: {code}")
-
-
-def test_finished_studies_are_gone() -> None:
-    assert len(_FINISHED) == 15
-    assert not _FINISHED & {verb.name.removeprefix("study ") for verb in VERBS}
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_ids(_PAGES))

@@ -23,8 +23,8 @@ try:
     for tool in ("opt", "llc"):
         if not (tools / tool).is_file():
             raise ToolchainError(
-                f"{tools / tool}: no such program; run cop toolchain build --set=mock, or give the "
-                "folder of patched tools with --param tools=DIR"
+                f"{tools / tool}: no such program; run cop toolchain build --toolchain=mock, "
+                "or give the folder of patched tools with --param tools=DIR"
             )
     litert = litert_library()
     stock_directory = stock_tool("FileCheck").parent

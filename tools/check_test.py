@@ -33,6 +33,9 @@ def test_only_lines_that_the_series_changes_are_held_to_the_style(
 ) -> None:
     check = _copy(repo_root, tmp_path)
     (tmp_path / "tools" / "patches").symlink_to("/bin/true")
+    own = tmp_path / "tools" / "trace-cost" / "One.cpp"
+    own.parent.mkdir()
+    own.write_text("int one;\n")
     tree = tmp_path / "build" / "llvm-22.1.8"
     tree.mkdir(parents=True)
 
@@ -56,6 +59,8 @@ def test_only_lines_that_the_series_changes_are_held_to_the_style(
     assert result.returncode == 1
     assert "-int   ours ;\n+int ours;\n" in result.stdout
     assert "-int   upstreams" not in result.stdout
+    own.write_text("int   one ;\n")
+    assert "One.cpp:1:4: error: code should be clang-formatted" in run().stderr
 
 
 def _program(root: Path, name: str, script: str) -> None:

@@ -34,15 +34,15 @@ demo: $(OUT)/report.html
 # Takes a second when nothing changed; it knows better than file dates whether something did.
 toolchain:
 	$(call headline,patched clang and opt and llc for development mode)
-	$(COP) toolchain build --set=dev
+	$(COP) toolchain build --toolchain=dev
 
 $(PROGRAMS:%=$(OUT)/%/compile_commands.json): $(OUT)/%/compile_commands.json:
 	$(call headline,building $* from the archive)
-	$(COP) program build $* --output=$(OUT)/$*
+	$(COP) corpus program $* --output=$(OUT)/$*
 
 $(PROFILE): $(OUT)/zstd/compile_commands.json
 	$(call headline,zstd under the cache and branch simulator)
-	$(COP) collect --binary=$(OUT)/zstd/zstd --output=$@ -- \
+	$(COP) profile collect --binary=$(OUT)/zstd/zstd --output=$@ -- \
 	  -9 --single-thread -f -q -o /dev/null $(OUT)/zstd/input
 	$(COP) profile check $@ --binary=$(OUT)/zstd/zstd
 	for event in $(OUT)/zstd.*.afdo; do \
@@ -59,7 +59,7 @@ POLICIES := $(PROBLEMS:%=$(OUT)/%/policy/model.json)
 $(POLICIES): $(OUT)/%/policy/model.json: \
     $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
 	$(call headline,training $*)
-	$(COP) train --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
+	$(COP) train policy --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
 	  --output=$(OUT)/$* --iterations=$(ITERATIONS) --budget=$(BUDGET) --seed=$(SEED) || { \
 	    status=$$?; [ $$status -eq 4 ] || exit $$status; \
 	    echo "NOTE: the demo's policy for $* is worse than the default; do not ship it"; }
@@ -67,7 +67,7 @@ $(POLICIES): $(OUT)/%/policy/model.json: \
 # Like `toolchain`, asked each time: a change of the patches must not leave an old compiler behind.
 release: $(POLICIES) toolchain
 	$(call headline,both policies ahead of time into clang and opt and llc)
-	$(COP) toolchain build --set=release --inline-model=$(OUT)/inline-size/policy \
+	$(COP) toolchain build --toolchain=release --inline-model=$(OUT)/inline-size/policy \
 	  --evict-model=$(OUT)/regalloc-evict/policy
 build/toolchain/release/bin/clang: release ;
 
@@ -75,15 +75,15 @@ COMPARISONS := $(PROBLEMS:%=$(OUT)/%.comparison.json)
 $(COMPARISONS): $(OUT)/%.comparison.json: $(OUT)/%/policy/model.json \
     build/toolchain/release/bin/clang
 	$(call headline,$* on held-out modules)
-	$(COP) compare --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/policy \
+	$(COP) compare policy --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/policy \
 	  --profile=$(PROFILE) --output=$@
 
 $(OUT)/shipped.json: models/inline-size/model.json | toolchain
 	$(call headline,the policy in models/inline-size on programs that it never saw)
-	$(COP) program compare $(UNSEEN) --model=$(dir $<) --modules=$(OUT)/unseen --output=$@
+	$(COP) compare programs $(UNSEEN) --model=$(dir $<) --modules=$(OUT)/unseen --output=$@
 
 # The first table is what was shipped.
 $(OUT)/report.html: $(COMPARISONS) $(OUT)/shipped.json
-	$(COP) report $(OUT)/shipped.json $(COMPARISONS) \
+	$(COP) compare page $(OUT)/shipped.json $(COMPARISONS) \
 	  $(foreach problem,$(PROBLEMS),--training=$(problem)=$(OUT)/$(problem)) \
 	  --output=$@

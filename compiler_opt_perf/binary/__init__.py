@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Machine code: ELF files, the blocks of their address maps, instructions, source locations."""
+"""Reads machine code: ELF files, address maps, instructions and source locations."""

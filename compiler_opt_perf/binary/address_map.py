@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The blocks of machine code that a binary's address map names."""
+"""Reads the machine basic blocks of a binary from its address map (.llvm_bb_addr_map)."""
 
 import itertools
 import struct
@@ -13,15 +13,15 @@ from compiler_opt_perf.run.llvm import LLVM_MAJOR
 
 # SHT_LLVM_BB_ADDR_MAP of llvm/BinaryFormat/ELF.h
 _SECTION_TYPE = 0x6FFF4C0A
-# Written by clang 18 to 22. From the last on, features are two bytes.
+# Clang 18 to 22 write these versions. Version 5 has features of two bytes.
 _VERSIONS = range(2, 6)
 _WIDE_FEATURES = 5
-# Bits of the features: llvm::object::BBAddrMap::Features of llvm/Object/ELFTypes.h.
+# Feature bits: llvm::object::BBAddrMap::Features of llvm/Object/ELFTypes.h.
 _ENTRY_COUNT, _FREQUENCY, _PROBABILITY, _RANGES = 1, 2, 4, 8
 _NO_BLOCKS, _CALL_SITES, _HASHES, _POST_LINK = 16, 32, 64, 128
 _KNOWN_FEATURES = 255
 
-# What a program must be compiled with for its map to say how blocks follow each other.
+# These flags give an address map with the successors of each block.
 ANALYSIS_FLAGS = "-fbasic-block-address-map -mllvm -pgo-analysis-map=br-prob"
 _HOW_TO_BUILD = "compile and link it with clang -fbasic-block-address-map"
 
@@ -54,13 +54,14 @@ class _Cursor:
 
 @dataclass(frozen=True)
 class MappedFunction:
-    """What the address map says of one function.
+    """One function of the address map.
 
     Attributes:
       name: linkage name.
       entry: link-time address.
-      blocks: address, size and id of each, in the order of the map.
-      successors: of each block, id and probability; None without -pgo-analysis-map=br-prob.
+      blocks: (link-time address, size in bytes, id) of each block, in the order of the map.
+      successors: (id, probability) of each block's successors; None without
+        -pgo-analysis-map=br-prob.
     """
 
     name: str
@@ -70,10 +71,10 @@ class MappedFunction:
 
 
 def successors_of(function: MappedFunction, binary: Path) -> list[list[tuple[int, float]]]:
-    """Id and probability of the successors of each block of a function.
+    """Returns (id, probability) of the successors of each block of a function.
 
     Raises:
-      BinaryError: the map of `binary` does not name them.
+      BinaryError: the address map of `binary` has no successors.
     """
     if function.successors is None:
         raise BinaryError(
@@ -84,11 +85,11 @@ def successors_of(function: MappedFunction, binary: Path) -> list[list[tuple[int
 
 
 def read_address_map(binary: Path) -> list[MappedFunction]:
-    """The functions of a linked binary's address map; those that the linker dropped are left out.
+    """Reads the functions of a linked binary's address map, without those that the linker dropped.
 
     Raises:
-      BinaryError: it cannot be read, is not an x86-64 ELF file, or has no address map of a version
-        that is known here.
+      BinaryError: the binary cannot be read, is not an x86-64 ELF file, or has no address map of a
+        known version.
     """
     with open_elf(binary) as elf:
         if not is_x86_64(elf) or elf["e_type"] not in ("ET_EXEC", "ET_DYN"):
@@ -98,14 +99,15 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
             for section in elf.iter_sections()
             if section["sh_type"] == _SECTION_TYPE or section.name == ".llvm_bb_addr_map"
         ]
-        # Of several names a global one is the function's own, and of these the first by name: so
-        # llvm-trace-cost has it, which finds functions by name. C++ has two for a constructor.
+        # A function can have several names, such as the two of a C++ constructor. Prefer global
+        # names, then the alphabetically first: llvm-trace-cost finds functions by the same rule.
         symbols: dict[int, tuple[bool, str]] = {}
         for table in (".symtab", ".dynsym"):
             for symbol in read_symbols(elf, table):
                 if symbol.kind == STT_FUNC and symbol.address:
-                    one = symbol.is_local, symbol.name
-                    symbols[symbol.address] = min(symbols.get(symbol.address, one), one)
+                    candidate = symbol.is_local, symbol.name
+                    known = symbols.get(symbol.address, candidate)
+                    symbols[symbol.address] = min(known, candidate)
         names = {address: name for address, (_, name) in symbols.items()}
     if not any(maps):
         raise BinaryError(
@@ -120,27 +122,29 @@ def read_address_map(binary: Path) -> list[MappedFunction]:
 
 
 def _check_overlaps(functions: Iterable[MappedFunction], binary: Path) -> None:
-    """Raises a BinaryError when blocks overlap.
+    """Raises BinaryError when blocks overlap.
 
-    Functions that the linker has found to be identical begin at one place.
+    Blocks may share an address: the linker folds identical functions into one.
     """
-    places = sorted(
+    blocks = sorted(
         (address, size, block_id, function.name)
         for function in functions
         for address, size, block_id in function.blocks
         if size
     )
-    for (start, size, block_id, name), (behind, _, other_id, other) in itertools.pairwise(places):
-        if start != behind < start + size:
+    for (start, size, block_id, name), (following, _, other_id, other) in itertools.pairwise(
+        blocks
+    ):
+        if start != following < start + size:
             raise BinaryError(
-                f"{binary}: its basic-block address map has block {block_id} of {name} run into "
-                f"block {other_id} of {other}: the map is damaged, or the linker has changed the "
-                "code behind it; link without --optimize-bb-jumps"
+                f"{binary}: block {block_id} of {name} overlaps block {other_id} of {other} in the "
+                "basic-block address map: the map is damaged, or the linker moved code after it "
+                "was written; link without --optimize-bb-jumps"
             )
 
 
 def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[MappedFunction]:
-    """Reads one section. Format: docs/Extensions.rst of LLVM, "SHT_LLVM_BB_ADDR_MAP Section"."""
+    """Parses one section. Format: LLVM's docs/Extensions.rst, "SHT_LLVM_BB_ADDR_MAP Section"."""
     cursor = _Cursor(data)
     try:
         while not cursor.done():
@@ -149,12 +153,12 @@ def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[M
             if version not in _VERSIONS or feature & ~_KNOWN_FEATURES:
                 raise BinaryError(
                     f"{binary}: basic-block address map of version {version} (features "
-                    f"{feature:#x}); versions {_VERSIONS[0]} to {_VERSIONS[-1]} are known here: "
+                    f"{feature:#x}); versions {_VERSIONS[0]} to {_VERSIONS[-1]} are supported: "
                     f"compile it with clang {LLVM_MAJOR}"
                 )
             if feature & _NO_BLOCKS:
                 raise BinaryError(
-                    f"{binary}: its basic-block address map has functions without their blocks; "
+                    f"{binary}: its basic-block address map has functions without blocks; "
                     "compile it without -basic-block-address-map-skip-bb-entries"
                 )
             blocks: list[tuple[int, int, int]] = []
@@ -177,12 +181,12 @@ def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[M
                 if feature & _PROBABILITY:
                     successors.append(_read_successors(cursor, feature))
             if any(address + size >= 2**64 for address, size, _ in blocks):
-                raise ValueError("a block beyond the end of memory")
+                raise ValueError("a block beyond the 64-bit address space")
             if any(number >= 2**32 for _, *numbers in blocks for number in numbers):
                 raise ValueError("a size or id of more than 32 bits")
             if not bases:
                 raise ValueError("a function without an address")
-            # The linker sets the address of a function that it has dropped to 0.
+            # The linker sets the address of a dropped function to 0.
             if 0 not in bases:
                 yield MappedFunction(
                     names.get(bases[0], f"0x{bases[0]:x}"),
@@ -192,30 +196,30 @@ def _read_map(data: bytes, binary: Path, names: Mapping[int, str]) -> Iterator[M
                 )
     except (IndexError, struct.error) as error:
         raise BinaryError(
-            f"{binary}: its basic-block address map ends in the middle of a function; build it anew"
+            f"{binary}: its basic-block address map ends within a function; build it again"
         ) from error
     except ValueError as error:
         raise BinaryError(
             f"{binary}: its basic-block address map is damaged: at byte {cursor.place}, {error}; "
-            "build it anew"
+            "build it again"
         ) from error
 
 
 def _read_block(cursor: _Cursor, feature: int, place: int) -> tuple[int, int, int]:
-    """Address, size and id of a block that follows what ends at `place`."""
+    """Reads address, size and id of a block; `place` is the end address of the previous block."""
     block_id = cursor.leb128()
     address = place + cursor.leb128()
-    # The block's size comes in parts: up to the end of each call, and from there to its own.
+    # The size comes in parts: up to the end of each call, and from the last call to the end.
     parts = cursor.leb128() if feature & _CALL_SITES else 0
     size = sum(cursor.leb128() for _ in range(parts + 1))
-    cursor.leb128()  # what kind of block it is
+    cursor.leb128()  # metadata, such as "has a return"
     if feature & _HASHES:
         cursor.word()
     return address, size, block_id
 
 
 def _read_successors(cursor: _Cursor, feature: int) -> list[tuple[int, float]]:
-    """Id and probability of each successor of a block."""
+    """Reads (id, probability) of each successor of a block."""
     successors = []
     for _ in range(cursor.leb128()):
         # BranchProbability has a fixed denominator.

@@ -39,5 +39,5 @@ def test_a_map_whose_code_the_linker_has_changed_is_refused(tmp_path: Path) -> N
     run_command([*command, "-o", "whole"], cwd=tmp_path)
     assert [function.name for function in read_address_map(tmp_path / "whole")] == ["main"]
     run_command([*command, "-Wl,--optimize-bb-jumps", "-o", "changed"], cwd=tmp_path)
-    with pytest.raises(BinaryError, match=r"of main run into block \d+ of main.*optimize-bb-jumps"):
+    with pytest.raises(BinaryError, match=r"of main overlaps block \d+ of main.*optimize-bb-jumps"):
         read_address_map(tmp_path / "changed")

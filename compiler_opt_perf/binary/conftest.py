@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program of known behaviour, built once for all tests here and of rooms above."""
+"""Builds a program of known behaviour once, for the tests here and in rooms above."""
 
 import shlex
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Build = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def source() -> Path:
-    """The program's source."""
+    """The program's source file."""
     return SOURCE
 
 
@@ -54,7 +54,7 @@ def workload(build: Build) -> Path:
 
 @pytest.fixture(scope="session")
 def line_of() -> Callable[[str], int]:
-    """The number of the source line with a mark."""
+    """Finds the number of the source line with a mark."""
 
     def find(mark: str) -> int:
         lines = SOURCE.read_text(encoding="utf-8").splitlines()

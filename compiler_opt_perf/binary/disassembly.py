@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The instructions of an x86-64 binary: what they can do, and which blocks they form.
+"""Disassembles x86-64 binaries into instructions, their kinds and basic blocks.
 
-Decoded by iced-x86, which knows no APX: what it cannot decode is passed over byte by byte.
+iced-x86 decodes, which has no APX. Bytes that it cannot decode are skipped one by one.
 """
 
 import bisect
@@ -33,9 +33,9 @@ from compiler_opt_perf.binary.elf import (
 
 
 class Kind(enum.Flag):
-    """What an instruction can do; an instruction may be of several kinds, or of none.
+    """The effects of an instruction: several flags, or none.
 
-    A branch is whatever may continue elsewhere: a jump, a call or a return.
+    BRANCH covers jumps, calls and returns.
     """
 
     LOAD = enum.auto()
@@ -57,9 +57,9 @@ _FLOW = {
 }
 _READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 _WRITES = {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
-# These count as reads of what they name, but load nothing.
+# iced-x86 reports a memory read for these, but they load nothing.
 _FLUSHES = {Mnemonic.CLFLUSH, Mnemonic.CLFLUSHOPT, Mnemonic.CLWB}
-# As few zero bytes as are no instructions, but padding; as llvm-objdump has it.
+# llvm-objdump, too, takes at least eight zero bytes for padding.
 _PADDING = re.compile(rb"\0{8,}")
 _NO_LABELS = {STT_SECTION, STT_FILE, STT_TLS}
 
@@ -70,9 +70,9 @@ class Instruction(NamedTuple):
     Attributes:
       address: link-time address.
       length: bytes.
-      kind: what it can do.
-      target: where a direct branch leads; None for all others.
-      mnemonic: in AT&T syntax, with prefixes and the suffix of the operands' size.
+      kind: its effects.
+      target: link-time address that a direct branch jumps to; None for other instructions.
+      mnemonic: AT&T mnemonic, with prefixes and the suffix for the operand size.
     """
 
     address: int
@@ -83,17 +83,17 @@ class Instruction(NamedTuple):
 
     @property
     def leaves(self) -> bool:
-        """Whether what stands behind it is not executed next: it is a jump or a return."""
+        """Whether execution never falls through: an unconditional jump or a return."""
         return bool(self.kind & Kind.BRANCH) and not self.kind & (Kind.CONDITIONAL | Kind.CALL)
 
 
 class _Form(NamedTuple):
-    """What is the same for all instructions of one form.
+    """Properties that all instructions of one form share: the same opcode and operand kinds.
 
     Attributes:
-      kind: what they can do.
-      branches: whether they end a block.
-      direct: whether they say where they lead.
+      kind: their effects.
+      branches: whether they end a basic block.
+      direct: whether they are direct branches.
     """
 
     kind: Kind
@@ -102,7 +102,7 @@ class _Form(NamedTuple):
 
 
 class _Decoder:
-    """Decodes bytes; the kinds are found out once for each form of an instruction."""
+    """Decodes bytes; the kind of each instruction form is computed once."""
 
     def __init__(self) -> None:
         self._forms: dict[tuple[int, ...], _Form] = {}
@@ -112,37 +112,43 @@ class _Decoder:
 
     def __call__(self, code: bytes, address: int) -> Iterator[Instruction]:
         mnemonic = self._formatter.format_mnemonic
-        for one, form in self.forms(code, address):
-            target = one.near_branch_target if form.direct else None
-            yield Instruction(one.ip, one.len, form.kind, target, mnemonic(one))
+        for decoded, form in self.forms(code, address):
+            target = decoded.near_branch_target if form.direct else None
+            yield Instruction(decoded.ip, decoded.len, form.kind, target, mnemonic(decoded))
 
     def forms(self, code: bytes, address: int) -> Iterator[tuple[iced_x86.Instruction, _Form]]:
-        """The instructions and their forms."""
+        """Decodes `code`, which lies at `address`, into instructions with their forms."""
         forms = self._forms
         decoder = iced_x86.Decoder(64, code, ip=address)
-        for one in decoder:
-            # Whether an operand is memory, where it can be that or a register.
-            key = (one.code, one.op0_kind, one.op1_kind, one.op2_kind, one.op3_kind)
+        for decoded in decoder:
+            # The operand kinds tell registers from memory where an opcode allows both.
+            key = (
+                decoded.code,
+                decoded.op0_kind,
+                decoded.op1_kind,
+                decoded.op2_kind,
+                decoded.op3_kind,
+            )
             form = forms.get(key)
             if form is None:
-                place = one.ip - address
-                after = _past_padding(code, place, one.code)
-                if after != place:
-                    decoder.position, decoder.ip = after, address + after
+                place = decoded.ip - address
+                resume = _past_padding(code, place, decoded.code)
+                if resume != place:
+                    decoder.position, decoder.ip = resume, address + resume
                     continue
-                form = self._form(one)
-                # Not what has to be looked at each time, for it may be padding.
-                if one.code != Code.ADD_RM8_R8:
+                form = self._form(decoded)
+                # Zero bytes decode to this opcode: each occurrence may be padding.
+                if decoded.code != Code.ADD_RM8_R8:
                     forms[key] = form
-            yield one, form
+            yield decoded, form
 
-    def _form(self, one: iced_x86.Instruction) -> _Form:
-        direct = one.op0_kind == OpKind.NEAR_BRANCH64
-        kind = _FLOW.get(one.flow_control, Kind(0))
-        if one.flow_control == FlowControl.CALL and not direct:
-            kind = Kind(0)  # A call of the system.
-        for access in self._accesses.info(one).used_memory():
-            if one.mnemonic not in _FLUSHES:
+    def _form(self, decoded: iced_x86.Instruction) -> _Form:
+        direct = decoded.op0_kind == OpKind.NEAR_BRANCH64
+        kind = _FLOW.get(decoded.flow_control, Kind(0))
+        if decoded.flow_control == FlowControl.CALL and not direct:
+            kind = Kind(0)  # A system call.
+        for access in self._accesses.info(decoded).used_memory():
+            if decoded.mnemonic not in _FLUSHES:
                 kind |= Kind.LOAD if access.access in _READS else Kind(0)
                 kind |= Kind.STORE if access.access in _WRITES else Kind(0)
         branches = Kind.BRANCH in kind
@@ -150,11 +156,11 @@ class _Decoder:
 
 
 def _past_padding(code: bytes, place: int, decoded: int) -> int:
-    """Where to go on when there is no instruction at `place`; `place` when there is one."""
+    """Returns where decoding resumes after padding at `place`; `place` itself without padding."""
     if decoded == Code.INVALID:
         return place + 1
     if decoded == Code.ADD_RM8_R8 and (zeros := _PADDING.match(code, place)):
-        # The last ones may be of an instruction.
+        # The last zeros may belong to an instruction.
         return zeros.end() if zeros.end() == len(code) else zeros.end() - len(zeros[0]) % 4
     return place
 
@@ -163,10 +169,10 @@ _decode = _Decoder()
 
 
 def _labels(elf: ELFFile) -> tuple[set[int], set[int]]:
-    """The addresses of symbols: of code, or of something that is not said; and of data."""
+    """Returns symbol addresses: those of code or of unknown type, and those of data."""
     code: set[int] = set()
     data: set[int] = set()
-    # A stripped binary has but the symbols of dynamic linking.
+    # A stripped binary has only the symbols of dynamic linking.
     table = ".symtab" if elf.get_section_by_name(".symtab") is not None else ".dynsym"
     for symbol in read_symbols(elf, table):
         if 0 < symbol.section < SHN_LORESERVE and symbol.kind not in _NO_LABELS:
@@ -179,9 +185,9 @@ class MachineCode:
     """The executable sections of an x86-64 binary.
 
     Attributes:
-      sections: address and content of each, by address.
-      parts: first address and address behind each function or other labelled part, ascending; data
-        among the code is left out.
+      sections: (link-time address, content) of each, by address.
+      parts: (start, end) addresses of each function or other labelled part, ascending; without
+        data among the code.
     """
 
     sections: list[tuple[int, bytes]]
@@ -192,7 +198,7 @@ class MachineCode:
         """Reads the code of a linked binary.
 
         Raises:
-          BinaryError: it cannot be read, is not an x86-64 ELF file, or holds no code.
+          BinaryError: the binary cannot be read, is not an x86-64 ELF file, or holds no code.
         """
         sections: list[tuple[int, bytes]] = []
         with open_elf(binary) as elf:
@@ -217,8 +223,8 @@ class MachineCode:
             if inside[0] != address:
                 inside.insert(0, address)
             parts += [
-                (begin, behind)
-                for begin, behind in itertools.pairwise(inside)
+                (begin, part_end)
+                for begin, part_end in itertools.pairwise(inside)
                 if begin in labels or begin not in data
             ]
         if not parts:
@@ -226,7 +232,7 @@ class MachineCode:
         return cls(sections, parts)
 
     def content(self, start: int, end: int) -> bytes:
-        """The bytes from `start` up to `end`; fewer, or none, where there is no code."""
+        """Returns the bytes from `start` up to `end`; fewer, or none, where there is no code."""
         place = bisect.bisect_right(self.sections, start, key=lambda section: section[0]) - 1
         if place < 0:
             return b""
@@ -234,7 +240,7 @@ class MachineCode:
         return content[start - address : max(0, end - address)]
 
     def instructions(self, start: int, end: int) -> Iterator[Instruction]:
-        """The instructions from `start`, where one begins, up to `end`."""
+        """Decodes from `start`, an instruction's first byte, up to `end`."""
         return _decode(self.content(start, end), start)
 
 
@@ -243,9 +249,9 @@ class Disassembly:
     """The instructions of a binary.
 
     Attributes:
-      addresses: link-time addresses, ascending.
-      kinds: of each.
-      blocks: for each instruction, the number of the basic block that it is in.
+      addresses: link-time address of each instruction, ascending.
+      kinds: effects of each instruction.
+      blocks: basic-block number of each instruction.
     """
 
     addresses: list[int]
@@ -253,19 +259,19 @@ class Disassembly:
     blocks: list[int]
 
     def index(self, address: int) -> int | None:
-        """The number of the instruction at `address`; None when none begins there."""
+        """Returns the index of the instruction at `address`; None when none begins there."""
         place = bisect.bisect_left(self.addresses, address)
         if place < len(self.addresses) and self.addresses[place] == address:
             return place
         return None
 
     def containing(self, address: int) -> int | None:
-        """The number of the instruction that holds `address`; None before the first."""
+        """Returns the index of the instruction that covers `address`; None before the first."""
         place = bisect.bisect_right(self.addresses, address) - 1
         return place if place >= 0 else None
 
     def members(self, index: int) -> Sequence[int]:
-        """The numbers of all instructions in the block of instruction `index`."""
+        """Returns the indices of all instructions in the block of instruction `index`."""
         block = self.blocks[index]
         first = bisect.bisect_left(self.blocks, block)
         return range(first, bisect.bisect_right(self.blocks, block))
@@ -274,9 +280,8 @@ class Disassembly:
 def disassemble(binary: Path) -> Disassembly:
     """Disassembles all executable sections of `binary`.
 
-    Blocks begin at functions, after branches, and where direct branches lead.
-
-    Raises as `MachineCode.read`.
+    Blocks begin at functions, after branches, and at targets of direct branches. Raises as
+    `MachineCode.read`.
     """
     code = MachineCode.read(binary)
     addresses: list[int] = []
@@ -284,13 +289,13 @@ def disassemble(binary: Path) -> Disassembly:
     leaders: set[int] = set()
     for start, end in code.parts:
         leaders.add(start)
-        for one, form in _decode.forms(code.content(start, end), start):
-            addresses.append(one.ip)
+        for decoded, form in _decode.forms(code.content(start, end), start):
+            addresses.append(decoded.ip)
             kinds.append(form.kind)
             if form.branches:
-                leaders.add(one.next_ip)
+                leaders.add(decoded.next_ip)
                 if form.direct:
-                    leaders.add(one.near_branch_target)
+                    leaders.add(decoded.near_branch_target)
     blocks = list(itertools.accumulate(int(address in leaders) for address in addresses))
     return Disassembly(addresses, kinds, blocks)
 
@@ -298,23 +303,23 @@ def disassemble(binary: Path) -> Disassembly:
 def split_by_execution(
     binary: Path, executed: Set[int]
 ) -> tuple[list[dict[int, int]], "array[int]"]:
-    """The functions of `binary` that hold one of the addresses `executed`, and the others.
+    """Splits the functions of `binary` by whether they hold an address of `executed`.
 
     Returns:
-      For each executed function, by address the size of each of its instructions in bytes; and the
-      addresses of all instructions of other functions.
+      For each executed function, its instructions' sizes in bytes by address; and the addresses of
+      all instructions of the other functions.
 
     Raises as `MachineCode.read`.
     """
     code = MachineCode.read(binary)
-    found: list[dict[int, int]] = []
+    functions: list[dict[int, int]] = []
     others = array("Q")
-    wanted = sorted(executed)
+    ordered = sorted(executed)
     for start, end in code.parts:
-        decoded = _decode.forms(code.content(start, end), start)
-        place = bisect.bisect_left(wanted, start)
-        if place < len(wanted) and wanted[place] < end:
-            found.append({one.ip: one.len for one, _ in decoded})
+        instructions = _decode.forms(code.content(start, end), start)
+        place = bisect.bisect_left(ordered, start)
+        if place < len(ordered) and ordered[place] < end:
+            functions.append({decoded.ip: decoded.len for decoded, _ in instructions})
         else:
-            others.extend(one.ip for one, _ in decoded)
-    return found, others
+            others.extend(decoded.ip for decoded, _ in instructions)
+    return functions, others

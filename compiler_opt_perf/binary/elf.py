@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ELF files, which may be damaged: a binary's identity, its functions and its debug info."""
+"""Reads a binary's build-id, symbols and debug info from ELF files, which may be damaged."""
 
 import contextlib
 import os
@@ -20,13 +20,11 @@ from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import make_executable, open_input
 from compiler_opt_perf.run.llvm import LLVM_MAJOR, stock_tool
 
-# What a program must be compiled with for its instructions to be found again in another
-# compilation. The last option undoes a side effect of the second: without it the inliner defers
-# decisions as under PGO, and the profiled code would not be the code of an ordinary build.
+# These flags let a profile match instructions of another compilation. The second makes the inliner
+# defer decisions as under PGO: the code would differ from an ordinary build. The last undoes that.
 PROFILING_FLAGS = "-g -fdebug-info-for-profiling -mllvm -enable-npm-pgo-inline-deferral=false"
 
-# What pyelftools raises where a file contradicts itself, besides its own exceptions: it follows
-# offsets, sizes and numbers of sections as they are in the file.
+# pyelftools raises these for damaged files: it trusts their offsets, sizes and section numbers.
 _DAMAGE = (
     *(ELFError, DWARFError, ConstructError, ValueError, LookupError, TypeError, AttributeError),
     *(ArithmeticError, AssertionError, MemoryError, NotImplementedError),
@@ -34,27 +32,24 @@ _DAMAGE = (
 
 
 class BinaryError(UserError):
-    """A binary that cannot be read, or lacks what is needed of it.
-
-    The message names the file, what is wrong and what to do about it.
-    """
+    """A binary cannot be read or lacks needed data; the message names file, cause and remedy."""
 
 
-# Elf64_Sym, and numbers in it, of the ELF specification.
+# Elf64_Sym and its constants, from the ELF specification.
 _SYMBOL = struct.Struct("<IBBHQQ")
 _STB_LOCAL = 0
 STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE, STT_TLS = 1, 2, 3, 4, 6
 _ELFCOMPRESS_ZSTD = 2
-# Section numbers from here on are no sections.
+# Section numbers from here on are reserved: they name no sections.
 SHN_LORESERVE = 0xFF00
 
 
 @contextlib.contextmanager
 def open_elf(path: Path) -> Iterator[ELFFile]:
-    """The ELF file at `path`, open while it is looked at: nothing of it may be read later.
+    """Opens the ELF file at `path`; the body must read all that it needs.
 
     Raises:
-      BinaryError: it cannot be read, is no ELF file, or what the body reads of it is damaged.
+      BinaryError: the file cannot be read, is not ELF, or is damaged where the body reads it.
     """
     try:
         with open_input(path) as stream:
@@ -66,10 +61,10 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
 
 
 def _why_not(path: Path, error: Exception) -> str:
-    """Why a file was not read as ELF."""
+    """Returns the message for a file that could not be read as ELF."""
     with contextlib.suppress(OSError), open_input(path) as stream:
         if stream.read(2) == b"#!":
-            # Of a program that is not installed yet, libtool leaves a script.
+            # libtool puts a script in the place of a program that is not installed yet.
             real = path.parent / ".libs" / path.name
             hint = f"; the program itself is {real}" if real.is_file() else ""
             return f"{path}: not an ELF file, but a script{hint}"
@@ -77,15 +72,15 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def is_x86_64(file: ELFFile) -> bool:
-    """Whether it is of that machine, with addresses of 64 bits."""
+    """Whether the file is for x86-64 with 64-bit addresses (not x32)."""
     return bool(file["e_machine"] == "EM_X86_64" and file.elfclass == 64)
 
 
 def build_id(binary: Path) -> str:
-    """The build-id that the linker gave to `binary`, as lower-case hexadecimal digits.
+    """Returns the build-id of `binary` in lower-case hexadecimal digits.
 
     Raises:
-      BinaryError: no such file, not an ELF file, or one without a build-id.
+      BinaryError: the file is missing, not ELF, or has no build-id.
     """
     with open_elf(binary) as file:
         for section in file.iter_sections():
@@ -94,7 +89,7 @@ def build_id(binary: Path) -> str:
                     if note["n_type"] == "NT_GNU_BUILD_ID":
                         return str(note["n_desc"])
     raise BinaryError(
-        f"{binary}: has no build-id, which ties a profile to the binary it was made of; "
+        f"{binary}: has no build-id, which ties a profile to its binary; "
         "link it with -Wl,--build-id"
     )
 
@@ -104,9 +99,9 @@ class Symbol(NamedTuple):
 
     Attributes:
       name: linkage name.
-      kind: STT_FUNC or another number of that kind.
-      is_local: whether other files cannot see it.
-      section: number of its section; 0 when it is defined elsewhere.
+      kind: STT_FUNC or another STT constant.
+      is_local: whether its binding is STB_LOCAL.
+      section: number of its section; 0 when undefined here.
       address: link-time address.
     """
 
@@ -118,9 +113,9 @@ class Symbol(NamedTuple):
 
 
 def read_symbols(file: ELFFile, table: str) -> Iterator[Symbol]:
-    """The symbols of the table of that name, ".symtab" or ".dynsym"; none where there is none.
+    """Reads the symbols of `table`, ".symtab" or ".dynsym"; yields none without such a table.
 
-    (pyelftools takes ten times as long, which for a large program is a minute.)
+    pyelftools takes ten times as long: a minute for a large program.
     """
     section = file.get_section_by_name(table)
     if not isinstance(section, SymbolTableSection):
@@ -134,17 +129,18 @@ def read_symbols(file: ELFFile, table: str) -> Iterator[Symbol]:
 
 
 def require_debug_info(binary: Path) -> None:
-    """Checks that `binary` carries debug info, so that a long run is not made for nothing.
+    """Checks before a long run that `binary` has debug info.
 
     Raises:
-      BinaryError: it is stripped or was compiled without debug info.
+      BinaryError: the binary is stripped, was compiled without debug info, or has it in an old
+        compression.
     """
     with open_elf(binary) as file:
         names = {section.name for section in file.iter_sections()}
     if ".zdebug_line" in names:
         raise BinaryError(
             f"{binary}: its debug info is compressed in the old way (.zdebug, -gz=zlib-gnu), which "
-            "LLVM does not read any more; link it with -gz=zlib or -gz=zstd, or convert it: "
+            "LLVM no longer reads; link it with -gz=zlib or -gz=zstd, or convert it: "
             f"objcopy --decompress-debug-sections {binary}"
         )
     if ".debug_line" not in names:
@@ -157,11 +153,10 @@ def require_debug_info(binary: Path) -> None:
 def has_flow_sensitive_discriminators(binary: Path) -> bool:
     """Whether `binary` was compiled with -enable-fs-discriminator.
 
-    The compiler marks it by a symbol, as llvm-profgen asks for it; without a symbol table, it can't
-    be told.
+    The compiler adds a symbol for llvm-profgen. Returns False for a binary without symbol table.
 
     Raises:
-      BinaryError: no such file, or not an ELF file.
+      BinaryError: the file is missing or not ELF.
     """
     with open_elf(binary) as file:
         return any(
@@ -170,10 +165,10 @@ def has_flow_sensitive_discriminators(binary: Path) -> bool:
 
 
 def function_entries(binary: Path, function: str) -> list[int]:
-    """Link-time addresses of the functions of that linkage name; static ones may share one.
+    """Returns link-time addresses of all functions with a linkage name; static ones may share it.
 
     Raises:
-      BinaryError: no such file, not an ELF file, or one without such a function.
+      BinaryError: the file is missing, not ELF, or has no such function.
     """
     with open_elf(binary) as file:
         entries = [
@@ -191,10 +186,10 @@ def function_entries(binary: Path, function: str) -> list[int]:
 
 @contextlib.contextmanager
 def _readable_debug_info(binary: Path) -> Iterator[Path]:
-    """The binary, or a copy of its debug info, if that is compressed as pyelftools cannot read.
+    """Yields the binary, or a decompressed copy of debug info that pyelftools cannot read (zstd).
 
     Raises:
-      BinaryError: it is not an ELF file, or its debug info is damaged.
+      BinaryError: the file is not ELF, or its debug info is damaged.
     """
     with open_elf(binary) as file:
         compressed = [
@@ -222,10 +217,10 @@ def _readable_debug_info(binary: Path) -> Iterator[Path]:
 
 
 def require_split_debug_info(binary: Path) -> None:
-    """Checks that the files of split debug info (-gsplit-dwarf) are where the binary says.
+    """Checks that the .dwo files of split debug info (-gsplit-dwarf) are where the binary says.
 
     Raises:
-      BinaryError: .dwo files are missing, and there is no .dwp beside the binary.
+      BinaryError: .dwo files are missing, and no .dwp lies beside the binary.
     """
     if binary.with_name(binary.name + ".dwp").exists():
         return
@@ -250,7 +245,7 @@ def require_split_debug_info(binary: Path) -> None:
 
 
 def soname(binary: Path) -> str | None:
-    """The name by which programs load a shared library; None when it gives itself none."""
+    """Returns DT_SONAME, the name by which programs load a shared library; None without one."""
     with open_elf(binary) as file:
         dynamic = file.get_section_by_name(".dynamic")
         if dynamic is not None:
@@ -260,13 +255,12 @@ def soname(binary: Path) -> str | None:
 
 
 def hide_debug_info(binary: Path, output: Path) -> None:
-    """Copies `binary` to `output`, with its debug info under names that no tool looks for.
+    """Copies `binary` to `output`, with debug sections renamed so that no tool finds them.
 
-    Nothing moves: the copy's instructions are where the original's are. (llvm-objcopy
-    --strip-debug would do as well, but refuses statically linked executables.)
+    No instruction moves. (llvm-objcopy --strip-debug refuses statically linked executables.)
 
     Raises:
-      BinaryError: no such file, or not an ELF file.
+      BinaryError: the file is missing or not ELF.
     """
     with open_elf(binary) as file:
         names = file.get_section(file["e_shstrndx"])["sh_offset"]

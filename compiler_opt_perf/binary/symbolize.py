@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From instruction addresses to the source locations that LLVM's sample profiles are keyed by."""
+"""Maps instruction addresses to source locations, the keys of LLVM's sample profiles."""
 
 import contextlib
 import json
@@ -24,13 +24,13 @@ from compiler_opt_perf.binary.elf import (
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.symbol_names import canonical_name, is_part
 
-# The base discriminator in a flow-sensitive one (llvm/Support/Discriminator.h).
+# The bits of the base discriminator in a flow-sensitive one (llvm/Support/Discriminator.h).
 _BASE_BITS = 0xFF
 
-# Of a binary's functions, before it is run.
-_ENTRIES_LOOKED_AT = 5000
+# `require_locations` looks at about this many functions of a binary.
+_MOST_ENTRIES_CHECKED = 5000
 
-# A text profile cannot hold a name that starts like another kind of line, or reads like two.
+# A text profile cannot hold a name that begins like another kind of line, or reads like two lines.
 _UNREPRESENTABLE = re.compile(r"[\d\s#!\[]|.*(\n|:\d+\s)", re.DOTALL)
 
 
@@ -38,8 +38,8 @@ class Line(NamedTuple):
     """A source line of a function.
 
     Attributes:
-      offset: lines from the function's first line, modulo 2**16; LLVM's line offset.
-      discriminator: base discriminator, which tells apart the blocks of one line.
+      offset: LLVM's line offset: lines from the function's first line, modulo 2**16.
+      discriminator: base discriminator, which tells apart basic blocks of one line.
     """
 
     offset: int
@@ -47,28 +47,28 @@ class Line(NamedTuple):
 
 
 class CallSite(NamedTuple):
-    """A call that was inlined: its line in the caller, and the callee's linkage name."""
+    """An inlined call site: its line in the caller, and the callee's linkage name."""
 
     line: Line
     callee: str
 
 
 class DeclaredAt(NamedTuple):
-    """Where a function is: the file, and the line that line offsets are counted from."""
+    """A function's declaration: its file, and the line that line offsets count from."""
 
     file: str
     line: int
 
 
 class Location(NamedTuple):
-    """Where an instruction comes from.
+    """The source location of an instruction.
 
     Attributes:
-      function: linkage name of the function it is in, in the machine code's sense.
-      call_sites: the inlined calls down to it, outermost first.
+      function: linkage name of the machine function that holds it.
+      call_sites: its inline stack, outermost call first.
       line: its line in the innermost callee.
-      duplication: how many copies of the instruction the optimiser made, such as by unrolling.
-      copy: with flow-sensitive discriminators, which of the copies in different blocks it is in.
+      duplication: DWARF duplication factor: copies that the optimiser made, such as by unrolling.
+      copy: higher bits of a flow-sensitive discriminator, which tell copies apart; 0 without them.
     """
 
     function: str
@@ -83,13 +83,13 @@ class Symbols:
     """The source locations of a binary's instructions.
 
     Attributes:
-      locations: by address; instructions without one (line 0, no debug info) are absent.
-      entries: by the address of a function's first instruction, the function's linkage name.
-      sources: by linkage name, where each function of the locations is, or the first of several.
-      shared: linkage names of several functions, such as static ones of different files.
-      undescribed: addresses in functions without debug info (other instructions without a location
-        were given none by the optimiser).
-      unlocated: names of the functions of instructions without a location.
+      locations: location by address; instructions without one (line 0, no debug info) are absent.
+      entries: linkage name by the address of a function's first instruction.
+      sources: declaration by linkage name; the first one when several functions share a name.
+      shared: linkage names that several functions have, such as static ones of different files.
+      undescribed: addresses in functions without debug info. The optimiser removed the location of
+        other instructions that have none.
+      unlocated: names of functions that have instructions without a location.
     """
 
     locations: dict[int, Location]
@@ -100,23 +100,25 @@ class Symbols:
     unlocated: set[str] = field(default_factory=set)
 
     def add_source(self, name: str, source: DeclaredAt) -> None:
-        """Notes where a function of that name is."""
+        """Adds the declaration of a function with that name."""
         known = self.sources.setdefault(name, source)
         if known != source and not _same_place(known, source):
             self.shared.add(name)
 
 
-def _same_place(one: DeclaredAt, other: DeclaredAt) -> bool:
-    """Whether both are one place: compilations in different folders name a header differently."""
-    return one.line == other.line and os.path.normpath(one.file) == os.path.normpath(other.file)
+def _same_place(first: DeclaredAt, second: DeclaredAt) -> bool:
+    """Whether both are one place: compilations in different folders spell a header differently."""
+    return first.line == second.line and os.path.normpath(first.file) == os.path.normpath(
+        second.file
+    )
 
 
 def decode_discriminator(discriminator: int) -> tuple[int, int]:
     """Splits a DWARF discriminator into base discriminator and duplication factor.
 
-    The encoding is of llvm/Support/Discriminator.h: components one after the other from the lowest
-    bit; a single 1 bit is an absent component, otherwise bit 0 is 0 and 5 bits follow, and 7 more
-    when bit 6 says so. An absent duplication factor is 1.
+    llvm/Support/Discriminator.h defines the encoding: components follow each other from the lowest
+    bit. A single 1 bit is an absent component. Otherwise bit 0 is 0, 5 bits follow, and 7 more when
+    bit 6 is set. An absent duplication factor is 1.
     """
 
     def component(bits: int) -> int:
@@ -138,9 +140,9 @@ def _representable(name: str) -> bool:
 
 
 def _line(frame: dict[str, Any], flow_sensitive: bool) -> tuple[Line, int, int] | None:
-    """Line, duplication factor and copy of one frame; None when it has no line.
+    """Returns line, duplication factor and copy of one frame; None when it has no line.
 
-    Without the function's own first line (-gline-tables-only) there is no offset either.
+    Without the function's first line (-gline-tables-only) there is no line offset.
     """
     if not frame["Line"] or not frame["StartLine"]:
         return None
@@ -154,7 +156,7 @@ def _line(frame: dict[str, Any], flow_sensitive: bool) -> tuple[Line, int, int] 
 
 
 def _location(frames: list[dict[str, Any]], flow_sensitive: bool) -> Location | None:
-    """The location of an inline stack (innermost first); None when a frame has no line."""
+    """Returns the location of an inline stack (innermost first); None if a frame has no line."""
     names = [canonical_name(frame["FunctionName"]) for frame in frames]
     lines = [_line(frame, flow_sensitive) for frame in frames]
     if not all(map(_representable, names)):
@@ -172,7 +174,7 @@ def _location(frames: list[dict[str, Any]], flow_sensitive: bool) -> Location | 
 
 @dataclass
 class _Answers:
-    """What llvm-symbolizer prints; the reader counts the addresses that it got an answer for."""
+    """Output lines of llvm-symbolizer; the reader counts the addresses answered."""
 
     lines: Iterator[str]
     answered: int = 0
@@ -180,10 +182,10 @@ class _Answers:
 
 @contextlib.contextmanager
 def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator[_Answers]:
-    """Asks llvm-symbolizer for the inline stacks of all addresses.
+    """Runs llvm-symbolizer for the inline stacks of all addresses.
 
     Raises:
-      BinaryError: it ended before all were answered.
+      BinaryError: llvm-symbolizer ended before it had answered all.
     """
     command = [
         str(stock_tool("llvm-symbolizer")),
@@ -193,13 +195,13 @@ def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator
         "--no-demangle",
         "--functions=linkage",
     ]
-    # Questions in a file, answers by a pipe: neither side waits for the other.
-    with tempfile.TemporaryFile("w+") as questions, tempfile.TemporaryFile("w+") as messages:
-        questions.writelines(f"{address:#x}\n" for address in addresses)
-        questions.seek(0)
+    # Addresses come from a file and answers go to a pipe, so that neither side can block the other.
+    with tempfile.TemporaryFile("w+") as queries, tempfile.TemporaryFile("w+") as messages:
+        queries.writelines(f"{address:#x}\n" for address in addresses)
+        queries.seek(0)
         with subprocess.Popen(
             command,
-            stdin=questions,
+            stdin=queries,
             stdout=subprocess.PIPE,
             stderr=messages,
             encoding="utf-8",
@@ -222,27 +224,25 @@ def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator
 
 
 def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = None) -> Symbols:
-    """Finds the source location of each of `addresses`, link-time addresses in `binary`.
-
-    Each address is resolved once, all by one llvm-symbolizer.
+    """Finds the source locations of `addresses`, link-time addresses in `binary`.
 
     Args:
-      known: symbols of other addresses, which these are added to; there may be none then.
+      known: symbols of other addresses; the new ones are added to them.
 
     Raises:
-      BinaryError: llvm-symbolizer failed, or none of the addresses has a location.
+      BinaryError: llvm-symbolizer failed, or the result has no location at all.
     """
-    wanted = sorted(set(addresses))
+    queried = sorted(set(addresses))
     flow_sensitive = has_flow_sensitive_discriminators(binary)
     symbols = known or Symbols({}, {})
-    # Equal locations share one object: there are many more instructions than lines.
-    shared: dict[Any, Any] = {}
-    with _symbolizer(binary, wanted, "--output-style=JSON") as answers:
-        for address, answer in zip(wanted, answers.lines, strict=False):
+    # Equal locations share one object: a line has many instructions.
+    unique: dict[Location, Location] = {}
+    with _symbolizer(binary, queried, "--output-style=JSON") as answers:
+        for address, answer in zip(queried, answers.lines, strict=False):
             try:
                 document = json.loads(answer)
             except json.JSONDecodeError:
-                break  # It died while it wrote.
+                break  # llvm-symbolizer died within a line.
             if "Error" in document:
                 raise BinaryError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
             answers.answered += 1
@@ -252,7 +252,7 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
                 symbols.undescribed.add(address)
             if holder is None:
                 continue
-            # A jump to or from a function's cold part is no entry of the function.
+            # A jump to a function's cold part does not enter the function.
             raw_name = holder["FunctionName"]
             if holder["StartAddress"] == f"{address:#x}" and not is_part(raw_name):
                 name = canonical_name(raw_name)
@@ -262,24 +262,24 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
             if location is None:
                 symbols.unlocated.update(canonical_name(frame["FunctionName"]) for frame in frames)
                 continue
-            symbols.locations[address] = shared.setdefault(location, location)
+            symbols.locations[address] = unique.setdefault(location, location)
             for frame in frames:
                 name = canonical_name(frame["FunctionName"])
                 file = frame["StartFileName"] or frame["FileName"]
                 symbols.add_source(name, DeclaredAt(file, frame["StartLine"]))
-    if wanted and not symbols.locations:
+    if queried and not symbols.locations:
         raise BinaryError(
-            f"{binary}: none of its {len(wanted)} instructions has a source location "
+            f"{binary}: none of its {len(queried)} instructions has a source location "
             f"(stripped, or line tables only); compile it with {PROFILING_FLAGS}"
         )
     return symbols
 
 
 def require_locations(binary: Path) -> None:
-    """Checks that the debug info of `binary` locates functions, before a run that takes long.
+    """Checks before a long run that the debug info of `binary` locates functions.
 
     Raises:
-      BinaryError: none of them, as with -gline-tables-only alone; or llvm-symbolizer failed.
+      BinaryError: it locates none, as with -gline-tables-only alone, or llvm-symbolizer failed.
     """
     with open_elf(binary) as file:
         entries = [
@@ -287,30 +287,30 @@ def require_locations(binary: Path) -> None:
             for symbol in read_symbols(file, ".symtab")
             if symbol.kind == STT_FUNC and 0 < symbol.section < SHN_LORESERVE
         ]
-    # Some are enough: even one function in a thousand with debug info is among them.
-    symbolize(binary, entries[:: len(entries) // _ENTRIES_LOOKED_AT + 1])
+    # A sample is enough: it finds debug info that only one function in a thousand has.
+    symbolize(binary, entries[:: len(entries) // _MOST_ENTRIES_CHECKED + 1])
 
 
 def located_functions(binary: Path, addresses: Iterable[int], known: Symbols) -> set[str]:
-    """Names of the functions that instructions at `addresses` are of, inlined ones included.
+    """Returns the names of the functions at `addresses`, including inlined ones.
 
-    Names that are those of other functions of `known`, too, are added to its shared ones.
+    Instructions without a source location are skipped. A name that another function of `known` has
+    is added to `known.shared`.
 
-    Of instructions that a profile could say nothing of, having no source location, nothing is said
-    here. Takes half the time of `symbolize` and little memory: for the many functions of a large
-    program that did not run.
+    This takes half the time of `symbolize` and little memory. It serves the many functions of a
+    large program that did not run.
 
     Raises:
       BinaryError: llvm-symbolizer failed.
     """
-    wanted = sorted(set(addresses))
-    found: set[str] = set()
+    queried = sorted(set(addresses))
+    functions: set[str] = set()
     seen: set[tuple[tuple[str, str, str], ...]] = set()
     sources = Symbols({}, {}, known.sources.copy(), known.shared)
-    with _symbolizer(binary, wanted, "--output-style=LLVM", "--verbose") as answers:
+    with _symbolizer(binary, queried, "--output-style=LLVM", "--verbose") as answers:
         frames: list[tuple[str, str, str]] = []  # Name, file and first line.
         name = file = first_line = ""
-        lines = 0  # Of the frames, those known: a line and a first line each.
+        lines = 0  # Known line numbers of the frames: a frame has a line and a first line.
         for line in answers.lines:
             if line == "\n":
                 answers.answered += 1
@@ -319,7 +319,7 @@ def located_functions(binary: Path, addresses: Iterable[int], known: Symbols) ->
                     seen.add(stack)
                     canonical = [canonical_name(name) for name, _, _ in frames]
                     if all(map(_representable, canonical)):
-                        found.update(canonical)
+                        functions.update(canonical)
                         for name, (_, file, first_line) in zip(canonical, frames, strict=True):
                             sources.add_source(name, DeclaredAt(file, int(first_line)))
                 frames, lines = [], 0
@@ -331,8 +331,8 @@ def located_functions(binary: Path, addresses: Iterable[int], known: Symbols) ->
                 first_line = line[23:-1]
                 lines += first_line != "0"
             elif line.startswith("  Line: "):
-                # The last of a frame that is always there.
+                # The last field that every frame has.
                 lines += line != "  Line: 0\n"
                 frames.append((name, file, first_line))
                 first_line = "0"
-    return found
+    return functions

@@ -105,7 +105,7 @@ def calibrate(
             f"{output}: not written, for what was measured is implausible:\n  "
             + "\n  ".join(doubts)
             + "\nMeasure again when nothing else runs, or take a CPU file of the package "
-            "(--cpu=host or its name); --allow-implausible writes it all the same"
+            "(--cpu=host or its name); --force writes it all the same"
         )
     for doubt in doubts:
         logging.warning("implausible: %s", doubt)

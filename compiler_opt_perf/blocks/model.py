@@ -92,7 +92,7 @@ class CostModel:
             raise LearnedError(
                 f"the model knows what blocks take on {', '.join(self.cpus)}, not on {cpu}: give "
                 f"--cpu={self.cpus[0]} if that is meant, or make one of a {cpu}: a thousand blocks "
-                "measured there (cop cost measure-blocks), and cop cost train --warm-start"
+                "measured there (cop cost measure-blocks), and cop train cost-model --warm-start"
             )
         return self.cpus.index(cpu)
 
@@ -242,7 +242,7 @@ def load(directory: Path) -> CostModel:
         described = convert(fields, _Description, path)
     except OSError as error:
         raise LearnedError(
-            f"{path}: {error.strerror}; a cost model is a folder written by cop cost train"
+            f"{path}: {error.strerror}; a cost model is a folder written by cop train cost-model"
         ) from error
     except JsonError as error:
         raise LearnedError(f"{error}; train again, or copy the model as a whole") from error

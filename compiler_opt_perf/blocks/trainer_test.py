@@ -256,7 +256,9 @@ def test_what_cannot_be_used_is_named(trained: Path, data: list[DataFile], tmp_p
     with pytest.raises(LearnedError, match=r"weights\.npz: differs from its checksum"):
         load(damaged)
     (damaged / "model.json").unlink()
-    with pytest.raises(LearnedError, match="a cost model is a folder written by cop cost train"):
+    with pytest.raises(
+        LearnedError, match="a cost model is a folder written by cop train cost-model"
+    ):
         load(damaged)
     with pytest.raises(LearnedError, match="holds a training with another config"):
         train(data, CONFIG.changed({"seed": 2}), trained)

@@ -1,111 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The verbs of corpora."""
+"""The verbs of corpora, and of the real programs that they are extracted from."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from absl import flags
+from click import UsageError
 
-from compiler_opt_perf.cli.options import define_path, define_problem
-from compiler_opt_perf.cli.verb import Table, UsageError, Verb
+from compiler_opt_perf.cli import options
+from compiler_opt_perf.cli.parameters import Argument, Flag
+from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.policy.problem import PROBLEMS
 
-# cop corpus
+corpus = Group("corpus", help="Corpora of IR modules, and programs to extract them from.")
 
 
-def _define_corpus_extract(values: flags.FlagValues) -> None:
-    define_problem(values)
-    define_path(values, "output", "folder for the corpora train/ and held_out/")
-    flags.DEFINE_float("held_out", 0.3, "share of modules kept from training", flag_values=values)
-    flags.DEFINE_integer("seed", 1, "of the split", flag_values=values)
-    flags.DEFINE_string(
-        "link_flags", "", "options of ThinLTO links that change the code", flag_values=values
-    )
-    flags.DEFINE_bool(
-        "debug_info",
-        True,
-        "keep it, for PMU features; without it (--nodebug_info) modules compile faster, to the "
-        "same code",
-        flag_values=values,
-    )
-    flags.DEFINE_bool(
-        "trusted",
-        False,
-        "you trust the builds: their commands may load plugins and have options that are not "
-        "known here",
-        flag_values=values,
-    )
-
-
-def _corpus_extract(values: Any, arguments: list[str]) -> None:
+@corpus.verb(
+    "extract",
+    example="corpus extract --problem=inline-size --output=build/demo/corpus/inline-size "
+    "zstd=build/demo/zstd/compile_commands.json",
+)
+def extract(
+    builds: Annotated[Sequence[str], Argument("PROGRAM=compile_commands.json|PROGRAM=FOLDER...")],
+    problem: options.Problem,
+    output: Annotated[Path, Flag("folder for the corpora train/ and held_out/")],
+    held_out: Annotated[float, Flag("share of modules kept from training")] = 0.3,
+    seed: Annotated[int, Flag("of the split")] = 1,
+    link_flags: Annotated[str, Flag("options of ThinLTO links that change the code")] = "",
+    debug_info: Annotated[
+        bool, Flag("keep it, for PMU features; without it modules compile faster, to the same code")
+    ] = True,
+    trusted: Annotated[
+        bool, Flag("you trust the builds: their commands may load plugins and have unknown options")
+    ] = False,
+) -> None:
+    """Extract IR modules with their command lines, split into training and held-out ones."""
     from compiler_opt_perf.corpus.extract import extract_corpus
     from compiler_opt_perf.run.llvm import stock_tool
 
-    builds: dict[str, Path] = {}
-    for word in arguments:
+    databases: dict[str, Path] = {}
+    for word in builds:
         name, equals, path = word.partition("=")
-        if not equals or not path or name in builds:
+        if not equals or not path or name in databases:
             raise UsageError(
                 f"{word!r}: expected PROGRAM=compile_commands.json or PROGRAM=FOLDER of a build, "
                 "each program once"
             )
-        builds[name] = Path(path)
-    if not builds:
-        raise UsageError("expected at least one PROGRAM=compile_commands.json or PROGRAM=FOLDER")
-    if not 0 < values.held_out < 1:
-        raise UsageError(f"--held-out={values.held_out}: expected a share between 0 and 1")
-    problem = PROBLEMS[values.problem]
-    output = Path(values.output)
+        databases[name] = Path(path)
+    if not 0 < held_out < 1:
+        raise UsageError(f"--held-out={held_out}: expected a share between 0 and 1")
     try:
-        link_flags = shlex.split(values.link_flags)
+        link_words = shlex.split(link_flags)
     except ValueError as error:
-        raise UsageError(f"--link-flags={values.link_flags}: {error}") from None
-    train, held_out = extract_corpus(
-        builds,
+        raise UsageError(f"--link-flags={link_flags}: {error}") from None
+    train, kept = extract_corpus(
+        databases,
         output,
         clang=stock_tool("clang"),
-        opt_level=problem.optimization_level,
-        stage=problem.corpus_stage,
-        held_out_share=values.held_out,
-        link_flags=link_flags,
-        debug_info=values.debug_info,
-        trusted=values.trusted,
-        seed=values.seed,
+        opt_level=PROBLEMS[problem].optimization_level,
+        stage=PROBLEMS[problem].corpus_stage,
+        held_out_share=held_out,
+        link_flags=link_words,
+        debug_info=debug_info,
+        trusted=trusted,
+        seed=seed,
     )
-    print(f"{output}: {train} training modules, {held_out} held-out modules")
+    print(f"{output}: {train} training modules, {kept} held-out modules")
 
 
-def _define_corpus_show(values: flags.FlagValues) -> None:
-    del values
-
-
-def _corpus_show(values: Any, arguments: list[str]) -> Table:
+@corpus.verb("show", example="corpus show build/demo/corpus/inline-size/train", json_version=1)
+def show(
+    folder: Annotated[Path, Argument("FOLDER", "of one corpus, with its corpus_description.json")],
+) -> Table:
+    """Show how many modules of which programs a corpus holds, and how they are compiled."""
     from compiler_opt_perf.corpus.corpus import Corpus, describe, summary
 
-    if len(arguments) != 1:
-        raise UsageError("expected the folder of one corpus, with its corpus_description.json")
-    found = summary(Corpus.load(Path(arguments[0])))
+    found = summary(Corpus.load(folder))
     return Table(lambda: describe(found), lambda: found)
 
 
-VERBS: tuple[Verb, ...] = (
-    Verb(
-        "corpus extract",
-        "Extract IR modules with their command lines, split into training and held-out ones.",
-        "corpus extract --problem=inline-size --output=build/demo/corpus/inline-size"
-        " zstd=build/demo/zstd/compile_commands.json",
-        _define_corpus_extract,
-        _corpus_extract,
-        arguments="PROGRAM=compile_commands.json|FOLDER...",
-    ),
-    Verb(
-        "corpus show",
-        "Show how many modules of which programs a corpus holds, and how they are compiled.",
-        "corpus show build/demo/corpus/inline-size/train",
-        _define_corpus_show,
-        _corpus_show,
-        arguments="FOLDER",
-        json_version=1,
-    ),
-)
+@corpus.verb("program", example="corpus program zstd --output=build/demo/zstd")
+def program(
+    name: Annotated[str, Argument("PROGRAM", "a wrong one lists those that there are")],
+    output: Annotated[Path, Flag("folder for the binary, compile_commands.json and an input")],
+    source: Annotated[
+        Path | None, Flag("unpacked source package; fetched from Debian when absent")
+    ] = None,
+) -> None:
+    """Build a real program from Debian's sources, ready to be profiled and extracted from."""
+    from compiler_opt_perf.corpus.programs import build_program, find_program, program_tree
+    from compiler_opt_perf.run.llvm import stock_tool
+
+    found = find_program(name)
+    tree = source or program_tree(found)
+    print(build_program(found, tree, output, clang=stock_tool("clang")).binary)

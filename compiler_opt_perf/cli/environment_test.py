@@ -70,8 +70,8 @@ exec nice -n 3 "$@"
 _PERF = """
 from pathlib import Path
 from compiler_opt_perf.run.workload import Run
-from compiler_opt_perf.profile.perf_record import Recipe, record
-recipe = Recipe("generic", ("cpu-clock/period=1000000/u",), (), ())
+from compiler_opt_perf.profile.perf_record import RecordingPlan, record
+recipe = RecordingPlan("generic", ("cpu-clock/period=1000000/u",), (), ())
 record(recipe, Run(Path("program"), ["told"]), Path())
 """
 _COMMAND = """
@@ -97,16 +97,19 @@ from compiler_opt_perf.run.timing import processor_seconds
 processor_seconds(["./program", "told"])
 """
 
-_COP = ("-m", "compiler_opt_perf.cli.main", "collect", "--binary=program")
+_COP = ("-m", "compiler_opt_perf.cli.main")
 _FILES = "files "
 # What starts a program, and what it changes all the same: a simulator needs things of its own.
 _WAYS: dict[str, tuple[Sequence[str], set[str]]] = {
     "callgrind": (
-        (*_COP, "--output=p.pmu.json", "--", "told"),
+        (*_COP, "profile", "collect", "--binary=program", "--output=p.pmu.json", "--", "told"),
         # Its own signal, and files, of which the program can open fewer.
         {"variable LD_PRELOAD", "signal 64", "limit 7", _FILES},
     ),
-    "trace": ((*_COP, "--trace", "--output=p.bbtrace", "--", "told"), {_FILES}),
+    "trace": (
+        (*_COP, "trace", "record", "--binary=program", "--output=p.bbtrace", "--", "told"),
+        {_FILES},
+    ),
     "perf": (
         ("perf.py",),
         {

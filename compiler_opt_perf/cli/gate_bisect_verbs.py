@@ -1,14 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verb that finds what makes a module worse."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from absl import flags, logging
+from absl import logging
+from click import UsageError
 
-from compiler_opt_perf.cli.gate_verbs import candidate_of, define_candidate
-from compiler_opt_perf.cli.options import define_path, optional_path
-from compiler_opt_perf.cli.verb import UsageError, Verb
+from compiler_opt_perf.cli.gate_verbs import (
+    BaselineFile,
+    CandidateCorpora,
+    CandidateModel,
+    CandidateProfiles,
+    CandidateRelease,
+    CandidateToolchain,
+    Limits,
+    candidate_of,
+)
+
+# As a name of this module, too: who takes the group from here has its verb with it.
+from compiler_opt_perf.cli.gate_verbs import gate as gate
+from compiler_opt_perf.cli.parameters import WORDS, Flag
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 from compiler_opt_perf.toolchain.layout import ToolchainError
@@ -18,37 +31,40 @@ if TYPE_CHECKING:
     from compiler_opt_perf.compare.bisect import Question
     from compiler_opt_perf.compare.subject import Subject
 
-_MOST_COMPILATIONS = 400
 
-
-def _define_bisect(values: flags.FlagValues) -> None:
-    define_path(values, "module", "name of the module that is worse")
-    define_path(values, "output", "folder to write, which shows by itself what was found")
-    define_candidate(values)
-    flags.DEFINE_enum(
-        "metric",
-        "text",
-        ["text", "score", "instructions", "cycles", "failures"],
-        "what is worse; failures are errors, crashes and time limits alike",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "toolchains",
-        [],
-        "folders of several patched tools, the oldest first: the first that makes the module worse "
-        "is what is found, with the candidate's policy and profile",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "most",
-        _MOST_COMPILATIONS,
-        "compilations, after which the fewest decisions so far are what was found",
-        lower_bound=2,
-        flag_values=values,
-    )
-
-
-def _bisect(values: Any, arguments: list[str]) -> None:
+@gate.verb(
+    "bisect",
+    example="gate bisect build/baseline.json --model=build/candidate/policy "
+    "--module=zstd/lib/zstd --output=build/worse",
+)
+def bisect(
+    baseline: BaselineFile,
+    module: Annotated[str, Flag("name of the module that is worse")],
+    output: Annotated[Path, Flag("folder to write, which shows by itself what was found")],
+    toolchain: CandidateToolchain = None,
+    release_toolchain: CandidateRelease = None,
+    model: CandidateModel = None,
+    profile: CandidateProfiles = (),
+    corpus: CandidateCorpora = (),
+    limits: Limits = None,
+    metric: Annotated[
+        Literal["text", "score", "instructions", "cycles", "failures"],
+        Flag("what is worse; failures are errors, crashes and time limits alike"),
+    ] = "text",
+    toolchains: Annotated[
+        Sequence[str],
+        Flag(
+            "folders of several patched tools, the oldest first: the first that makes the module "
+            "worse is what is found, with the candidate's policy and profile",
+            type=WORDS,
+        ),
+    ] = (),
+    most: Annotated[
+        int, Flag("compilations, after which the fewest decisions so far are what was found", low=2)
+    ] = 400,
+) -> None:
+    """Find what makes a module worse: an input, the first of several compilers, or the fewest
+    decisions; and write a folder that shows it."""
     from compiler_opt_perf.compare.baseline import read_baseline
     from compiler_opt_perf.compare.bisect import Question, first_worse
     from compiler_opt_perf.compare.limits import DEFAULT, MetricLimits, read_limits
@@ -56,32 +72,28 @@ def _bisect(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.compare.reproducer import write_inputs
     from compiler_opt_perf.compare.setup import policy_of
 
-    if len(arguments) != 1:
-        raise UsageError("expected one baseline, as `cop gate record` writes it")
-    if values.toolchains and (values.toolchain or len(values.toolchains) < 2):
+    if toolchains and (toolchain or len(toolchains) < 2):
         raise UsageError("--toolchains: expected two or more, the oldest first, and no --toolchain")
-    baseline = read_baseline(Path(arguments[0]))
-    limits = read_limits(optional_path(values, "limits") or DEFAULT)
-    candidate = candidate_of(values, baseline.setup)
+    recorded = read_baseline(baseline)
+    allowed = read_limits(limits or DEFAULT)
+    candidate = candidate_of(recorded.setup, toolchain, release_toolchain, model, profile)
     # It is copied in the end.
     policy_of(candidate.model)
-    corpora = [Path(word) for word in values.corpus or baseline.setup.corpora]
-    modules = {module.name: module for module in load_corpora(corpora)}
-    before = {row.name: row for row in baseline.modules}.get(values.module)
-    if before is None or values.module not in modules:
-        raise UsageError(f"--module={values.module}: the baseline and its corpora have no such one")
-    limit = limits.get(values.metric, MetricLimits())
-    question = Question(before, modules[values.module], values.metric, limit)
-    output = Path(values.output)
-    if values.toolchains:
-        good, bad = first_worse(question, candidate, [Path(one) for one in values.toolchains])
+    corpora = corpus or [Path(word) for word in recorded.setup.corpora]
+    modules = {one.name: one for one in load_corpora(corpora)}
+    before = {row.name: row for row in recorded.modules}.get(module)
+    if before is None or module not in modules:
+        raise UsageError(f"--module={module}: the baseline and its corpora have no such one")
+    question = Question(before, modules[module], metric, allowed.get(metric, MetricLimits()))
+    if toolchains:
+        good, bad = first_worse(question, candidate, [Path(one) for one in toolchains])
         write_inputs(question, good, bad, output)
         print(
-            f"{values.module}: {values.metric} {good.value:g} by {good.what}, {bad.value:g} by "
-            f"{bad.what}: the first that makes it worse ({question.asked} compilations)."
+            f"{module}: {metric} {good.value:g} by {good.what}, {bad.value:g} by {bad.what}: the "
+            f"first that makes it worse ({question.asked} compilations)."
         )
     else:
-        _find(question, candidate, baseline.setup, values.most, output)
+        _find(question, candidate, recorded.setup, most, output)
     print(f"{output}: run reproduce.sh")
 
 
@@ -130,17 +142,3 @@ def _find(
     print(printable_lines(summary(found)))
     for key, decision in found.causes.items():
         print(f"  {found.baseline[key]} -> {decision} {printable(key)}")
-
-
-VERBS: tuple[Verb, ...] = (
-    Verb(
-        "gate bisect",
-        "Find what makes a module worse: an input, the first of several compilers, or the fewest "
-        "decisions; and write a folder that shows it.",
-        "gate bisect build/baseline.json --model=build/candidate/policy --module=zstd/lib/zstd"
-        " --output=build/worse",
-        _define_bisect,
-        _bisect,
-        arguments="BASELINE.json",
-    ),
-)

@@ -21,7 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pa
     """A program with a baseline."""
     folder = tmp_path_factory.mktemp("gate")
     corpus = corpus_of(write_program(folder / "p"), toolchain, "p")
-    words = ["gate", "record", str(corpus / "train"), str(corpus / "held_out"), "--workers=1"]
+    words = ["gate", "record", "--workers=1"]
+    words += [f"--corpus={corpus / side}" for side in ("train", "held_out")]
     words += [f"--model={MODELS / 'inline-default'}", f"--toolchain={toolchain.directory}"]
     words += ["--problem=inline-size", "--compile-time=none", "--repetitions=2"]
     assert run([*words, f"--output={folder / 'baseline.json'}"]) == 0

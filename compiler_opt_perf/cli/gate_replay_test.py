@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pa
     trace = record(folder / "program", ["40"], folder / "run.bbtrace")
     write_windows(trace, 6, folder / "run.bbwindows")
     corpus = corpus_of([SOURCE], toolchain, "p", PROBLEMS["regalloc-evict"], folder)
-    words = ["gate", "record", str(corpus / "train"), "--problem=regalloc-evict"]
+    words = ["gate", "record", f"--corpus={corpus / 'train'}", "--problem=regalloc-evict"]
     words += [f"--model={MODELS / 'evict-default'}", f"--toolchain={toolchain.directory}"]
     words += [f"--trace=p={folder / 'run.bbwindows'}", "--cpu=znver3", "--compile-time=none"]
     words += ["--repetitions=2", "--workers=1"]
@@ -99,7 +99,7 @@ def test_a_run_that_is_not_what_it_was_is_refused(
     assert f"{other}: is not the file that the baseline was recorded with" in (
         capsys.readouterr().err
     )
-    words = ["gate", "record", str(folder / "corpus" / "train"), "--problem=inline-size"]
+    words = ["gate", "record", f"--corpus={folder / 'corpus/train'}", "--problem=inline-size"]
     words += [f"--model={MODELS / 'inline-default'}", f"--toolchain={toolchain.directory}"]
     words.append(f"--output={tmp_path / 'b.json'}")
     for more, message in (

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Pa
     sources = write_program(folder / "p")
     corpus = corpus_of(sources, toolchain, "p")
     profile = profile_of(sources, toolchain, "p")
-    words = ["gate", "record", str(corpus / "train"), str(corpus / "held_out")]
+    words = ["gate", "record", f"--corpus={corpus / 'train'}", f"--corpus={corpus / 'held_out'}"]
     words += ["--problem=inline-size", f"--model={MODELS / 'inline-default'}"]
     words += [f"--toolchain={toolchain.directory}", f"--release-toolchain={toolchain.directory}"]
     words += [f"--profile=p={profile}", "--compile-time=none", "--repetitions=2", "--workers=1"]
@@ -228,7 +228,7 @@ def test_limits_are_printed_to_be_changed(
 def test_the_compilers_work_is_measured(
     folder: Path, toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["gate", "record", str(folder / "p" / "corpus" / "held_out"), "--problem=inline-size"]
+    words = ["gate", "record", f"--corpus={folder / 'p/corpus/held_out'}", "--problem=inline-size"]
     words += [f"--model={MODELS / 'inline-default'}", f"--toolchain={toolchain.directory}"]
     words += ["--compile-time=processor-time", "--repetitions=2", "--workers=1"]
     assert run([*words, f"--output={tmp_path / 'baseline.json'}"]) == 0

@@ -19,8 +19,7 @@ from compiler_opt_perf.blocks import model as learned_model
 from compiler_opt_perf.blocks.block_file import MeasuredBlock, MeasuredBlocks
 from compiler_opt_perf.blocks.judge import Figures, Judgement
 from compiler_opt_perf.cli.main import run
-from compiler_opt_perf.cli.verb import Verb
-from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.cli.verbs import COP
 from compiler_opt_perf.compare import comparison, linked, modes, record, setup
 from compiler_opt_perf.compare.baseline import write_baseline
 from compiler_opt_perf.compare.comparison import Comparison, ModuleComparison
@@ -30,7 +29,6 @@ from compiler_opt_perf.corpus import programs
 from compiler_opt_perf.corpus.corpus import BITCODE_MAGIC, write_description
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
-from compiler_opt_perf.studies import inline_speed, policies
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 REPO_ROOT = Path(__file__).parents[2]
@@ -39,37 +37,34 @@ REPO_ROOT = Path(__file__).parents[2]
 WITHOUT_TABLES = {
     "toolchain build": "a path",
     "toolchain pack": "a path",
-    "flags": "words for a command line",
-    "program build": "a path",
+    "corpus extract": "what was written, in a line",
+    "corpus program": "a path",
     "trace merge": "what was written, in a line",
     "trace cut": "what was written, in a line",
     "trace windows": "what was written, in a line",
     "trace overlap": "one number",
-    "corpus extract": "what was written, in a line",
-    "cost train": "what was written, in a line; the figures are in model.json",
-    "train": "what was written, in a line; the figures are in training.json",
-    "imitate": "a table of the figures that training.json has",
-    "interact": "decisions, when they are taken",
+    "train policy": "what was written, in a line; the figures are in training.json",
+    "train labels": "a table of the figures that training.json has",
+    "train cost-model": "what was written, in a line; the figures are in model.json",
+    "policy flags": "words for a command line",
+    "policy interact": "decisions, when they are taken",
     "policy publish-rule": "a path",
-    "report": "a path",
+    "compare page": "a path",
     "gate record": "what was written, in a line",
     "gate accept": "what was written, in a line",
     "gate bisect": "what was found, in a line, and a path",
     "gate limits": "a TOML file",
-} | {
-    verb.name: "pages for people"
-    for verb in VERBS
-    if verb.name.startswith("study ") and not verb.json_version
 }
 
 # For each verb that shows a table, a command line in the folder of `files`.
 LINES = {
-    "collect": "collect --binary=program --output=again.pmu.json -- 3",
+    "profile collect": "profile collect --binary=program --output=again.pmu.json -- 3",
     "profile show": "profile show run.pmu.json --top=3",
     "profile diff": "profile diff run.pmu.json other.pmu.json",
     "profile coverage": "profile coverage program --profile=run.pmu.json",
     "profile merge": "profile merge run.pmu.json run.pmu.json --output=sum.pmu.json",
     "profile check": "profile check run.pmu.json --binary=program",
+    "trace record": "trace record --binary=program --output=again.bbtrace -- 3",
     "trace show": "trace show run.bbtrace --top=3",
     "trace list": "trace list run.bbtrace --first=1995 --number=9",
     "trace synthesise": "trace synthesise --binary=program --profile=run.pmu.json "
@@ -80,18 +75,17 @@ LINES = {
     "cost predict": "cost predict --evaluator=count --trace=run.bbtrace program "
     "--toolchain={toolchain}",
     "corpus show": "corpus show corpus",
-    "training show": "training show training",
-    "study inline-speed": "study inline-speed --only=lua --toolchain={toolchain}",
-    "study policies": "study policies --only=lua --toolchain={toolchain}",
-    "program compare": "program compare lua --model={model} --output=p.json --modules=modules "
+    "train show": "train show training",
+    "compare programs": "compare programs lua --model={model} --output=p.json --modules=modules "
     "--toolchain={toolchain}",
     "gate check": "gate check baseline.json --toolchain={toolchain} "
     "--release-toolchain={toolchain}",
     "gate history": "gate history gate.jsonl",
-    "compare": "compare --problem=inline-size --corpus=corpus --model=corpus --output=c.json "
-    "--toolchain={toolchain} --development-toolchain={toolchain}",
+    "compare policy": "compare policy --problem=inline-size --corpus=corpus --model=corpus "
+    "--output=c.json --toolchain={toolchain} --release-toolchain={toolchain}",
 }
-SHOWING = [verb for verb in VERBS if verb.name not in WITHOUT_TABLES]
+VERBS = dict(COP.verbs())
+SHOWING = [name for name in VERBS if name not in WITHOUT_TABLES]
 
 SOURCE = """
 #include <stdlib.h>
@@ -127,9 +121,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     run_command([*clang, "program.c", "-o", "program"], cwd=folder)
     for line in (
-        "collect --binary=program --output=run.pmu.json -- 9",
-        "collect --binary=program --output=other.pmu.json --D1=1024,2,64 -- 3",
-        "collect --trace --binary=program --output=run.bbtrace -- 9",
+        "profile collect --binary=program --output=run.pmu.json -- 9",
+        "profile collect --binary=program --output=other.pmu.json --D1=1024,2,64 -- 3",
+        "trace record --binary=program --output=run.bbtrace -- 9",
     ):
         words = [sys.executable, "-m", "compiler_opt_perf.cli.main", *line.split()]
         run_command(words, cwd=folder)
@@ -145,15 +139,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_verb_that_shows_a_table_has_json() -> None:
-    assert {verb.name for verb in VERBS if verb.json_version} == {verb.name for verb in SHOWING}
-    assert LINES.keys() == {verb.name for verb in SHOWING}
-    assert WITHOUT_TABLES.keys() <= {verb.name for verb in VERBS}
+    assert {name for name, verb in VERBS.items() if verb.json_version} == set(SHOWING)
+    assert LINES.keys() == set(SHOWING)
+    assert WITHOUT_TABLES.keys() <= VERBS.keys()
 
 
 def test_every_document_is_documented() -> None:
     formats = (REPO_ROOT / "docs" / "formats.md").read_text()
-    for verb in SHOWING:
-        assert f"| `{verb.name}` | {verb.json_version} | " in formats
+    for name in SHOWING:
+        assert f"| `{name}` | {VERBS[name].json_version} | " in formats
 
 
 def _numbers(value: Any) -> Iterator[float]:
@@ -166,9 +160,9 @@ def _numbers(value: Any) -> Iterator[float]:
             yield from _numbers(one)
 
 
-@pytest.mark.parametrize("verb", SHOWING, ids=lambda verb: verb.name)
+@pytest.mark.parametrize("name", SHOWING)
 def test_json_is_one_document_with_what_the_text_says(
-    verb: Verb,
+    name: str,
     files: Path,
     toolchain: Toolchain,
     monkeypatch: pytest.MonkeyPatch,
@@ -189,12 +183,6 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(record, "record", lambda *_: sample())
     monkeypatch.setattr(linked, "compare_linked", lambda *_: LINKED)
     monkeypatch.setattr(programs, "program_modules", lambda *_, **__: ())
-    ways = {"default": {"instructions": 1234567, "text": 7654}}
-    monkeypatch.setattr(inline_speed, "study", lambda *_, **__: {"lua": {"ways": ways}})
-    by_clock: dict[str, Any] = {"run_s": 0.1, "rounds": 48}
-    by_clock["text"] = by_clock["executed"] = {"default": 1234567, "registers": 1234500}
-    by_clock["changes"] = by_clock["added"] = {"registers": [-0.02, -0.03, -0.01]}
-    monkeypatch.setattr(policies, "study", lambda *_, **__: {"lua": by_clock})
     cpu = {"name": "a CPU", "mcpu": "znver4", "parameters": {"l1": {"value": 4321, "source": "-"}}}
     monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: cpu)
     rows = [MeasuredBlock(code="90", cycles=0.17)] * 1234
@@ -206,25 +194,25 @@ def test_json_is_one_document_with_what_the_text_says(
     monkeypatch.setattr(learned_data, "read_data", lambda *_: ())
     monkeypatch.setattr(judge, "evaluate", lambda *_: judged)
     model = REPO_ROOT / "models" / "inline-size"
-    words = LINES[verb.name].format(toolchain=toolchain.directory, model=model).split()
-    option = len(verb.name.split())
+    words = LINES[name].format(toolchain=toolchain.directory, model=model).split()
+    option = len(name.split())
     assert run(words) == 0
     text = capsys.readouterr().out
     assert run([*words[:option], "--json", *words[option:]]) == 0
     document = json.loads(capsys.readouterr().out)
     assert list(document)[:2] == ["kind", "version"]
-    assert (document["kind"], document["version"]) == (verb.name, verb.json_version)
+    assert (document["kind"], document["version"]) == (name, VERBS[name].json_version)
     # Numbers that people get with separators, programs get as they are.
     told = {round(number) for number in _numbers(document)}
     large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
     assert large <= told
     small = ("profile check", "cost calibrate")
-    assert large or verb.name in small
+    assert large or name in small
     assert text.count("\n") > 1
 
 
 def test_a_page_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = ("profile show a.pmu.json", "trace show a.bbtrace", "training show a", "gate history a")
+    lines = ("profile show a.pmu.json", "trace show a.bbtrace", "train show a", "gate history a")
     for words in lines:
         assert run([*words.split(), "--html=a.html", "--json"]) == 2
         assert "--html and --json: give one of them" in capsys.readouterr().err

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import hashlib
+import inspect
 import json
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
 from absl import logging
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.cli import main
-from compiler_opt_perf.cli.cost_model_verbs import LEARNED
-from compiler_opt_perf.cli.main import find_verb, run
-from compiler_opt_perf.cli.verb import Table, UsageError, Verb
-from compiler_opt_perf.cli.verbs import VERBS
+from compiler_opt_perf.cli.cost_verbs import LEARNED
+from compiler_opt_perf.cli.main import find_command, run
+from compiler_opt_perf.cli.verb import Table
+from compiler_opt_perf.cli.verbs import COP
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import write_description
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Replay
@@ -23,47 +25,54 @@ from compiler_opt_perf.run.json_text import JsonError
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.train import train as training
+from compiler_opt_perf.train.config import DEFAULT_PRESET
 from compiler_opt_perf.train.result import TrainingResult
 
 REPO_ROOT = Path(__file__).parents[2]
+VERBS = dict(COP.verbs())
 # A Python file in the documentation that ends with a function `decide`.
 _DECIDE = re.compile(
     r"^```python\n((?:import .*\n\n+)?def decide\(.*\n(?:    .*\n)+)```$", re.MULTILINE
 )
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-def test_help_has_an_example_that_parses(verb, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
-    assert run([*verb.name.split(), "--help"]) == 0
+@pytest.mark.parametrize("name", VERBS)
+def test_help_has_an_example_that_parses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb = VERBS[name]
+    assert run([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
-    assert f"cop {verb.example}" in shown
+    assert shown.startswith(f"Usage: cop {name} ") and f"\n  cop {verb.example}\n" in shown
     assert "Exit status: 0 done, 1 failed, 2 wrong command line" in shown
-    found, rest = find_verb(shlex.split(verb.example))
-    assert found is verb
-    values, arguments = verb.parse(rest)
-    for name in values:
-        assert f"--{name.replace('_', '-')}: " in shown
-    # The usage line tells whether there is anything besides flags.
-    assert bool(arguments) == bool(verb.arguments)
-    usage = shown.split("Usage:\n")[1].splitlines()[0]
-    assert usage.startswith(f"  cop {verb.name}") and usage.endswith(verb.arguments)
-    # Without any of the flags that are called required, there is an error that names it.
-    required = shown.partition("Required flags:")[2].partition("\nFlags:")[0]
-    for flag in re.findall(r"^  (--[a-z-]+): ", required, re.MULTILINE):
-        words = [word for word in rest if not word.startswith(f"{flag}=")]
-        assert len(words) < len(rest)
-        with pytest.raises(UsageError, match=flag):
-            verb.parse(words)
+    found, path, rest = find_command(shlex.split(verb.example))
+    assert found is verb and path == f"cop {name}"
+    given = verb.make_context(path, list(rest)).params
+    # Each flag and argument is a parameter of the function, which has no others.
+    assert verb.callback is not None
+    assert given.keys() - {"json"} == inspect.signature(verb.callback).parameters.keys()
+    for parameter in verb.params:
+        if not isinstance(parameter, click.Option):
+            continue
+        assert f"  {parameter.opts[0]}" in shown
+        if parameter.required:
+            words = [word for word in rest if not word.startswith(f"{parameter.opts[0]}=")]
+            assert len(words) < len(rest)
+            with pytest.raises(click.MissingParameter) as caught:
+                verb.make_context(path, words)
+            assert caught.value.param is parameter
 
 
-@pytest.mark.parametrize(
-    "verb", [verb for verb in VERBS if verb.json_version], ids=lambda verb: verb.name
-)
-def test_no_table_moves_the_cursor(verb: Verb) -> None:
+def test_the_shown_recipe_is_the_default_one() -> None:
+    (recipe,) = (one for one in VERBS["train policy"].params if one.name == "recipe")
+    assert recipe.default == DEFAULT_PRESET
+
+
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.json_version])
+def test_no_table_moves_the_cursor(name: str) -> None:
     """Names in it come from files of others."""
     nasty = "a\x1b]0;title\x07\x1b[2J\r\x9b31m\udc80\tb\n\u00e4\n"
-    shown = verb.shown(Table(lambda: nasty, dict), as_json=False)
+    shown = VERBS[name].shown(Table(lambda: nasty, dict), name, as_json=False)
     assert shown == "a\ufffd]0;title\ufffd\ufffd[2J\ufffd\ufffd31m\ufffd\tb\n\u00e4\n"
     assert shown.encode()
 
@@ -81,16 +90,20 @@ def test_messages_do_not_move_the_cursor(
     assert logging.get_absl_handler().format(record).endswith(" a\ufffd[2J\nb")
 
 
-def test_flags_are_written_with_dashes_or_underscores() -> None:
-    verb, _ = find_verb(["corpus", "extract"])
-    words = ["--problem=inline-size", "--output=a", "p=b"]
-    for flag in ("--held-out=0.5", "--held_out=0.5"):
-        values, arguments = verb.parse([*words, flag])
-        assert (values.held_out, arguments) == (0.5, ["p=b"])
-    # What comes after -- is the program's own.
-    collect, _ = find_verb(["collect"])
-    _, arguments = collect.parse(["--binary=a", "--output=b", "--", "--dry-run", "x-y"])
-    assert arguments == ["--dry-run", "x-y"]
+def test_words_after_two_dashes_are_the_programs_own() -> None:
+    words = ["--binary=a", "--output=b", "--", "--dry-run", "--help", "--", "x-y"]
+    given = VERBS["profile collect"].make_context("collect", words).params
+    assert given["arguments"] == ("--dry-run", "--help", "--", "x-y")
+
+
+def test_a_toolchain_is_a_folder_or_a_name(tmp_path: Path) -> None:
+    for text, path in (
+        ("mine", BUILD / "toolchain" / "mine"),
+        ("./mine", Path("mine")),
+        (f"{tmp_path}", tmp_path),
+    ):
+        context = VERBS["toolchain pack"].make_context("", [f"--toolchain={text}", "--output=o"])
+        assert context.params["toolchain"] == path
 
 
 def test_a_group_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,14 +111,14 @@ def test_a_group_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "trace list" in shown and "cost predict" not in shown
     assert run(["help", "trace", "list"]) == 0
-    assert "Usage:\n  cop trace list" in capsys.readouterr().out
+    assert "Usage: cop trace list " in capsys.readouterr().out
 
 
 def test_show_and_list_mean_the_same_in_all_groups() -> None:
     """`show` tells what one file or folder holds, `list` its entries; there is no other word."""
-    summaries = {verb.name: verb.summary for verb in VERBS}
+    summaries = {name: verb.summary for name, verb in VERBS.items()}
     shows = [name for name in summaries if name.endswith(" show")]
-    assert shows == ["profile show", "trace show", "corpus show", "training show"]
+    assert shows == ["corpus show", "profile show", "trace show", "train show"]
     assert all(summaries[name].startswith("Show ") for name in shows)
     assert [name for name in summaries if name.endswith(" list")] == ["trace list"]
     assert summaries["trace list"].startswith("List ")
@@ -115,91 +128,108 @@ def test_show_and_list_mean_the_same_in_all_groups() -> None:
 def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     shown = capsys.readouterr().out
-    assert all(verb.name in shown for verb in VERBS)
+    assert all(f"\n  {name} " in shown for name in VERBS)
+    assert len(VERBS) <= 39
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("frobnicate", "no verb 'frobnicate'"),
-        ("trian --problem=inline-size", "did you mean 'train'?"),
+        ("trian policy --problem=inline-size", "did you mean 'train policy'"),
         ("corpsu extract a=b", "did you mean 'corpus extract'?"),
         ("profile shwo a.pmu.json", "no verb 'profile shwo'; did you mean 'profile show'"),
-        ("corpus extract --problem=inline-size --output=x --held-oot=1 a=b", "held_out"),
+        ("corpus extract --problem=inline-size --output=x --held-oot=1 a=b", "--held-out"),
         ("corpus", "corpus extract"),
-        ("profile show", "expected one manifest"),
-        ("profile show a.pmu.json --wrong=1", "Unknown command line flag 'wrong'"),
+        ("profile show", "Missing argument 'NAME.pmu.json'"),
+        ("profile show a.pmu.json --wrong=1", "No such option '--wrong'"),
         ("corpus extract a=b", "--problem"),
-        ("corpus extract --problem=cooking --output=x a=b", "value should be one of"),
+        ("corpus extract --problem=cooking --output=x a=b", "is not one of"),
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
         ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "between 0 and 1"),
         ("corpus extract --problem=inline-size --output=x --link-flags=' a=b", "No closing quot"),
-        ("corpus show", "expected the folder of one corpus"),
-        ("train --problem=inline-size --corpus=a --output=b --extra-rates=c", "with --profile"),
-        ("train --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
-        ("train --problem=inline-size --corpus=a --output=b --address=auto", "--executor=ray, too"),
+        ("corpus show", "Missing argument 'FOLDER'"),
         (
-            "train --problem=inline-size --corpus=a --output=b --evaluator=mca --profile=p=c "
-            "--profile=q=d",
+            "train policy --problem=inline-size --corpus=a --output=b --extra-rates=c",
+            "with --profile",
+        ),
+        ("train policy --problem=inline-size --corpus=a --output=b --cpu=c", "are for --evaluator"),
+        (
+            "train policy --problem=inline-size --corpus=a --output=b --address=auto",
+            "--executor=ray, too",
+        ),
+        (
+            "train policy --problem=inline-size --corpus=a --output=b --evaluator=mca "
+            "--profile=p=c --profile=q=d",
             "--evaluator replays one program: give its profile alone",
         ),
         (
-            "train --problem=inline-size --corpus=a --output=b --setting=hidden=[0]",
+            "train policy --problem=inline-size --corpus=a --output=b --setting=hidden=[0]",
             "settings: $.hidden[0]: expected `int` >= 1, found 0",
         ),
         (
-            "train --problem=inline-size --corpus=a --output=b --budget=nan",
+            "train policy --problem=inline-size --corpus=a --output=b --budget=nan",
             "settings: $.budget_s: expected a number, found nan",
         ),
         (
-            "train --problem=inline-size --corpus=a --output=b --seed=-1",
+            "train policy --problem=inline-size --corpus=a --output=b --seed=-1",
             "settings: $.seed: expected `int` >= 0, found -1",
         ),
-        ("train --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
+        ("train policy --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
         (
-            "train --problem=inline-size --corpus=a --output=b --setting=ppo.modules=1",
+            "train policy --problem=inline-size --corpus=a --output=b --setting=ppo.modules=1",
             "settings: no setting 'ppo.modules'; there are",
         ),
         (
-            "train --problem=inline-size --corpus=a --output=b --recipe=magic",
+            "train policy --problem=inline-size --corpus=a --output=b --recipe=magic",
             "no recipe 'magic': expected a file that ends with .toml, or one of",
         ),
-        ("interact --problem=inline-size", "expected arguments of clang after --"),
-        ("interact --problem=inline-size -- -c a.c", "expected one of --model=FOLDER and --decide"),
-        ("trace show", "expected one trace"),
-        ("trace stats a.bbtrace", "did you mean 'trace show'?"),
-        ("trace cut a.bbtrace --output=b.bbtrace --number=0", "positive integer"),
-        ("collect --trace --binary=a --output=b.bbtrace --cpu=zen3", "--cpu is for PMU profiles"),
+        ("policy interact --problem=inline-size", "Missing argument '-- CLANG-ARGUMENT...'"),
         (
-            "collect --trace --binary=a --output=b.bbtrace --within=f",
-            "--within is for PMU profiles",
+            "policy interact --problem=inline-size -- -c a.c",
+            "expected one of --model=FOLDER and --decide",
         ),
+        ("trace show", "Missing argument 'NAME.bbtrace'"),
+        ("trace staet a.bbtrace", "no verb 'trace staet'"),
+        ("trace cut a.bbtrace --output=b.bbtrace --number=0", "0 is not in the range x>=1"),
+        ("trace record --binary=a --output=b.bbtrace --cpu=zen3", "No such option '--cpu'"),
+        ("profile collect --trace --binary=a --output=b", "No such option '--trace'"),
+        ("profile collect --recording=p --binary=a --output=b x", "unexpected argument 'x'"),
         (
-            "collect --recording=p --binary=a --output=b.pmu.json --within=f",
+            "profile collect --recording=p --binary=a --output=b.pmu.json --within=f",
             "--within is for runs",
         ),
-        ("collect --binary=a --output=b.pmu.json --timeout=nan", "--timeout=nan: expected seconds"),
-        ("collect --trace --binary=a --output=b.bbtrace --timeout=0", "--timeout=0: expected sec"),
+        (
+            "profile collect --binary=a --output=b.pmu.json --timeout=nan",
+            "--timeout=nan: expected seconds",
+        ),
+        ("trace record --binary=a --output=b.bbtrace --timeout=0", "--timeout=0: expected sec"),
         ("cost predict --evaluator=size", "expected object files or a binary"),
         ("cost predict --evaluator=size a=one.o two.o", "two.o: of which candidate?"),
         ("cost predict --evaluator=size a=", "'a=': expected NAME=FILE"),
-        ("study cycels", "study cycles"),
-        ("study collect --only=zstd,zlib", "expected some of zstd,lmdb,lua,clang"),
-        ("study rank --steps=biuld", "expected some of build,record,evaluate,measure,report"),
-        ("study hits lua", "unexpected argument 'lua'"),
-        ("toolchain build surplus", "unexpected argument 'surplus'"),
+        ("toolchain build surplus", "Got unexpected extra argument (surplus)"),
         (
-            "train --problem=inline-size --corpus=a --output=b --ablate=pmu",
+            "train policy --problem=inline-size --corpus=a --output=b --ablate=pmu",
             "--ablate: there is no --profile to train without",
         ),
         (
-            "compare --problem=inline-size --corpus=a --model=b --output=c --repetitions=0",
-            "--repetitions=0: 0 is not a positive integer",
+            "compare policy --problem=inline-size --corpus=a --model=b --output=c --repetitions=0",
+            "'--repetitions': 0 is not in the range x>=1",
         ),
         (
-            "compare --problem=inline-size --corpus=a --model=b --output=c --compile-time=often",
-            "value should be one of",
+            "compare policy --problem=inline-size --corpus=a --model=b --output=c "
+            "--compile-time=often",
+            "is not one of",
         ),
+        # Old names.
+        ("collect --binary=a --output=b.pmu.json", "did you mean 'profile collect'"),
+        ("flags --toolchain=dev", "did you mean 'policy flags'"),
+        ("train --problem=inline-size", "expected one of these verbs\n  train policy"),
+        ("compare --problem=inline-size", "expected one of these verbs\n  compare policy"),
+        ("toolchain build --tolchain=dev", "Did you mean '--toolchain'?"),
+        ("toolchain build --toolchain=/opt/mine", "--output installs the tools elsewhere"),
+        ("toolchain pack --toolchain=.. --output=a.tar.xz", "Invalid value for '--toolchain'"),
+        ("corpus program lua --output=", "'--output': expected a path"),
     ],
 )
 def test_wrong_usage_is_explained(
@@ -214,7 +244,7 @@ def test_wrong_usage_is_explained(
     [
         ("cost predict a.o", [*EVALUATORS, *LEARNED]),
         (
-            "train --problem=regalloc-evict --corpus=a --output=b",
+            "train policy --problem=regalloc-evict --corpus=a --output=b",
             [*(name for name, row in EVALUATORS.items() if isinstance(row, Replay)), *LEARNED],
         ),
     ],
@@ -226,7 +256,7 @@ def test_an_unknown_evaluator_is_answered_by_the_known_ones(
 ) -> None:
     assert run([*line.split(), f"--evaluator={evaluator}"]) == 2
     shown = capsys.readouterr().err
-    assert f"--evaluator={evaluator}: value should be one of <{'|'.join(known)}>" in shown
+    assert f"'{evaluator}' is not one of {', '.join(map(repr, known))}." in shown
 
 
 @pytest.mark.parametrize(
@@ -234,24 +264,28 @@ def test_an_unknown_evaluator_is_answered_by_the_known_ones(
     [
         ("profile show missing.pmu.json", "missing.pmu.json"),
         ("trace show missing.bbtrace", "missing.bbtrace: cannot be read"),
-        ("collect --trace --binary=a --output=b.pmu.json", "must end with .bbtrace"),
-        ("collect --trace --binary=/dev/null --output=b.bbtrace", "no regular file"),
+        ("trace record --binary=a --output=b.pmu.json", "must end with .bbtrace"),
+        ("trace record --binary=/dev/null --output=b.bbtrace", "no regular file"),
         (
-            "report missing.json --output=page.html",
+            "compare page missing.json --output=page.html",
             "missing.json: No such file or directory; write it with",
         ),
-        ("collect --binary=a --output=b.pmu.json --LL=big", "big"),
-        ("interact --problem=inline-size --decide=mine.py -- -c a.c", "mine.py: No such file"),
+        ("profile collect --binary=a --output=b.pmu.json --LL=big", "big"),
+        (
+            "policy interact --problem=inline-size --decide=mine.py -- -c a.c",
+            "mine.py: No such file",
+        ),
         ("cost predict --trace=t --cpu=znver99 a.o", "there are host, cascadelake, emeraldrapids"),
         (
-            "train --problem=inline-size --corpus=a --output=b --evaluator=mca --cpu=znver99",
+            "train policy --problem=inline-size --corpus=a --output=b --evaluator=mca "
+            "--cpu=znver99",
             "--cpu=znver99: no such file",
         ),
         (
-            "train --problem=inline-size --corpus=a --output=b --profile=p=c --profile=d",
+            "train policy --problem=inline-size --corpus=a --output=b --profile=p=c --profile=d",
             "--profile=d: expected one FILE for all programs, or PROGRAM=FILE for each",
         ),
-        ("program build doom --output=x", "doom: unknown program; known are "),
+        ("corpus program doom --output=x", "doom: unknown program; known are "),
     ],
 )
 def test_failures_are_one_message(
@@ -313,8 +347,8 @@ def test_compare_tells_at_once_what_it_cannot_compare(
         folder.mkdir()
     (corpus / "m.bc").write_bytes(b"BC\xc0\xde")
     (corpus / "m.cmd").write_bytes(b"-cc1\0-O2")
-    words = ["compare", "--problem=inline-size", f"--corpus={corpus}", f"--model={model}"]
-    words += [f"--{name}toolchain={toolchain}" for name in ("", "development_")]
+    words = ["compare", "policy", "--problem=inline-size", f"--corpus={corpus}", f"--model={model}"]
+    words += [f"--{name}toolchain={toolchain}" for name in ("", "release-")]
     words += [f"--output={tmp_path / 'c.json'}", "--repetitions=1"]
 
     def fails(policy: bytes, modules: list[str]) -> str:
@@ -355,10 +389,16 @@ def test_a_policy_worse_than_the_default_has_a_status_of_its_own(
     write_description(tmp_path / "corpus", [])
     result = TrainingResult(tmp_path, "text bytes", change, failed, -0.01, -0.005, 3)
     monkeypatch.setattr(training, "train", lambda *_: result)
-    words = ["train", "--problem=inline-size", f"--corpus={tmp_path / 'corpus'}", "--output=x"]
+    words = [
+        "train",
+        "policy",
+        "--problem=inline-size",
+        f"--corpus={tmp_path / 'corpus'}",
+        "--output=x",
+    ]
     assert run([*words, f"--toolchain={toolchain.directory}"]) == status
     assert verdict in capsys.readouterr().out
-    assert run(["train", "--help"]) == 0
+    assert run(["train", "policy", "--help"]) == 0
     assert "4: the published policy is worse than the default" in capsys.readouterr().out
 
 
@@ -386,7 +426,7 @@ def test_decision_functions_of_the_documentation_decide(
     options = [f"--problem={problem}", f"--decide={decide}", f"--toolchain={toolchain.directory}"]
     compile_it = ["-O2", "-w", f"-I{tmp_path}", "-c", str(lua / "lcode.c"), "-o", str(output)]
     (tmp_path / "lua5.4-deb-multiarch.h").touch()
-    assert run(["interact", *options, "--", *compile_it]) == 0
+    assert run(["policy", "interact", *options, "--", *compile_it]) == 0
     assert re.match(printed, capsys.readouterr().out)
     assert output.stat().st_size > 0
 
@@ -418,7 +458,7 @@ def test_errors_are_messages_and_bugs_show_where_they_are(
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(main, "find_verb", fail)
+    monkeypatch.setattr(COP, "invoke", fail)
     if message is None:
         with pytest.raises(type(error)):
             run(["x"])
@@ -434,14 +474,14 @@ _SHIPPED = REPO_ROOT / "models"
 @pytest.mark.parametrize(
     ("line", "flag", "model"),
     [
-        ("flags --set=dev", "--inline-model", "inline-speed"),
-        ("flags --set=dev", "--evict-model", "regalloc-evict"),
-        ("toolchain build --set=mine", "--inline-model", "inline-size"),
-        ("toolchain build --set=mine", "--evict-model", "regalloc-evict"),
-        ("compare --problem=inline-size --corpus=c --output=o", "--model", "inline-size"),
-        ("program compare lua --output=o", "--model", "inline-size"),
-        ("gate record corpus --output=o --problem=inline-size", "--model", "inline-size"),
-        ("interact --problem=inline-size -- -c a.c", "--model", "inline-size"),
+        ("policy flags --toolchain=dev", "--inline-model", "inline-speed"),
+        ("policy flags --toolchain=dev", "--evict-model", "regalloc-evict"),
+        ("toolchain build --toolchain=mine", "--inline-model", "inline-size"),
+        ("toolchain build --toolchain=mine", "--evict-model", "regalloc-evict"),
+        ("compare policy --problem=inline-size --corpus=c --output=o", "--model", "inline-size"),
+        ("compare programs lua --output=o", "--model", "inline-size"),
+        ("gate record --corpus=c --output=o --problem=inline-size", "--model", "inline-size"),
+        ("policy interact --problem=inline-size -- -c a.c", "--model", "inline-size"),
         ("cost predict --trace=t", "--model", "cost-znver3"),
         ("cost eval --data=d", "--model", "cost-znver3"),
     ],
@@ -470,14 +510,14 @@ def test_where_a_model_is_that_is_not_here(
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("colect --binary=a", ["collect"]),
+        ("colect --binary=a", ["profile collect"]),
         ("profile covrage a.o", ["profile coverage"]),
         ("profle show a", ["profile show"]),
         ("merge a b", ["profile merge", "trace merge"]),
-        ("study inline-sped", ["study inline-speed"]),
         ("gate", ["gate record", "gate check"]),
         ("frobnicate", []),
-        ("study frobnicate", []),
+        ("report a.json --output=b", []),
+        ("gate frobnicate", []),
     ],
 )
 def test_a_mistyped_verb_has_a_short_answer(
@@ -487,18 +527,29 @@ def test_a_mistyped_verb_has_a_short_answer(
     assert run(line.split()) == 2
     shown = capsys.readouterr().err
     assert all(name in shown for name in meant)
+    assert ("did you mean" in shown) == (bool(meant) and line != "gate")
     assert len(shown.splitlines()) <= (12 if line == "gate" else 3)
-    assert shown.endswith("See: cop --help\n")
-    assert ("cop study --help" in shown) == line.startswith("study")
+    group = " gate" if line.startswith("gate") else ""
+    assert shown.endswith(f"See: cop{group} --help\n") or "See: cop profile --help" in shown
 
 
-def test_defaults_are_written_as_they_are_given() -> None:
-    shown = {verb.name: verb.help() for verb in VERBS}
-    assert "--json: print the same as one JSON document (default: false)" in shown["collect"]
-    assert "says why not (default: callgrind)" in shown["collect"]
-    assert not [name for name, text in shown.items() if re.search(r"default: ['\[)]", text)]
-    # As in "a inline-size policy".
-    assert not [name for name, text in shown.items() if re.search(r"\b[Aa] [aei]", text)]
+def test_defaults_are_written_as_they_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["profile", "collect", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--backend=[callgrind|perf|auto] simulate" in shown
+    assert "says why not [default: callgrind]" in shown
+    assert run(["train", "policy", "--help"]) == 0
+    shown = capsys.readouterr().out
+    # The settings are lines as they are written.
+    assert re.search(r"^ +ppo\.modules=8: that are compiled in an iteration;", shown, re.MULTILINE)
+
+
+def test_help_is_quick() -> None:
+    """What trains or plots is not loaded."""
+    script = "from compiler_opt_perf.cli.main import run; import sys; run(['--help']); "
+    script += "print({'tensorflow', 'matplotlib', 'scipy', 'ray', 'rich'} & set(sys.modules))"
+    shown = run_command([sys.executable, "-c", script]).stdout
+    assert shown.splitlines()[-1] == "set()"
 
 
 def test_a_collection_ends_with_commands_that_work(
@@ -509,13 +560,15 @@ def test_a_collection_ends_with_commands_that_work(
     binary = tmp_path / "a program"
     run_command([stock_tool("clang"), "-O1", *flags, f"{binary}.c", "-o", binary])
     profile = tmp_path / "a program.pmu.json"
-    assert run(["collect", f"--binary={binary}", f"--output={profile}"]) == 0
+    assert run(["profile", "collect", f"--binary={binary}", f"--output={profile}"]) == 0
     shown = capsys.readouterr().out
     commands = re.findall(r"^(?:next:|     ) [\w ]+: cop (.*)$", shown, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
         # The set `dev` is built by users, not by tests.
-        words = shlex.split(command.replace("--set=dev", f"--set={toolchain.directory}"))
+        words = shlex.split(
+            command.replace("--toolchain=dev", f"--toolchain={toolchain.directory}")
+        )
         assert run(words) == 0
     configuration = (tmp_path / "a program.cfg").read_text()
     assert "-fprofile-sample-use=" in configuration

@@ -1,135 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Flags that verbs of several groups have."""
+"""Flags that several verbs have, and what they mean."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from absl import flags
+import click
+from click import UsageError
 
-from compiler_opt_perf.cli.verb import UsageError
+from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.json_text import JsonError, parse_json
-from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
+from compiler_opt_perf.toolchain.layout import REPO_ROOT, set_folder
 
 if TYPE_CHECKING:
     from compiler_opt_perf.run.executor import Executor
 
 
 class FolderError(UserError):
-    """A folder that a flag names is not there; the message says which one may be meant."""
+    """A folder that a flag names is missing; the message says which one may be meant."""
 
 
-def optional_path(values: Any, name: str) -> Path | None:
-    """What a flag names, if anything."""
-    text = getattr(values, name)
-    return Path(text) if text else None
+Problem = Annotated[str, Flag("the decision", type=click.Choice(sorted(PROBLEMS)))]
+Profiles = Annotated[
+    Sequence[str],
+    Flag(
+        "PMU profile manifest of all modules, or PROGRAM=MANIFEST for each program, the first part "
+        "of a module's name; without, there are no PMU features"
+    ),
+]
+Html = Annotated[Path | None, Flag("write a page with plots to this file instead")]
+Workers = Annotated[int, Flag("processes that compile; 0: one a core", low=0)]
+Toolchain = Annotated[
+    Path,
+    Flag("folder of the patched tools, or the name of one in build/toolchain", type=TOOLCHAIN),
+]
+#: The toolchain that most verbs use unless told otherwise.
+DEV = set_folder("dev")
+ExecutorName = Annotated[
+    Literal["processes", "ray"],
+    Flag("where modules are compiled: in processes of this machine, or on a Ray cluster"),
+]
+Address = Annotated[
+    str | None,
+    Flag(
+        "of the Ray cluster: auto for the one that this machine belongs to, HOST:PORT of its first "
+        "machine, or local for one of this machine alone, which ends with the command (default)"
+    ),
+]
+# Of verbs that run a program.
+RunArguments = Annotated[Sequence[str], Argument("[-- ARGUMENT...]")]
+Run = Annotated[Path | None, Flag("executable to run, if the binary is a shared library")]
+Stdin = Annotated[Path | None, Flag("file that the program reads")]
+Recording = Annotated[
+    Path | None,
+    Flag("run nothing: read this perf.data (or perf script text) of a run of the program"),
+]
+Timeout = Annotated[float | None, Flag("limit of the run, seconds")]
 
 
-def model_folder(values: Any, name: str) -> Path | None:
-    """The folder of a policy or a cost model that a flag names, if anything. Raises FolderError."""
-    path = optional_path(values, name)
-    if path is None or path.is_dir():
+def top(what: str) -> Flag:
+    """`--top`: how many of them are shown."""
+    return Flag(f"how many {what} to show", low=0)
+
+
+def cpu(what: str) -> Flag:
+    """`--cpu`; `cpu_of` finds its file."""
+    return Flag(
+        f"{what}: host, the name of a CPU that the package has a file of (a wrong one lists them), "
+        "or a CPU file, as cop cost calibrate writes it"
+    )
+
+
+def settings(owner: str, examples: str, described: Callable[[], str]) -> Flag:
+    """`--setting`, which may be given more than once; `settings_of` reads it."""
+    help = f"NAME=VALUE instead of the {owner}'s, e.g. {examples}; there are:"
+    return Flag(help, described=described)
+
+
+def model_folder(path: Path | None, name: str = "--model") -> Path | None:
+    """The folder of a policy or a cost model that the flag `name` names. Raises FolderError."""
+    return None if path is None else required_model_folder(path, name)
+
+
+def required_model_folder(path: Path, name: str = "--model") -> Path:
+    """As `model_folder`, of a flag that must be given."""
+    if path.is_dir():
         return path
-    flag = f"--{name.replace('_', '-')}={path}"
+    given = f"{name}={path}"
     if path.exists():
-        raise FolderError(f"{flag}: is a file; name the folder that it is in")
+        raise FolderError(f"{given}: is a file; name the folder that it is in")
     shipped = REPO_ROOT / "models"
     meant = shipped / path.name
     hint = f"did you mean {meant}?" if meant.is_dir() else f"those of this project are in {shipped}"
-    raise FolderError(f"{flag}: no such folder; {hint}")
+    raise FolderError(f"{given}: no such folder; {hint}")
 
 
-def required_model_folder(values: Any, name: str) -> Path:
-    """As `model_folder`, of a flag that must be given."""
-    folder = model_folder(values, name)
-    assert folder is not None
-    return folder
-
-
-def html_path(values: Any) -> Path | None:
-    """Where a page shall be written in the place of what is printed. Raises UsageError."""
-    if values.html and values.json:
-        raise UsageError("--html and --json: give one of them")
-    return optional_path(values, "html")
-
-
-def define_path(values: flags.FlagValues, name: str, help: str, required: bool = True) -> None:
-    flags.DEFINE_string(name, None, help, flag_values=values, required=required)
-
-
-def define_problem(values: flags.FlagValues) -> None:
-    flags.DEFINE_enum(
-        "problem", None, sorted(PROBLEMS), "what is decided", flag_values=values, required=True
-    )
-
-
-def define_toolchain(values: flags.FlagValues, name: str, default: str) -> None:
-    flags.DEFINE_string(
-        name, str(BUILD / "toolchain" / default), "folder of the patched tools", flag_values=values
-    )
-
-
-def define_some(
-    values: flags.FlagValues,
-    name: str,
-    words: Sequence[str],
-    help: str,
-    default: Sequence[str] | None = None,
-) -> None:
-    """A list of some of these words; all of them by default."""
-    chosen = words if default is None else default
-    flags.DEFINE_list(name, list(chosen), help, flag_values=values)
-    flags.register_validator(
-        name,
-        lambda given: set(given) <= set(words),
-        f"expected some of {','.join(words)}",
-        flag_values=values,
-    )
-
-
-def define_profiles(values: flags.FlagValues) -> None:
-    flags.DEFINE_multi_string(
-        "profile",
-        [],
-        "PMU profile manifest of all modules, or PROGRAM=MANIFEST for each program, the first part "
-        "of a module's name; without, there are no PMU features",
-        flag_values=values,
-    )
-
-
-def define_cpu(values: flags.FlagValues, what: str) -> None:
-    flags.DEFINE_string(
-        "cpu",
-        None,
-        f"{what}: host, the name of a CPU that the package has a file of (a wrong one lists them), "
-        "or a CPU file, as cop cost calibrate writes it",
-        flag_values=values,
-    )
-
-
-def define_settings(values: flags.FlagValues, of: str, examples: str, described: str) -> None:
-    """`--setting`, which may be given more than once; `settings_of` reads it."""
-    flags.DEFINE_multi_string(
-        "setting",
-        [],
-        f"NAME=VALUE in the place of the {of}'s, e.g. {examples}; those that there are:\n"
-        f"{described}\n ",
-        flag_values=values,
-    )
-
-
-def settings_of(values: Any, **given: Any) -> dict[str, Any]:
-    """What `--setting` says by name, and what other flags do that are not None.
+def settings_of(words: Sequence[str], **given: Any) -> dict[str, Any]:
+    """What `--setting` says by name, and what other flags say that are not None.
 
     Raises:
       UsageError: a word that is not NAME=VALUE.
     """
     settings = {name: value for name, value in given.items() if value is not None}
-    for word in values.setting:
+    for word in words:
         name, _, text = word.partition("=")
         try:
             settings[name] = parse_json(text)
@@ -138,44 +114,21 @@ def settings_of(values: Any, **given: Any) -> dict[str, Any]:
     return settings
 
 
-def define_processor(values: flags.FlagValues) -> None:
-    """`--processor`, which timed runs are bound to."""
-    last = max(os.sched_getaffinity(0))
-    flags.DEFINE_integer("processor", last, "where runs are bound", 0, flag_values=values)
-
-
-def define_executor(values: flags.FlagValues) -> None:
-    flags.DEFINE_enum(
-        "executor",
-        "processes",
-        ["processes", "ray"],
-        "where modules are compiled: in processes of this machine, or on a Ray cluster",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "address",
-        None,
-        "of the Ray cluster: auto for the one that this machine belongs to, HOST:PORT of its first "
-        "machine, or local for one of this machine alone, which ends with the command (default)",
-        flag_values=values,
-    )
-
-
-def executor_of(values: Any) -> Callable[[int | None], "Executor"]:
+def executor_of(executor: str, address: str | None) -> Callable[[int | None], "Executor"]:
     """What makes the workers, given how many there are at most. Raises UsageError."""
-    if values.executor == "ray":
+    if executor == "ray":
         from compiler_opt_perf.run.ray_cluster import LOCAL, RayExecutor
 
-        return partial(RayExecutor, values.address or LOCAL)
-    if values.address:
+        return partial(RayExecutor, address or LOCAL)
+    if address:
         raise UsageError("--address is of a Ray cluster: give --executor=ray, too")
     from compiler_opt_perf.run.pool import Pool
 
     return Pool
 
 
-def cpu_of(values: Any) -> Path | None:
-    """The CPU file that is asked for, if one is. Raises CpuFileError."""
+def cpu_of(cpu: str | None) -> Path | None:
+    """The CPU file that `--cpu` asks for, if it does. Raises CpuFileError."""
     from compiler_opt_perf.blocks.cpu_files import cpu_file
 
-    return cpu_file(values.cpu) if values.cpu else None
+    return cpu_file(cpu) if cpu else None

@@ -83,15 +83,15 @@ def test_nothing_is_left_of_a_run(
 ) -> None:
     scratch, output, ready = (tmp_path / name for name in ("scratch", "output", "ready"))
     scratch.mkdir()
-    words = ["collect", f"--binary={program}", f"--output={output / 'e'}{kind}"]
-    words += ["--trace"] if kind == ".bbtrace" else []
+    verb = "profile collect" if kind == ".pmu.json" else "trace record"
+    words = [*verb.split(), f"--binary={program}", f"--output={output / 'e'}{kind}"]
     with running([*words, "--", str(ready)], scratch) as process:
         for _ in range(600):
             if ready.exists() or process.poll() is not None:
                 break
             time.sleep(0.1)
         assert ready.exists()
-        _send(process, number, "collect")
+        _send(process, number, verb)
     assert list(scratch.iterdir()) == []
     assert list(output.iterdir()) == []
 
@@ -149,14 +149,14 @@ def test_nothing_is_left_of_a_comparison(
     run_command([*clang, "-c", source, "-o", corpus / "a.bc"])
     description = {"modules": ["a"], "global_command_override": ["-O2"]}
     (corpus / "corpus_description.json").write_text(json.dumps(description))
-    words = ["compare", "--problem=regalloc-evict", f"--corpus={corpus}"]
+    words = ["compare", "policy", "--problem=regalloc-evict", f"--corpus={corpus}"]
     words += [f"--model={REPO_ROOT / 'lit_tests' / 'Inputs' / 'evict-first'}"]
     words += [f"--output={output / 'c.json'}"]
     words += [f"--toolchain={toolchain.directory}"]
-    words += [f"--development-toolchain={toolchain.directory}"]
+    words += [f"--release-toolchain={toolchain.directory}"]
     with running(words, scratch) as process:
         # In the folder of the workers, the folder of a compilation.
         _wait_for(process, scratch, "*/*/*")
-        _send(process, number, "compare")
+        _send(process, number, "compare policy")
     assert list(scratch.iterdir()) == []
     assert list(output.iterdir()) == []

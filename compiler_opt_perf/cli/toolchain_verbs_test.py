@@ -45,7 +45,9 @@ def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> No
     (folder / "bin" / "lld").symlink_to("ld.lld")
     shutil.copytree(toolchain.directory / "models", folder / "models")
     archive = tmp_path / "policies.tar.xz"
-    assert run(["toolchain", "pack", f"--set={folder}", f"--output={archive}", "--level=0"]) == 0
+    assert (
+        run(["toolchain", "pack", f"--toolchain={folder}", f"--output={archive}", "--level=0"]) == 0
+    )
     shutil.rmtree(folder)
     (tmp_path / "elsewhere").mkdir()
     run_command(["xz", "--decompress", "--threads=0", archive])
@@ -88,7 +90,7 @@ def test_tools_of_the_distribution_bring_their_library(
     built = Toolchain.load(_set(tmp_path / "set", **archiver))
     monkeypatch.setattr(building, "build", lambda *_: built)
     output = tmp_path / "installed"
-    assert run(["toolchain", "build", "--set=dev", f"--output={output}"]) == 0
+    assert run(["toolchain", "build", "--toolchain=dev", f"--output={output}"]) == 0
     shutil.rmtree(built.directory)
     (library,) = (output / "lib").glob("libLLVM*")
     loaded = run_command([*ELSEWHERE, "ldd", output / "bin" / "llvm-ar"]).stdout
@@ -112,7 +114,7 @@ def test_an_output_folder_that_is_not_ours_is_kept(
     output = tmp_path / "output"
     output.mkdir()
     (output / "mine").write_text("text")
-    words = ["toolchain", "build", "--set=dev", f"--output={output}"]
+    words = ["toolchain", "build", "--toolchain=dev", f"--output={output}"]
     assert run(words) == 1
     assert "holds files that this command did not write" in capsys.readouterr().err
     assert not built and (output / "mine").read_text() == "text"
@@ -128,7 +130,7 @@ def test_an_output_folder_that_is_not_ours_is_kept(
 def test_the_archive_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = _set(tmp_path / "set")
     for name in ("set.zip", ".tar.xz"):
-        words = ["toolchain", "pack", f"--set={folder}", f"--output={tmp_path / name}"]
+        words = ["toolchain", "pack", f"--toolchain={folder}", f"--output={tmp_path / name}"]
         assert run(words) == 1
         assert f"{name}: expected NAME.tar.xz" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
@@ -139,7 +141,17 @@ def test_flags_say_that_a_profile_is_needed(
 ) -> None:
     policy = REPO_ROOT / "models" / "inline-speed"
     with caplog.at_level("INFO", logger="absl"):
-        assert run(["flags", f"--set={toolchain.directory}", f"--inline-model={policy}"]) == 0
+        assert (
+            run(
+                [
+                    "policy",
+                    "flags",
+                    f"--toolchain={toolchain.directory}",
+                    f"--inline-model={policy}",
+                ]
+            )
+            == 0
+        )
     assert "inline-size: the policy decides by a PMU profile, and there is none" in caplog.text
     assert f"{policy}, for fewer executed instructions at -O2" in caplog.text
     # What a build takes is apart.

@@ -1,236 +1,189 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs of block traces."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from absl import flags
+from compiler_opt_perf.cli import options
+from compiler_opt_perf.cli.parameters import Argument, Flag
+from compiler_opt_perf.cli.profile_verbs import check_run
+from compiler_opt_perf.cli.verb import Group, Table
 
-from compiler_opt_perf.cli.options import define_path, html_path
-from compiler_opt_perf.cli.verb import Table, UsageError, Verb
+trace = Group("trace", help="Traces of the blocks that a program executes.")
 
-
-def _trace_argument(arguments: list[str]) -> Path:
-    if len(arguments) != 1:
-        raise UsageError("expected one trace, NAME.bbtrace")
-    return Path(arguments[0])
-
-
-# cop trace show
+_Trace = Annotated[Path, Argument("NAME.bbtrace")]
+_Length = Annotated[int, Flag("blocks in a window", low=1)]
 
 
-def _define_show(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer("top", 20, "how many functions to show", 1, flag_values=values)
-    define_path(values, "html", "write a page with plots to this file instead", required=False)
-    define_path(values, "binary", "the program that must be the traced one", required=False)
+@trace.verb(
+    "record",
+    example="trace record --binary=build/demo/zstd/zstd --output=build/demo/zstd.bbtrace -- -9 "
+    "-f -o /dev/null build/demo/zstd/input",
+    json_version=1,
+)
+def record(
+    binary: Annotated[
+        Path,
+        Flag("program with an address map (clang -fbasic-block-address-map); needs no debug info"),
+    ],
+    output: Annotated[Path, Flag("the trace, NAME.bbtrace")],
+    arguments: options.RunArguments = (),
+    run: options.Run = None,
+    stdin: options.Stdin = None,
+    recording: options.Recording = None,
+    timeout: options.Timeout = None,
+) -> Table:
+    """Run a program in QEMU, or read a recording, and write its executed blocks in order."""
+    from compiler_opt_perf.trace.branch_records import import_recording
+    from compiler_opt_perf.trace.qemu import record
+    from compiler_opt_perf.trace.statistics import Statistics
+
+    check_run(arguments, recording, timeout)
+    if recording is not None:
+        recorded = import_recording(recording, binary, output)
+    else:
+        recorded = record(binary, arguments, output, program=run, stdin=stdin, timeout_s=timeout)
+    statistics = Statistics.of(recorded)
+    return Table(statistics.summary, statistics.summary_document)
 
 
-def _show(values: Any, arguments: list[str]) -> Table | None:
+@trace.verb(
+    "show",
+    example="trace show build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
+    json_version=1,
+)
+def show(
+    path: _Trace,
+    top: Annotated[int, options.top("functions")] = 20,
+    html: options.Html = None,
+    binary: Annotated[Path | None, Flag("the program that must be the traced one")] = None,
+) -> Table | None:
+    """Show what a block trace holds, its threads and its hot functions."""
     from compiler_opt_perf.trace.statistics import Statistics
     from compiler_opt_perf.trace.trace_file import Trace
 
-    html = html_path(values)
-    trace = Trace.load(_trace_argument(arguments))
-    if values.binary:
-        trace.verify_binary(Path(values.binary))
-    statistics = Statistics.of(trace)
+    loaded = Trace.load(path)
+    if binary:
+        loaded.verify_binary(binary)
+    statistics = Statistics.of(loaded)
     if html is None:
-        return Table(lambda: statistics.text(values.top), lambda: statistics.document(values.top))
+        return Table(lambda: statistics.text(top), lambda: statistics.document(top))
     # Loads matplotlib.
     from compiler_opt_perf.pages.trace import write_page
 
-    write_page(statistics, html, values.top)
+    write_page(statistics, html, top)
     print(html)
     return None
 
 
-# cop trace list
-
-
-def _define_list(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer("stream", 0, "number of the stream (thread)", flag_values=values)
-    flags.DEFINE_integer("first", 0, "place of the first block to show", 0, flag_values=values)
-    flags.DEFINE_integer("number", 20, "how many blocks to show", 1, flag_values=values)
-
-
-def _list(values: Any, arguments: list[str]) -> Table:
+@trace.verb(
+    "list",
+    example="trace list build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
+    json_version=1,
+)
+def list_blocks(
+    path: _Trace,
+    stream: Annotated[int, Flag("number of the stream (thread)")] = 0,
+    first: Annotated[int, Flag("place of the first block to show", low=0)] = 0,
+    number: Annotated[int, Flag("how many blocks to show", low=1)] = 20,
+) -> Table:
+    """List the blocks that a thread executed, in order."""
     from compiler_opt_perf.trace.statistics import listed, listing
     from compiler_opt_perf.trace.trace_file import Trace
 
-    trace = Trace.load(_trace_argument(arguments))
-    blocks = listed(trace, values.stream, values.first, values.number)
-    return Table(lambda: listing(blocks), lambda: {"stream": values.stream, "blocks": blocks})
+    blocks = listed(Trace.load(path), stream, first, number)
+    return Table(lambda: listing(blocks), lambda: {"stream": stream, "blocks": blocks})
 
 
-# cop trace merge
-
-
-def _define_merge(values: flags.FlagValues) -> None:
-    define_path(values, "output", "the trace of all runs together, NAME.bbtrace")
-
-
-def _merge(values: Any, arguments: list[str]) -> None:
+@trace.verb("merge", example="trace merge first.bbtrace second.bbtrace --output=both.bbtrace")
+def merge(
+    paths: Annotated[Sequence[Path], Argument("NAME.bbtrace...")],
+    output: Annotated[Path, Flag("the trace of all runs together, NAME.bbtrace")],
+) -> None:
+    """Put the block traces of several runs of one binary into one."""
     from compiler_opt_perf.trace.edit import merge
     from compiler_opt_perf.trace.trace_file import Trace
 
-    if not arguments:
-        raise UsageError("expected traces, as `cop collect --trace` writes them")
-    merged = merge([Trace.load(Path(path)) for path in arguments], Path(values.output))
+    merged = merge([Trace.load(path) for path in paths], output)
     print(f"{merged.path}: {len(merged.streams)} streams, {merged.total:,} blocks")
 
 
-# cop trace cut
-
-
-def _define_cut(values: flags.FlagValues) -> None:
-    define_path(values, "output", "the part, NAME.bbtrace")
-    flags.DEFINE_multi_integer("stream", None, "keep this stream only", flag_values=values)
-    flags.DEFINE_integer(
-        "first", 0, "leave out so many blocks at each stream's beginning", 0, flag_values=values
-    )
-    flags.DEFINE_integer(
-        "number", None, "keep so many blocks of each stream then", 1, flag_values=values
-    )
-
-
-def _cut(values: Any, arguments: list[str]) -> None:
+@trace.verb(
+    "cut",
+    example="trace cut zstd.bbtrace --output=part.bbtrace --stream=0 --first=1000000 "
+    "--number=500000",
+)
+def cut(
+    path: _Trace,
+    output: Annotated[Path, Flag("the part, NAME.bbtrace")],
+    stream: Annotated[Sequence[int], Flag("keep this stream only")] = (),
+    first: Annotated[int, Flag("leave out so many blocks at each stream's beginning", low=0)] = 0,
+    number: Annotated[int | None, Flag("keep so many blocks of each stream then", low=1)] = None,
+) -> None:
+    """Keep a part of a block trace: some threads, or a stretch of each."""
     from compiler_opt_perf.trace.edit import cut
     from compiler_opt_perf.trace.trace_file import Trace
 
-    result = cut(
-        Trace.load(_trace_argument(arguments)),
-        Path(values.output),
-        streams=values.stream,
-        first=values.first,
-        number=values.number,
-    )
+    result = cut(Trace.load(path), output, streams=stream or None, first=first, number=number)
     print(f"{result.path}: {len(result.streams)} streams, {result.total:,} blocks")
 
 
-# cop trace windows
-
-
-def _define_windows(values: flags.FlagValues) -> None:
-    define_path(values, "output", "the histogram, NAME.bbwindows")
-    flags.DEFINE_integer("length", 4, "blocks in a window", 1, flag_values=values)
-
-
-def _windows(values: Any, arguments: list[str]) -> None:
+@trace.verb("windows", example="trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows")
+def windows(
+    path: _Trace,
+    output: Annotated[Path, Flag("the histogram, NAME.bbwindows")],
+    length: _Length = 4,
+) -> None:
+    """Count the distinct windows of consecutive blocks in a block trace."""
     from compiler_opt_perf.trace.trace_file import Trace
     from compiler_opt_perf.trace.windows import write_windows
 
-    output = Path(values.output)
-    found = write_windows(Trace.load(_trace_argument(arguments)), values.length, output)
+    found = write_windows(Trace.load(path), length, output)
     print(
-        f"{output}: {len(found.counts):,} distinct windows of {values.length} blocks, "
+        f"{output}: {len(found.counts):,} distinct windows of {length} blocks, "
         f"{int(found.counts.sum()):,} in all"
     )
 
 
-# cop trace synthesise, cop trace overlap
-
-
-def _define_synthesise(values: flags.FlagValues) -> None:
-    define_path(
-        values,
-        "binary",
-        "program with branch probabilities in its address map, and debug info (docs/trace.md)",
-    )
-    define_path(values, "profile", "PMU profile of another build of it")
-    define_path(values, "output", "the trace, NAME.bbtrace")
-    flags.DEFINE_integer("blocks", 1_000_000, "how long", 1, flag_values=values)
-    flags.DEFINE_integer("seed", 1, "of the random choices", flag_values=values)
-
-
-def _synthesise(values: Any, arguments: list[str]) -> Table:
+@trace.verb(
+    "synthesise",
+    example="trace synthesise --binary=candidate --profile=build/demo/zstd.pmu.json "
+    "--output=candidate.bbtrace --blocks=1000000",
+    json_version=1,
+)
+def synthesise(
+    binary: Annotated[
+        Path,
+        Flag(
+            "program with branch probabilities in its address map, and debug info (docs/trace.md)"
+        ),
+    ],
+    profile: Annotated[Path, Flag("PMU profile of another build of it")],
+    output: Annotated[Path, Flag("the trace, NAME.bbtrace")],
+    blocks: Annotated[int, Flag("blocks to draw", low=1)] = 1000000,
+    seed: Annotated[int, Flag("of the random choices")] = 1,
+) -> Table:
+    """Draw a plausible trace of a program that was not traced, from a PMU profile."""
     from compiler_opt_perf.profile.profile import Profile
     from compiler_opt_perf.trace.statistics import Statistics
     from compiler_opt_perf.trace.synthesis import synthesise
 
-    trace = synthesise(
-        Path(values.binary),
-        Profile.load(Path(values.profile)),
-        Path(values.output),
-        blocks=values.blocks,
-        seed=values.seed,
-    )
-    statistics = Statistics.of(trace)
+    drawn = synthesise(binary, Profile.load(profile), output, blocks=blocks, seed=seed)
+    statistics = Statistics.of(drawn)
     return Table(statistics.summary, statistics.summary_document)
 
 
-def _define_overlap(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer("length", 4, "blocks in a window", 1, flag_values=values)
-
-
-def _overlap(values: Any, arguments: list[str]) -> None:
+@trace.verb("overlap", example="trace overlap real.bbtrace drawn.bbtrace --length=4")
+def overlap(
+    first: Annotated[Path, Argument("FIRST.bbtrace")],
+    second: Annotated[Path, Argument("SECOND.bbtrace")],
+    length: _Length = 4,
+) -> None:
+    """Tell how alike two traces of one binary are, by their windows of blocks."""
     from compiler_opt_perf.trace.synthesis import overlap
     from compiler_opt_perf.trace.trace_file import Trace
     from compiler_opt_perf.trace.windows import Windows
 
-    if len(arguments) != 2:
-        raise UsageError("expected two traces of one binary")
-    windows = [Windows.count(Trace.load(Path(path)), values.length) for path in arguments]
-    print(f"{overlap(*windows):.1%} of the windows of {values.length} blocks are common")
-
-
-VERBS: tuple[Verb, ...] = (
-    Verb(
-        "trace show",
-        "Show what a block trace holds, its threads and its hot functions.",
-        "trace show build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
-        _define_show,
-        _show,
-        arguments="NAME.bbtrace",
-        json_version=1,
-    ),
-    Verb(
-        "trace list",
-        "List the blocks that a thread executed, in order.",
-        "trace list build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
-        _define_list,
-        _list,
-        arguments="NAME.bbtrace",
-        json_version=1,
-    ),
-    Verb(
-        "trace merge",
-        "Put the block traces of several runs of one binary into one.",
-        "trace merge first.bbtrace second.bbtrace --output=both.bbtrace",
-        _define_merge,
-        _merge,
-        arguments="NAME.bbtrace...",
-    ),
-    Verb(
-        "trace cut",
-        "Keep a part of a block trace: some threads, or a stretch of each.",
-        "trace cut zstd.bbtrace --output=part.bbtrace --stream=0 --first=1000000 --number=500000",
-        _define_cut,
-        _cut,
-        arguments="NAME.bbtrace",
-    ),
-    Verb(
-        "trace windows",
-        "Count the distinct windows of consecutive blocks in a block trace.",
-        "trace windows zstd.bbtrace --length=4 --output=zstd.bbwindows",
-        _define_windows,
-        _windows,
-        arguments="NAME.bbtrace",
-    ),
-    Verb(
-        "trace synthesise",
-        "Draw a plausible trace of a program that was not traced, from a PMU profile.",
-        "trace synthesise --binary=candidate --profile=build/demo/zstd.pmu.json"
-        " --output=candidate.bbtrace --blocks=1000000",
-        _define_synthesise,
-        _synthesise,
-        json_version=1,
-    ),
-    Verb(
-        "trace overlap",
-        "Tell how alike two traces of one binary are, by their windows of blocks.",
-        "trace overlap real.bbtrace drawn.bbtrace --length=4",
-        _define_overlap,
-        _overlap,
-        arguments="FIRST.bbtrace SECOND.bbtrace",
-    ),
-)
+    counted = [Windows.count(Trace.load(path), length) for path in (first, second)]
+    print(f"{overlap(*counted):.1%} of the windows of {length} blocks are common")

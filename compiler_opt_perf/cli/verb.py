@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a verb of the console command is: its flags, its help, what it calls."""
+"""Groups and verbs of the console command: click's, with our help, hints and JSON documents."""
 
-import dataclasses
+import difflib
+import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from absl import flags
+import click
 
-from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.cli.parameters import parameters_of
 from compiler_opt_perf.run.symbol_names import printable_lines
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-class UsageError(UserError):
-    """A command line that cannot be meant; the message says what to write instead."""
+# Of every verb.
+EXIT_STATUSES = "0 done, 1 failed, 2 wrong command line, 128 + N ended by signal N"
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a verb shows; only what is asked for is computed.
+    """What a verb shows; only the asked form is computed.
 
     Attributes:
       text: for people, with its last newline.
@@ -32,130 +34,133 @@ class Table:
     status: int = 0
 
 
-@dataclass(frozen=True)
-class Verb:
-    """One verb.
+class Verb(click.Command):
+    """One verb: a function, whose parameters are its flags and whose docstring is its summary.
+
+    The function returns the exit status, None for 0, or a table to show.
 
     Attributes:
-      name: as typed, e.g. "corpus extract".
-      summary: one sentence.
       example: a command line that works, without the leading "cop".
-      define: adds the verb's flags.
-      run: does the work, given the parsed flags and the arguments that are no flags; returns the
-        exit status, None for 0, or what to show.
-      arguments: what is given besides flags, as the usage line has it; empty for nothing.
-      statuses: the exit statuses besides those of all verbs, with what they mean.
-      json_version: of the JSON document that --json prints in the place of the text
+      statuses: the exit statuses besides those of all verbs, with their meaning.
+      json_version: version of the JSON document that --json prints instead of the text
         (docs/formats.md); 0 for a verb that shows no table, and has no such flag.
     """
 
-    name: str
-    summary: str
-    example: str
-    define: Callable[[flags.FlagValues], None]
-    run: Callable[[flags.FlagValues, list[str]], int | Table | None]
-    arguments: str = ""
-    statuses: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    json_version: int = 0
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., int | Table | None],
+        example: str,
+        statuses: Mapping[int, str],
+        json_version: int,
+    ):
+        flags = parameters_of(function)
+        if json_version:
+            help = "print the same as one JSON document"
+            flags.append(click.Option(["--json"], is_flag=True, help=help))
+        super().__init__(name, callback=function, params=flags, help=inspect.getdoc(function))
+        self.example = example
+        self.statuses = statuses
+        self.json_version = json_version
 
-    def flag_values(self) -> flags.FlagValues:
-        """The verb's own flags; it knows no others, so that a misspelt one is an error."""
-        values = flags.FlagValues()
-        values.set_gnu_getopt(True)
-        self.define(values)
-        if self.json_version:
-            flags.DEFINE_boolean(
-                "json", False, "print the same as one JSON document", flag_values=values
-            )
-        return values
+    @property
+    def summary(self) -> str:
+        """One sentence; lines of the docstring are joined."""
+        return " ".join((self.help or "").split())
 
-    def shown(self, table: Table, as_json: bool) -> str:
-        """What is printed of a table: its text, or a document that says what it is.
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes an example and the exit statuses below the flags."""
+        lines = ["", "Example:", f"  cop {self.example}", "", f"Exit status: {EXIT_STATUSES}"]
+        lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]
+        formatter.write("\n".join(lines) + "\n")
 
-        Names in a table come from files of others; what would move a terminal's cursor is masked.
+    def invoke(self, ctx: click.Context) -> int:
+        """Runs the function, prints its table, and returns the exit status."""
+        as_json = ctx.params.pop("json", False)
+        if as_json and ctx.params.get("html"):
+            raise click.UsageError("--html and --json: give one of them")
+        result: int | Table | None = super().invoke(ctx)
+        if not isinstance(result, Table):
+            return result or 0
+        print(self.shown(result, ctx.command_path.removeprefix("cop "), as_json), end="")
+        return result.status
+
+    def shown(self, table: Table, name: str, as_json: bool) -> str:
+        """A table's text, or its JSON document, which says by `name` which verb it is of.
+
+        Names in a table come from files of others: the text masks what would move a cursor.
         """
         if not as_json:
             return printable_lines(table.text())
-        document = {"kind": self.name, "version": self.json_version, **table.content()}
+        document = {"kind": name, "version": self.json_version, **table.content()}
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
-    def parse(self, words: Sequence[str]) -> tuple[flags.FlagValues, list[str]]:
-        """The flags and the other arguments of a command line, without the verb's own words.
 
-        Flags are written with dashes; underscores, as absl and LLVM's mlgo-utils have them, are the
-        same.
+class Group(click.Group):
+    """A group of verbs, or of groups: it lists its verbs, and hints at what was meant."""
 
-        Raises:
-          UsageError: a flag that the verb does not have, a wrong value, a required flag is missing,
-            or there are other arguments and the verb takes none.
-        """
-        values = self.flag_values()
-        end = list(words).index("--") if "--" in words else len(words)
-        options = [_with_underscores(word) for word in words[:end]]
-        try:
-            rest: list[str] = values([self.name, *options, *words[end:]])[1:]
-        except flags.Error as error:
-            message = str(error)
-            for name in values:
-                message = message.replace(f"--{name}", f"--{_with_dashes(name)}")
-            raise UsageError(message) from error
-        if not self.arguments:
-            no_arguments(rest)
-        return values, rest
+    def verb(
+        self,
+        name: str,
+        *,
+        example: str,
+        statuses: Mapping[int, str] | None = None,
+        json_version: int = 0,
+    ) -> Callable[[_Function], _Function]:
+        """Adds a function as a verb; the arguments are attributes of `Verb`."""
 
-    def help(self) -> str:
-        """Summary, usage, example and flags, the required ones first."""
-        values = self.flag_values()
-        required = [name for name in sorted(values) if _is_required(values[name])]
-        others = [name for name in sorted(values) if name not in required]
-        usage = [f"cop {self.name}"]
-        usage += [f"--{_with_dashes(name)}={_placeholder(values[name])}" for name in required]
-        usage += ["[flags]"] * bool(others) + [self.arguments] * bool(self.arguments)
-        lines = [f"cop {self.name}: {self.summary}", "", "Usage:", f"  {' '.join(usage)}", ""]
-        lines += ["Example:", f"  cop {self.example}", ""]
-        for title, names in (("Required flags:", required), ("Flags:", others)):
-            if names:
-                lines.append(title)
-            for name in names:
-                flag = values[name]
-                # Strings, and words like false, are in quotation marks there.
-                text = (flag.default_as_str or "").strip("'[]")
-                default = f" (default: {text})" if text else ""
-                lines.append(f"  --{_with_dashes(name)}: {flag.help}{default}")
-        lines += ["", f"Exit status: {EXIT_STATUSES}"]
-        lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]
-        return "\n".join(lines)
+        def add(function: _Function) -> _Function:
+            self.add_command(Verb(name, function, example, statuses or {}, json_version))
+            return function
 
+        return add
 
-# Of every verb.
-EXIT_STATUSES = "0 done, 1 failed, 2 wrong command line, 128 + N ended by signal N"
+    def verbs(self, path: str = "") -> Iterator[tuple[str, Verb]]:
+        """All verbs below, with their names after `path`."""
+        for name, command in self.commands.items():
+            words = f"{path} {name}".strip()
+            if isinstance(command, Group):
+                yield from command.verbs(words)
+            elif isinstance(command, Verb):
+                yield words, command
 
+    def listed(self, path: str) -> str:
+        """A line for each verb: name and summary."""
+        verbs = dict(self.verbs(path))
+        width = max(map(len, verbs))
+        return "\n".join(f"  {name:{width}}  {verb.summary}" for name, verb in verbs.items())
 
-def no_arguments(arguments: Sequence[str]) -> None:
-    """Refuses arguments that are no flags. Raises UsageError."""
-    if arguments:
-        raise UsageError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes all verbs with their summaries."""
+        head = f"{self.help}\n\nVerbs (cop VERB --help tells more):\n"
+        formatter.write(f"{head}{self.listed(_path(ctx))}\n\nExit status: {EXIT_STATUSES}\n")
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuses a command line that names no verb. Raises click.UsageError."""
+        own = {name for one in self.get_params(ctx) for name in one.opts}
+        if not args or (args[0].startswith("-") and args[0] not in own):
+            raise click.UsageError(f"expected one of these verbs\n{self.listed(_path(ctx))}", ctx)
+        return super().parse_args(ctx, args)
 
-def _with_dashes(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _with_underscores(word: str) -> str:
-    """A word of the command line, with the flag's name as absl knows it."""
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word[2:].partition("=")
-    return f"--{name.replace('-', '_')}{equals}{value}"
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with. Raises click.UsageError, with what may be meant."""
+        if args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        path = _path(ctx)
+        typed = f"{path} {args[0]}" if path else " ".join(args[:2])
+        names = [name for name, _ in self.verbs(path)]
+        # Names of one group are alike by the group's name.
+        alike = [] if path else difflib.get_close_matches(typed, names, n=2)
+        # Among the short words of all groups, more must be alike than usual.
+        words = sorted({name.split()[-1] for name in names})
+        near = difflib.get_close_matches(args[0], words, n=2, cutoff=0.6 if path else 0.75)
+        alike += [name for name in names if name.split()[-1] in near]
+        hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(alike)))}?" if alike else ""
+        raise click.UsageError(f"no verb {typed!r}{hint}", ctx)
 
 
-def _is_required(flag: flags.Flag) -> bool:
-    return flag.default is None and any(
-        "must have a value" in validator.message for validator in flag.validators
-    )
-
-
-def _placeholder(flag: flags.Flag) -> str:
-    if isinstance(flag, flags.EnumFlag):
-        return "|".join(str(value) for value in flag.parser.enum_values)
-    return str(flag.name).upper().replace("_", "-")
+def _path(ctx: click.Context) -> str:
+    """Names of the groups that the command line went into, without "cop"."""
+    return ctx.command_path.partition(" ")[2]

@@ -1,39 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All verbs: each turns flags into one call of the package.
+"""All groups of verbs: each verb turns flags into one call of the package.
 
-Imports of the floors below are inside the functions, so that `cop --help` and the light verbs do
-not wait for TensorFlow.
+Verbs import the rest of the package inside their functions, so that `cop --help` and the light
+verbs do not wait for TensorFlow.
 """
 
+import click
+
+from compiler_opt_perf import __version__
 from compiler_opt_perf.cli import (
+    compare_verbs,
     corpus_verbs,
-    cost_model_verbs,
     cost_verbs,
     gate_bisect_verbs,
-    gate_history_verbs,
-    gate_verbs,
+    policy_verbs,
     profile_verbs,
-    program_verbs,
-    report_verbs,
-    study_verbs,
     toolchain_verbs,
     trace_verbs,
-    training_verbs,
+    train_verbs,
 )
-from compiler_opt_perf.cli.verb import Verb
+from compiler_opt_perf.cli.verb import Group
 
-VERBS: tuple[Verb, ...] = (
-    *toolchain_verbs.VERBS,
-    *program_verbs.VERBS,
-    *profile_verbs.VERBS,
-    *trace_verbs.VERBS,
-    *cost_verbs.VERBS,
-    *cost_model_verbs.VERBS,
-    *corpus_verbs.VERBS,
-    *training_verbs.VERBS,
-    *report_verbs.VERBS,
-    *gate_verbs.VERBS,
-    *gate_bisect_verbs.VERBS,
-    *gate_history_verbs.VERBS,
-    *study_verbs.VERBS,
+COP = Group(
+    "cop",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help=f"compiler-opt-perf {__version__}: machine-learned optimisation in LLVM, with PMU data",
 )
+click.version_option(__version__, message="%(version)s")(COP)
+for _group in (
+    toolchain_verbs.toolchain,
+    corpus_verbs.corpus,
+    profile_verbs.profile,
+    trace_verbs.trace,
+    train_verbs.train,
+    policy_verbs.policy,
+    compare_verbs.compare,
+    gate_bisect_verbs.gate,
+    cost_verbs.cost,
+):
+    COP.add_command(_group)

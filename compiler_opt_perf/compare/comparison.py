@@ -27,7 +27,7 @@ from compiler_opt_perf.run.timing import find_meter
 
 FORMAT = "compiler-opt-perf/comparison"
 VERSION = 2
-_REMEDY = "write it with `cop compare`"
+_REMEDY = "write it with `cop compare policy`"
 
 
 @dataclasses.dataclass(frozen=True)

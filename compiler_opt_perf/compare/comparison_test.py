@@ -286,7 +286,7 @@ def test_a_toolchain_with_another_policy_is_refused_at_once(
     with pytest.raises(
         ModesError,
         match=f"other, whose model.tflite has SHA-256 {digests[0]}.*"
-        f"SHA-256 {digests[1]}.*--set=set --evict-model=",
+        f"SHA-256 {digests[1]}.*--toolchain=set --evict-model=",
     ):
         require_compiled_in(described, EVICT, other)
     with pytest.raises(ModesError, match="has no policy for inline-size compiled in"):

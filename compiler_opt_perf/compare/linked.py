@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares the linked text of real programs with a policy and without: what users pay for.
 
-The policy decides in development mode; `cop compare` shows that release mode agrees.
+The policy decides in development mode; release mode decides the same (`cop compare policy`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from compiler_opt_perf.train.recipe import Programs
 
 FORMAT = "compiler-opt-perf/linked-programs"
 VERSION = 1
-_REMEDY = "write it with `cop program compare`"
+_REMEDY = "write it with `cop compare programs`"
 #: The purpose of a program in a training, and the table's word for it.
 _SEEN = {"training": "training", "validation": "choice", "test": "never seen", "": "never seen"}
 
@@ -102,7 +102,7 @@ def compare_linked(
     policy = load(model)
     if policy.network.with_pmu:
         raise CompareError(
-            f"{model}: reads PMU features; `cop compare --profile` compares it by module"
+            f"{model}: reads PMU features; `cop compare policy --profile` compares it by module"
         )
     compiler = Compiler.of(toolchain, policy.network.problem)
     jobs = {}

@@ -85,7 +85,9 @@ def _file(path: Path) -> Artifact:
     try:
         return Artifact(str(path.absolute()), sha256(path))
     except OSError as error:
-        raise CompareError(f"{path}: {error.strerror}; record the run again") from error
+        raise CompareError(
+            f"{path}: {error.strerror}; record the run again (cop trace record)"
+        ) from error
 
 
 def _profile(path: Path) -> Artifact:

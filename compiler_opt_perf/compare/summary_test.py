@@ -215,5 +215,7 @@ def _changed(name: str, content: Any) -> str:
 def test_a_damaged_comparison_is_named(tmp_path: Path, damage: str, problem: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(damage)
-    with pytest.raises(CompareError, match=rf"c\.json.*{problem}.*; write it with `cop"):
+    with pytest.raises(
+        CompareError, match=rf"c\.json.*{problem}.*; write it with `cop compare policy`"
+    ):
         read_comparison(path)

@@ -104,7 +104,7 @@ DIFFERENCES = Differences(
 
 
 def write_imitation(folder: Path) -> None:
-    """A folder as `cop imitate` leaves it, of two rounds, with labels of one module."""
+    """A folder as `cop train labels` leaves it, of two rounds, with labels of one module."""
     programs = {"training": ["p"], "validation": ["b"], "test": ["c"]}
     recipe = {"seed": 3, "programs": programs, "trees": {"trees": 5}}
     inputs = {"kind": "labels", "recipe": recipe, "corpus": {"p/a": "0"}}
@@ -127,7 +127,7 @@ def write_imitation(folder: Path) -> None:
 
 
 def write_search(folder: Path) -> None:
-    """A folder as `cop train` leaves it, of one generation."""
+    """A folder as `cop train policy` leaves it, of one generation."""
     inputs = {"problem": "regalloc-evict", "config": {"seed": 2}, "corpus": {"p/a": "0"}}
     write_json(folder / "inputs.json", inputs)
     curve: list[dict[str, float]] = [

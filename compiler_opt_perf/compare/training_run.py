@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A training's folder as people read it: what was done so far, by what settings, with what result.
 
-Folders of `cop train` and of `cop imitate`, ended or not. What a training has not written yet is
-not there; what is damaged is an error.
+Folders of `cop train policy` and of `cop train labels`, ended or not. What a training
+has not written yet is not there; what is damaged is an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -132,7 +132,7 @@ class TrainingRun:
 
 
 def read_run(path: Path) -> TrainingRun:
-    """Reads a training's folder, or the one of `cop imitate` that holds it as `run`.
+    """Reads a training's folder, or the one of `cop train labels` that holds it as `run`.
 
     Raises:
       TrainingError: there is no training, or a file of it is damaged.
@@ -177,7 +177,7 @@ def read_run(path: Path) -> TrainingRun:
 
 def read_curve(path: Path) -> list[Point]:
     """Reads a training run's `curve.jsonl`. Raises CompareError that names the line."""
-    remedy = f"{_REMEDY}, or name a folder of `cop train`"
+    remedy = f"{_REMEDY}, or name a folder of `cop train policy`"
     try:
         lines = read_input(path).splitlines()
     except OSError as error:

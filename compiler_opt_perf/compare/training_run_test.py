@@ -83,7 +83,7 @@ def test_fields_of_a_curve_have_their_own_units(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_float_can_be_are_left_out_or_told(tmp_path: Path) -> None:
-    """`cop training show` and `cop report` read curves in one way."""
+    """`cop train show` and `cop compare page` read curves in one way."""
     write_search(tmp_path)
     row = {"generation": 0, "validation_of_mean": 0.0}
     huge = 10**400
@@ -176,7 +176,7 @@ def test_modules_for_validation_are_chosen(tmp_path: Path) -> None:
 def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "curve.jsonl"
     path.write_text('{"generation": 0, "validation_of_mean": 0}\n{"generation"\n')
-    with pytest.raises(CompareError, match=r"curve\.jsonl:2:1:14: not JSON: .*cop train"):
+    with pytest.raises(CompareError, match=r"curve\.jsonl:2:1:14: not JSON: .*cop train policy"):
         read_curve(path)
     huge = "1" + 400 * "0"
     for row, message in (
@@ -198,6 +198,6 @@ def test_damaged_curve_is_named_with_its_line(tmp_path: Path) -> None:
     ):
         path.write_bytes(b'{"generation": 0, "validation_of_mean": 0}\n' + row + b"\n")
         with pytest.raises(
-            CompareError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train"
+            CompareError, match=re.escape(f"curve.jsonl:2: {message}") + ".*cop train policy"
         ):
             read_curve(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Predicted cycles against measured ones, as a plot (cop cost eval, cop study cycles, --plot=)."""
+"""Predicted cycles against measured ones, as a plot (cop cost eval --plot=)."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -70,7 +70,7 @@ class CompilerFlags:
         link = link[len(self.profile_words) :]
         # What follows a $ is for links only.
         lines = [
-            "# Written by cop flags for this compiler; others do not know all of the options:",
+            "# Written by cop policy flags for this compiler; others do not know all options:",
             f"# {self.toolchain.clang}",
             *(f"# {policy}" for policy in self.policies),
             *_pairs(self._all_words),
@@ -224,7 +224,8 @@ def _autofdo(profile: Path) -> tuple[str, ...]:
         if event.name == "executions":
             return (f"-fprofile-sample-use={manifest.file(event)}",)
     raise ToolchainError(
-        f"{profile}: has no executions, which AutoFDO needs; collect them, too (cop collect)"
+        f"{profile}: has no executions, which AutoFDO needs; collect them, too "
+        "(cop profile collect)"
     )
 
 

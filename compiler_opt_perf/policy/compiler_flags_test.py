@@ -218,7 +218,7 @@ def test_what_a_policy_is_for_and_needs_is_said(
     assert [problem in warning for warning in flags.warnings] == [True] * warned
     assert compiler_flags(toolchain, {problem: folder}, _PROFILE).warnings == ()
     first, second, *others = flags.configuration().splitlines()
-    assert first.startswith("# Written by cop flags for this compiler")
+    assert first.startswith("# Written by cop policy flags for this compiler")
     assert second == f"# {toolchain.clang}"
     assert any(line.startswith(f"# {said}") for line in others)
 
@@ -254,7 +254,9 @@ def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> Non
     ):
         compiler_flags(toolchain, {"inline-size": model}, None)
     empty = dataclasses.replace(toolchain, directory=tmp_path)
-    with pytest.raises(ToolchainError, match="has no policy compiled in.*--set=.* --inline-model="):
+    with pytest.raises(
+        ToolchainError, match="has no policy compiled in.*--toolchain=.* --inline-model="
+    ):
         compiler_flags(empty, {}, None)
 
 

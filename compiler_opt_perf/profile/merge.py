@@ -128,7 +128,7 @@ def _require_same(
             "collect them again with one version"
             if what == "events"
             else "merge profiles of one binary and one way of collecting, or say that the "
-            "difference is meant (--allow-different)"
+            "difference is meant (--force)"
         )
         raise PmuError(
             f"{other.path}: its {what} {theirs} differs from {mine} of {first.path}; {remedy}"

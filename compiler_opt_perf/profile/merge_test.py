@@ -92,7 +92,7 @@ def test_other_binaries_and_caches_are_refused_unless_told(
         merge([runs[1].path, other.path], output)
     small = CacheGeometry(ll=Cache(65536, 16, 64))
     cached = collect(workload, ["repeat", "1"], tmp_path / "c.pmu.json", geometry=small)
-    with pytest.raises(PmuError, match=r"c\.pmu\.json: its caches .*--allow-different"):
+    with pytest.raises(PmuError, match=r"c\.pmu\.json: its caches .*--force"):
         merge([runs[1].path, cached.path], output)
     part = collect(workload, ["repeat", "1"], tmp_path / "f.pmu.json", within="outer")
     with pytest.raises(PmuError, match=r"f\.pmu\.json: its scope calls of outer differs"):

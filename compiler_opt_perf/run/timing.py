@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.llvm import stock_tool
 
-SEGMENTS = Path(__file__).with_name("segments.c")
 _PLUGIN = Path(__file__).with_name("instructions.c")
 _COUNTED = "instructions:u"
 _QEMU = "qemu-x86_64"
@@ -154,62 +150,3 @@ def _first_number(text: str) -> int | None:
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     number = next(lines, "").partition(",")[0]
     return int(number) if number.isdigit() else None
-
-
-class Stopwatch:
-    """Times the parts of runs between moments: of reading files, asking for the time, allocating.
-
-    Where a core is shared with others that nobody here knows of, no run of a second is undisturbed,
-    but some of the runs are, in each of its parts. Used in a `with` statement.
-
-    Attributes:
-      library: what tells of the moments, to be preloaded; in the statement.
-    """
-
-    library: Path
-
-    def __enter__(self) -> "Stopwatch":
-        self._folder = tempfile.TemporaryDirectory(prefix="stopwatch-")
-        self.library = self._built("segments.so")
-        return self
-
-    def _built(self, name: str, *options: str) -> Path:
-        library = Path(self._folder.name) / name
-        flags = ("-O2", "-shared", "-fPIC", *options)
-        run_command([stock_tool("clang"), *flags, SEGMENTS, "-o", library])
-        return library
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
-
-    def times(self, argv: Sequence[str | Path], cpu: int) -> npt.NDArray[np.float64]:
-        """Runs a program, as processor_seconds; returns its processor time [M] at each moment.
-
-        The first moment is its start, the last its end; a program that does the same has as many.
-
-        Raises:
-          CommandError: it ended with another status than 0.
-          OSError: it cannot be started, or is not linked with a shared C library.
-        """
-        return self._noted(self.library, argv, cpu)
-
-    def faults(self, argv: Sequence[str | Path], cpu: int) -> npt.NDArray[np.float64]:
-        """The pages [M] that the system had given the program by each moment; raises as times."""
-        return self._noted(self._built("faults.so", "-DFAULTS"), argv, cpu)
-
-    def _noted(
-        self, library: Path, argv: Sequence[str | Path], cpu: int
-    ) -> npt.NDArray[np.float64]:
-        output = Path(self._folder.name) / "noted"
-        output.unlink(missing_ok=True)
-        processor_seconds(argv, cpu, {"LD_PRELOAD": str(library), "SEGMENTS": str(output)})
-        return np.fromfile(output)
-
-
-def boundaries(times: npt.NDArray[np.float64], shortest: float) -> npt.NDArray[np.int64]:
-    """The moments [S + 1], first and last among them, between which `shortest` seconds lie."""
-    chosen = [0]
-    for moment in range(1, len(times) - 1):
-        if min(times[moment] - times[chosen[-1]], times[-1] - times[moment]) >= shortest:
-            chosen.append(moment)
-    return np.array([*chosen, len(times) - 1])

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import LLVM_PREFIX, stock_tool
 from compiler_opt_perf.toolchain.build import _mock_model, build
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import ToolchainError
+from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import INLINE_MODEL
 
 
@@ -66,7 +67,7 @@ def test_mock_models_follow_their_script(tmp_path: Path) -> None:
 
 
 def test_a_missing_tool_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"mine/bin/clang: no such .*--set=mine"):
+    with pytest.raises(ToolchainError, match=r"mine/bin/clang: no such .*--toolchain=mine"):
         Toolchain.load(tmp_path / "mine")
 
 
@@ -91,7 +92,21 @@ def test_clang_links_with_the_linker_beside_it(
     run_command([tmp_path / "program"], timeout_s=60)
 
 
-@pytest.mark.parametrize("tool", ["clang", "opt", "llc", "llvm-lto2", "ld.lld"])
+@pytest.mark.parametrize("tool", ["clang", "opt", "llc", "llvm-lto2", "ld.lld", "llvm-trace-cost"])
 def test_every_tool_starts(tool: str, toolchain: Toolchain) -> None:
     # Options that two units register end a program before main.
     run_command([toolchain.directory / "bin" / tool, "--version"], timeout_s=60)
+
+
+def test_trace_cost_is_a_project_of_its_own(toolchain: Toolchain, tmp_path: Path) -> None:
+    assert toolchain.trace_cost.exists()
+    # Its CMake project names files of the patched source, which CMake looks for here.
+    run_command(
+        ["cmake", "-G", "Ninja", "-S", REPO_ROOT / "tools" / "trace-cost", "-B", tmp_path,
+         f"-DCMAKE_CXX_COMPILER={stock_tool('clang++')}",
+         f"-DLLVM_DIR={LLVM_PREFIX / 'lib' / 'cmake' / 'llvm'}"],
+        timeout_s=120,
+    )  # fmt: skip
+    targets = run_command(["ninja", "-C", tmp_path, "-t", "targets", "all"]).stdout
+    assert "\nllvm-trace-cost: CXX_EXECUTABLE_LINKER" in targets
+    assert "\ntrace-cost-tests: CXX_EXECUTABLE_LINKER" in targets

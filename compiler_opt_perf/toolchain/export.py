@@ -2,7 +2,7 @@
 """The series in upstream's form: each patch with its lit tests, at their place in LLVM's tree.
 
 The tests are kept in `lit_tests`, where all run at once on whatever the overlay has built. Each
-names the patch that it tests, in a line `PATCH: <subject>`.
+names the patch that it tests, in a line `PATCH: <subject>`, but for those of tools/trace-cost.
 """
 
 import re
@@ -24,8 +24,9 @@ _PLACES = {
     "RegAlloc": "llvm/test/CodeGen/MLRegAlloc/policies",
     "Release": "llvm/test/Other/mlgo-release",
     "ThinLTO": "llvm/test/ThinLTO/X86/mlgo",
-    "TraceCost": "llvm/test/tools/llvm-trace-cost",
 }
+# Tests of tools/trace-cost, which is not in LLVM's tree.
+_OWN_TOOLS = "TraceCost"
 # Tests that need clang, or the linker, belong to other test suites than LLVM's own.
 _CLANG_PLACE = "clang/test/CodeGen/mlgo"
 _LINK_PLACE = "cross-project-tests/mlgo"
@@ -56,9 +57,11 @@ config.substitutions.append(("%seal", f"%python {inputs}/seal.py"))
 
 
 def lit_tests(root: Path = LIT_TESTS) -> list[Path]:
-    """Every lit test, sorted."""
+    """The lit tests of the series, sorted."""
     files = (path for path in root.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
-    return sorted(path for path in files if "Inputs" not in path.relative_to(root).parts)
+    return sorted(
+        path for path in files if not {"Inputs", _OWN_TOOLS} & {*path.relative_to(root).parts}
+    )
 
 
 def group_by_patch(subjects: Iterable[str], root: Path = LIT_TESTS) -> dict[str, list[Path]]:

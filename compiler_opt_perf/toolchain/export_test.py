@@ -22,6 +22,7 @@ _FILES = {
     "DevMode/three.c": "// PATCH: Add\n// RUN: clang -c %s\n",
     "ThinLTO/four.test": "PATCH: Add\nRUN: clang -flto=thin -c %S/Inputs/c.c\nRUN: ld.lld c.o\n",
     "ThinLTO/Inputs/c.c": "int c;\n",
+    "TraceCost/five.test": "RUN: llvm-trace-cost\n",
 }
 
 
@@ -55,7 +56,8 @@ def test_tests_go_where_llvm_has_such(root: Path) -> None:
     assert "cross-project-tests/mlgo/Inputs/c.c" in files["Add"]
 
 
-def test_every_test_names_a_patch_of_the_series(root: Path) -> None:
+def test_every_test_of_the_series_names_a_patch(root: Path) -> None:
+    assert "TraceCost" not in {path.parent.name for path in lit_tests(root)}
     with pytest.raises(
         PatchError, match=r"two.ll: names 'Add', which is not the subject of any patch"
     ):

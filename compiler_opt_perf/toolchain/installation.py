@@ -89,7 +89,7 @@ def build_advice(directory: Path, models: Mapping[str, str | Path]) -> str:
         directory = BUILD / "toolchain" / _NEW_SET
     if not fixed and not models:
         models = {"--inline-model": "POLICY"}
-    words = ["cop", "toolchain", "build", f"--set={directory.name}"]
+    words = ["cop", "toolchain", "build", f"--toolchain={directory.name}"]
     words += [f"{option}={model}" for option, model in models.items()]
     if directory.absolute() != BUILD / "toolchain" / directory.name:
         words.append(f"--output={directory}")

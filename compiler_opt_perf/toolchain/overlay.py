@@ -19,7 +19,6 @@ from compiler_opt_perf.toolchain.layout import ToolchainError
 # Folders whose code is linked into the tools, and the include paths it is compiled with.
 _CODE = (
     "llvm/include", "llvm/lib", "llvm/tools/llc", "llvm/tools/llvm-lto2", "llvm/tools/opt",
-    "llvm/tools/llvm-trace-cost",
     "clang/include", "clang/lib", "clang/tools/driver", "polly/include", "polly/lib",
     "lld/Common", "lld/ELF", "lld/include",
 )  # fmt: skip
@@ -39,7 +38,6 @@ TOOLS = {
     "llc": ("llvm/tools/llc/",),
     "llvm-lto2": ("llvm/tools/llvm-lto2/",),
     "opt": ("llvm/tools/opt/",),
-    "llvm-trace-cost": ("llvm/tools/llvm-trace-cost/",),
 }
 
 # Macros by which the build differs from the archives'.

@@ -41,7 +41,7 @@ _FORMAT = ("--zero-commit", "--no-signature", "--no-numbered", "--full-index")
 
 _PART = re.compile(r"^Part: (\S+)\s*\Z", re.MULTILINE)
 # In the order of application.
-PARTS = ("fixes", "profile", "features", "trace-cost")
+PARTS = ("fixes", "profile", "features")
 
 
 class PatchError(ToolchainError):

@@ -166,7 +166,7 @@ def test_refresh_removes_patches_whose_commits_are_gone(tree: PatchedTree) -> No
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("Edit two", "'Edit two' does not say which part .*fixes, profile, features, trace-cost"),
+        ("Edit two", "'Edit two' does not say which part .*fixes, profile, features"),
         ("Edit two\n\nPart: others", "'Edit two' does not say which part"),
         ("Edit two\n\nPart: fixes\nand more", "'Edit two' does not say which part"),
         ("Edit two\n\nPart: fixes", "'Edit two' belongs to the part 'fixes', but .*'profile'"),

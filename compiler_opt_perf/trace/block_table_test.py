@@ -109,7 +109,7 @@ def test_split_functions_and_frequencies(build: Build) -> None:
 def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
     with pytest.raises(BinaryError, match="no basic-block address map.*-fbasic-block-address-map"):
         read_block_table(build(map_flag=""))
-    with pytest.raises(BinaryError, match="without their blocks; compile it without"):
+    with pytest.raises(BinaryError, match="functions without blocks; compile it without"):
         read_block_table(build("-mllvm", "-basic-block-address-map-skip-bb-entries"))
     with pytest.raises(BinaryError, match="cannot be read: No such file"):
         read_block_table(tmp_path / "absent")
@@ -130,15 +130,15 @@ def test_damaged_map(program: Path, tmp_path: Path) -> None:
     run_command([objcopy, dump, program, tmp_path / "out"], timeout_s=60)
     whole = section.read_bytes()
     for content, message in (
-        (whole[:-3], "ends in the middle of a function"),
-        (b"\x07" + whole[1:], "address map of version 7.*versions 2 to 5 are known"),
+        (whole[:-3], "ends within a function"),
+        (b"\x07" + whole[1:], "address map of version 7.*versions 2 to 5 are supported"),
         (whole[:1] + b"\x00\x01" + whole[3:], r"version 5 \(features 0x100\)"),
         # The number of blocks: longer than a number can be, and larger than the file.
         (whole[:11] + b"\xff" * 12, r"damaged: at byte \d+, a number of more than 64 bits"),
-        (whole[:11] + b"\xff" * 8 + b"\x01", "ends in the middle of a function"),
+        (whole[:11] + b"\xff" * 8 + b"\x01", "ends within a function"),
         # The first block: an id that no block has, and an end beyond the address space.
         (whole[:12] + b"\xff" * 5 + b"\x01" + whole[13:], "damaged: .*more than 32 bits"),
-        (whole[:3] + b"\xff" * 8 + whole[11:], "damaged: .*beyond the end of memory"),
+        (whole[:3] + b"\xff" * 8 + whole[11:], "damaged: .*beyond the 64-bit address space"),
     ):
         section.write_bytes(content)
         damaged = tmp_path / "damaged"

@@ -330,7 +330,7 @@ class Trace:
     def read_description(self, kind: type[T]) -> T:
         """The fields that `kind` has of the description. Raises TraceError."""
         if not self.records or self.records[0].kind != DESCRIPTION:
-            raise TraceError(f"{self.path}: not a block trace (cop collect --trace writes them)")
+            raise TraceError(f"{self.path}: not a block trace (cop trace record writes them)")
         try:
             return decode(
                 self.content(self.records[0]),

@@ -88,8 +88,8 @@ class TrainingFolder:
         """What the training here is of. Raises TrainingError if there is none, or it is damaged."""
         if not self.is_claimed:
             raise TrainingError(
-                f"{self.path}: no training has begun here; name a folder that `cop train` or "
-                "`cop imitate` wrote"
+                f"{self.path}: no training has begun here; name a folder that `cop train policy` "
+                "or `cop train labels` wrote"
             )
         try:
             return decode(read_input(self._inputs), dict[str, Any], self._inputs)

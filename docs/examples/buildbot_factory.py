@@ -28,7 +28,7 @@ def gate_factory(repository: str, store: str, branch: str = "main") -> util.Buil
             steps.ShellCommand(name="bootstrap", command=["tools/bootstrap"], haltOnFailure=True),
             steps.ShellCommand(
                 name="build",
-                command=[cop, "toolchain", "build", "--set=dev"],
+                command=[cop, "toolchain", "build", "--toolchain=dev"],
                 haltOnFailure=True,
                 timeout=3600,
             ),

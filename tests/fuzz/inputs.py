@@ -22,8 +22,7 @@ from compiler_opt_perf.blocks.block_file import (
     write_bhive,
     write_blocks,
 )
-from compiler_opt_perf.blocks.run_parts import Head, Part, RunBlock, RunParts, write_parts
-from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
+from compiler_opt_perf.cli.train_verbs import EXIT_WORSE
 from compiler_opt_perf.compare import linked
 from compiler_opt_perf.compare.baseline import write_baseline
 from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
@@ -208,7 +207,7 @@ def perf_data(folder: Path, toolchain: Toolchain) -> None:
 
 #: The training in the folder `training`; without its toolchain.
 TRAIN = (
-    f"{sys.executable} -m compiler_opt_perf.cli.main train --problem=inline-size "
+    f"{sys.executable} -m compiler_opt_perf.cli.main train policy --problem=inline-size "
     "--corpus=corpus/train --output=training --iterations=1 --setting=hidden=[2] "
     "--setting=evolution-strategies.pairs=1 --setting=workers=1"
 )
@@ -307,7 +306,7 @@ def checkpoint(folder: Path, toolchain: Toolchain) -> None:
 
 
 def recipes(folder: Path, toolchain: Toolchain) -> None:
-    """A recipe of `cop train` with settings of every kind."""
+    """A recipe of `cop train policy` with settings of every kind."""
     del toolchain
     text = "hidden = [8, 4]\nvalidation_share = 0.1\n[programs]\n"
     text += "".join(f'{name} = ["{name}"]\n' for name in ("training", "validation", "test"))
@@ -318,7 +317,7 @@ def recipes(folder: Path, toolchain: Toolchain) -> None:
 
 
 def policy(folder: Path, toolchain: Toolchain) -> None:
-    """A policy as training publishes it, as far as `cop interact` reads it."""
+    """A policy as training publishes it, as far as `cop policy interact` reads it."""
     del toolchain
     network = random_network(PROBLEMS["inline-size"], (4,))
     normalisation = network.normalisation
@@ -362,7 +361,7 @@ def seal_policy(folder: Path) -> None:
 
 
 def comparison(folder: Path, toolchain: Toolchain) -> None:
-    """A comparison as `cop compare` writes it, and a training's curve."""
+    """A comparison as `cop compare policy` writes it, and a training's curve."""
     checkpoint(folder, toolchain)
     functions = (FunctionScores("f", 7, 80.0, 60.0), FunctionScores("g", None, None, 1.0))
     seconds = (1.0, 2.0, 3.0)
@@ -409,30 +408,6 @@ def blocks(folder: Path, toolchain: Toolchain) -> None:
     ]
     write_blocks(folder / "some.blocks", MeasuredBlocks(cpu, 0.17, rows))
     write_bhive(folder / "some.csv", rows)
-
-
-def parts(folder: Path, toolchain: Toolchain) -> None:
-    """Parts of a run."""
-    head = Head(
-        program="program",
-        build_id="00",
-        command=("10",),
-        cpu=Cpu("a CPU", "znver3", 25, 1, 1),
-        hertz=3e9,
-        rounds=3,
-        blocks=2,
-        parts=2,
-    )
-    blocks = (
-        RunBlock(function="f", id=0, address=4096, code="488b07c3", pmu={"l1_miss": (0.5, None)}),
-        RunBlock(function="f", id=1, address=4100, code="c3"),
-    )
-    counts = {"faults": 1, "elsewhere": 20, "mispredicted": 3, "taken": 4}
-    several = (
-        Part(seconds=0.001, executed=((0, 7), (1, 2)), **counts),
-        Part(seconds=0.002, executed=((1, 9),), **counts),
-    )
-    write_parts(folder / "some.parts", RunParts(head, blocks, several))
 
 
 def correction(folder: Path, toolchain: Toolchain) -> None:

@@ -21,9 +21,8 @@ from compiler_opt_perf.binary.disassembly import disassemble
 from compiler_opt_perf.blocks.block_code import distinct, find_blocks, request
 from compiler_opt_perf.blocks.block_file import read_blocks
 from compiler_opt_perf.blocks.model import load as load_cost_model
-from compiler_opt_perf.blocks.run_parts import read_parts
 from compiler_opt_perf.cli.main import run as run_cop
-from compiler_opt_perf.cli.training_verbs import EXIT_WORSE
+from compiler_opt_perf.cli.train_verbs import EXIT_WORSE
 from compiler_opt_perf.compare import check_tables, history
 from compiler_opt_perf.compare.baseline import read_baseline
 from compiler_opt_perf.compare.check import check
@@ -387,23 +386,23 @@ TARGETS: tuple[Target, ...] = (
         120,
     ),
     Target(
-        "cop collect --recording",
+        "cop profile collect --recording",
         inputs.recordings,
         {"script.txt": "text"},
-        cop("collect --recording=script.txt --binary=program --output=out/p.pmu.json"),
+        cop("profile collect --recording=script.txt --binary=program --output=out/p.pmu.json"),
         80,
     ),
     Target(
-        "cop collect --trace --recording",
+        "cop trace record --recording",
         inputs.recordings,
         {"script.txt": "text"},
-        cop("collect --trace --recording=script.txt --binary=program --output=out/t.bbtrace"),
+        cop("trace record --recording=script.txt --binary=program --output=out/t.bbtrace"),
     ),
     Target(
-        "cop collect --recording, binary",
+        "cop profile collect --recording, binary",
         inputs.perf_data,
         {"perf.data": "bytes"},
-        cop("collect --recording=perf.data --binary=program --output=out/p.pmu.json"),
+        cop("profile collect --recording=perf.data --binary=program --output=out/p.pmu.json"),
         200,
     ),
     Target(
@@ -477,13 +476,6 @@ TARGETS: tuple[Target, ...] = (
         80,
     ),
     Target(
-        "parts of a run",
-        inputs.parts,
-        {"some.parts": "json lines"},
-        call(lambda: read_parts(Path("some.parts")).executions()),
-        100,
-    ),
-    Target(
         "cost correction",
         inputs.correction,
         {"correction.json": "json"},
@@ -519,7 +511,7 @@ TARGETS: tuple[Target, ...] = (
         60,
     ),
     Target(
-        "recipes of cop train",
+        "recipes of cop train policy",
         inputs.recipes,
         {"recipe.toml": "text"},
         call(lambda: read_config("recipe.toml")),
@@ -540,25 +532,25 @@ TARGETS: tuple[Target, ...] = (
         40,
     ),
     Target(
-        "recipes of cop imitate",
+        "recipes of cop train labels",
         inputs.labelled,
         {"recipe.toml": "text"},
         call(lambda: read_recipe(Path("recipe.toml"))),
         80,
     ),
     Target(
-        "cop training show",
+        "cop train show",
         inputs.imitation,
         {
             "training/*.json": "json",
             "training/rounds/*.json": "json",
             "training/labels/0/p/a.npz": "arrays",
         },
-        cop("training show training --html=out/page.html"),
+        cop("train show training --html=out/page.html"),
         80,
     ),
     Target(
-        "cop train, ended",
+        "cop train policy, ended",
         inputs.training,
         _TRAINING,
         resumed(inputs.TRAIN),
@@ -588,10 +580,10 @@ TARGETS: tuple[Target, ...] = (
         100,
     ),
     Target(
-        "cop report",
+        "cop compare page",
         inputs.comparison,
         {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
-        cop("report linked.json one.json --training=inline-size=. --output=out/page.html"),
+        cop("compare page linked.json one.json --training=inline-size=. --output=out/page.html"),
         60,
     ),
     Target(

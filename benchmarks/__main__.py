@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The commands `python -m benchmarks NAME`: each runs a benchmark and shows its tables.
+
+Modules of benchmarks are imported when they run, so that `--help` is quick.
+"""
+
+import csv
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from absl import logging
+
+from benchmarks import results
+from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.run.files import explained
+from compiler_opt_perf.run.llvm import LLVM_VERSION
+from compiler_opt_perf.run.progress import log_to_stderr
+from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD, set_folder
+
+
+class _Toolchain(click.ParamType[Toolchain]):
+    """A folder of the patched tools, or the bare name of one in build/toolchain."""
+
+    name = "folder"
+
+    def convert(self, value: Any, *_: Any) -> Toolchain:
+        if isinstance(value, Toolchain):
+            return value
+        return Toolchain.load(Path(value) if "/" in value else set_folder(value))
+
+
+class _Some(click.ParamType[list[str]]):
+    """Words of a list, separated by commas; a word with a comma in it stands in double quotes."""
+
+    name = "list"
+
+    def __init__(self, function: Callable[[], Sequence[str]]):
+        self._function = function
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        words, known = next(csv.reader([value])), self._function()
+        for word in words:
+            if word not in known:
+                self.fail(f"{word!r} is none of {', '.join(known)}", param, ctx)
+        return words
+
+
+def _words(module: str, name: str) -> _Some:
+    """The keys of a table in a benchmark's module, which is imported when they are needed."""
+
+    def words() -> Sequence[str]:
+        found = getattr(__import__(f"benchmarks.{module}", fromlist=[name]), name)
+        return tuple(found)
+
+    return _Some(words)
+
+
+_TOOLCHAIN = click.option(
+    "--toolchain",
+    type=_Toolchain(),
+    default=MOCK_SET,
+    show_default=True,
+    help="Folder of the patched tools, or the name of one in build/toolchain.",
+)
+_PROCESSOR = click.option(
+    "--processor",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Processor to which timed runs are bound.",
+)
+
+
+def _only(module: str) -> Callable[..., Any]:
+    return click.option(
+        "--only",
+        type=_words(module, "PROGRAMS"),
+        help="Programs to measure, separated by commas; default: all.",
+    )
+
+
+@click.group(context_settings={"max_content_width": 100})
+def main() -> None:
+    """Measurements that are repeated for releases.
+
+    Each command writes its tables as data to benchmarks/results/NAME.json and prints them. With
+    --only it writes to its own folder, because the published figures are of all programs. `idle`
+    means that the machine must do nothing else. Commands need `cop toolchain build`.
+    """
+
+
+def _benchmark(
+    name: str, summary: str, question: str, plot: results.Plot, folder: str | None = None
+) -> Callable[[Callable[..., list[results.Table]]], click.Command]:
+    """Makes a command of a function that returns tables.
+
+    Args:
+      summary: what is measured, the time it takes, and whether an idle machine is needed.
+      question: that the tables answer.
+      plot: the picture; columns that a run did not measure are left out.
+      folder: name of the default folder in build/.
+    """
+    default = str(BUILD / (folder or f"bench-{name}"))
+
+    def decorate(function: Callable[..., list[results.Table]]) -> click.Command:
+        @functools.wraps(function)
+        def run(folder: Path, output: Path | None, **values: Any) -> None:
+            folder = folder.resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            tables = function(folder, **values)
+            if not tables:
+                return
+            partial = values.get("only") is not None
+            path = output or (folder if partial else results.FOLDER) / f"{name}.json"
+            words = ["python", "-m", "benchmarks", *sys.argv[1:]]
+            command = shlex.join(words)
+            found = results.measured_now(name, question, command, tables, plot.of_known(tables))
+            results.write(found, path)
+            for table in tables:
+                print(f"{table.caption}\n\n{table.markdown()}")
+            logging.info("%s", path)
+
+        options = [
+            click.option(
+                "--folder",
+                type=click.Path(path_type=Path),
+                default=default,
+                show_default=True,
+                help="Folder for builds and results of steps; what is there is not done again.",
+            ),
+            click.option(
+                "--output",
+                type=click.Path(path_type=Path),
+                help=f"File for the tables.  [default: benchmarks/results/{name}.json, or "
+                f"FOLDER/{name}.json with --only]",
+            ),
+        ]
+        for option in reversed(options):
+            run = option(run)
+        return main.command(name, help=f"{question}\n\n{summary}", short_help=summary)(run)
+
+    return decorate
+
+
+@_benchmark(
+    "collect",
+    "Collection of PMU profiles: time, memory, size, locations. 15 minutes.",
+    "What does collecting PMU data by simulation cost?",
+    results.Plot("collect", ["slowdown"]),
+)
+@_only("collect")
+def _collect(folder: Path, only: list[str] | None) -> list[results.Table]:
+    from benchmarks import collect
+
+    return collect.study(only or collect.PROGRAMS, folder)
+
+
+@_benchmark(
+    "hits",
+    "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
+    "How much of a profile do other compilations find?",
+    results.Plot("found", ["executions, exact", "executions, flattened"]),
+)
+@_only("hits")
+@_TOOLCHAIN
+def _hits(folder: Path, only: list[str] | None, toolchain: Toolchain) -> list[results.Table]:
+    from benchmarks import hits
+
+    return hits.study(only or hits.PROGRAMS, folder, toolchain)
+
+
+@_benchmark(
+    "inline-speed",
+    "Instructions of programs inlined in many ways, with a profile and without. Hours.",
+    "What do PMU data add to inlining for speed?",
+    results.Plot("instructions", ["policy", "shuffled PMU data"]),
+)
+@_only("inline_speed")
+@click.option("--ways", type=_words("ways", "INLINING"), help="Ways of compiling; default: all.")
+@click.option("--judge/--no-judge", default=True, help="Count the held-out runs, too.")
+@_TOOLCHAIN
+def _inline_speed(
+    folder: Path,
+    only: list[str] | None,
+    ways: list[str] | None,
+    judge: bool,
+    toolchain: Toolchain,
+) -> list[results.Table]:
+    from benchmarks import inline_speed
+    from benchmarks.ways import INLINING
+
+    return inline_speed.study(
+        only or inline_speed.PROGRAMS,
+        folder,
+        toolchain,
+        ways=ways or tuple(INLINING),
+        judge=judge,
+    )
+
+
+@_benchmark(
+    "policies",
+    "Times of programs by the shipped policies, AutoFDO, PGO and ThinLTO. Hours, idle.",
+    "Do the two policies for speed make programs faster?",
+    results.Plot("time", ["both policies", "both, shuffled profile"]),
+    folder="bench-inline-speed",
+)
+@_only("policies")
+@click.option("--ways", type=_words("policies", "WAYS"), help="Ways of compiling; default: all.")
+@click.option("--rounds", type=click.IntRange(3), default=48, show_default=True, help="Timed runs.")
+@click.option(
+    "--layouts",
+    type=click.IntRange(3),
+    default=24,
+    show_default=True,
+    help="Layouts of functions that take turns in the rounds.",
+)
+@_PROCESSOR
+@_TOOLCHAIN
+def _policies(
+    folder: Path,
+    only: list[str] | None,
+    ways: list[str] | None,
+    rounds: int,
+    layouts: int,
+    processor: int,
+    toolchain: Toolchain,
+) -> list[results.Table]:
+    from benchmarks import policies
+
+    return policies.study(
+        only or policies.PROGRAMS,
+        folder,
+        toolchain,
+        ways=ways or policies.WAYS,
+        rounds=rounds,
+        layouts=layouts,
+        processor=processor,
+    )
+
+
+@_benchmark(
+    "rank",
+    "Predicted costs of register allocations against measured times. Three hours, idle.",
+    "Do evaluators order compilations of a program as the clock does?",
+    results.Plot("tau", ["mean"]),
+)
+@_only("rank")
+@click.option("--steps", type=_words("rank", "STEPS"), help="Steps to do; default: all.")
+@click.option("--rounds", type=click.IntRange(3), default=60, show_default=True, help="Timed runs.")
+@_PROCESSOR
+@click.option("--cpu", help="A CPU file, or the name of one; default: this CPU is calibrated.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Folder of a learned cost model to compare; may be repeated.",
+)
+@_TOOLCHAIN
+def _rank(
+    folder: Path,
+    only: list[str] | None,
+    steps: list[str] | None,
+    rounds: int,
+    processor: int,
+    cpu: str | None,
+    models: tuple[Path, ...],
+    toolchain: Toolchain,
+) -> list[results.Table]:
+    from benchmarks import rank
+    from compiler_opt_perf.blocks.cpu_files import cpu_file
+
+    return rank.study(
+        only or rank.PROGRAMS,
+        folder,
+        toolchain,
+        steps=steps or tuple(rank.STEPS),
+        rounds=rounds,
+        processor=processor,
+        cpu=cpu_file(cpu) if cpu else None,
+        models=models,
+    )
+
+
+@_benchmark(
+    "cycles",
+    "Predicted against measured cycles of runs and their parts. Half an hour, idle.",
+    "Do PMU data make predicted cycles of real runs better?",
+    results.Plot("parts", ["without PMU data", "with", "of other parts"]),
+)
+@_only("cycles")
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    default="models/cost-znver3",
+    show_default=True,
+    help="Folder of a learned cost model that knows this CPU.",
+)
+@click.option("--cpu", default="host", show_default=True, help="A CPU file, or the name of one.")
+@click.option("--rounds", type=click.IntRange(1), default=30, show_default=True, help="Timed runs.")
+@_PROCESSOR
+@_TOOLCHAIN
+def _cycles(
+    folder: Path,
+    only: list[str] | None,
+    model: Path,
+    cpu: str,
+    rounds: int,
+    processor: int,
+    toolchain: Toolchain,
+) -> list[results.Table]:
+    from benchmarks import cycles
+    from compiler_opt_perf.blocks.cpu_files import cpu_file
+    from compiler_opt_perf.blocks.model import load
+
+    return cycles.study(
+        only or cycles.PROGRAMS,
+        folder,
+        toolchain,
+        load(model),
+        cpu=cpu_file(cpu),
+        rounds=rounds,
+        processor=processor,
+    )
+
+
+@_benchmark(
+    "throughput",
+    "Modules a second that a training compiles. 5 minutes, after make train-inline.",
+    "How fast does training compile, and does it matter where?",
+    results.Plot("ways", ["against plain clang"]),
+)
+@click.option(
+    "--corpora",
+    type=click.Path(path_type=Path),
+    default=str(BUILD / "train-inline" / "corpora"),
+    show_default=True,
+    help="Folder of corpora for inline-size.",
+)
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    default="models/inline-size",
+    show_default=True,
+    help="Folder of a policy.",
+)
+@click.option("--modules", type=click.IntRange(1), default=40, show_default=True, help="At random.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Of all ways.")
+@_TOOLCHAIN
+def _throughput(
+    folder: Path, corpora: Path, model: Path, modules: int, rounds: int, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import throughput
+
+    return throughput.study(corpora, model, toolchain, modules=modules, rounds=rounds)
+
+
+@_benchmark(
+    "series",
+    f"Builds and tests LLVM {LLVM_VERSION} with each part of the patch series. Half an hour.",
+    "Does each part of the patch series build and pass its tests by itself?",
+    results.Plot("parts", ["build"]),
+)
+def _series(folder: Path) -> list[results.Table]:
+    from benchmarks import series
+
+    return series.study(folder)
+
+
+@main.command("render", short_help="Tables and pictures of docs/results/. Seconds.")
+@click.option("--check", is_flag=True, help="Write nothing; fail if a page is not as it must be.")
+def _render(check: bool) -> None:
+    """Writes the tables and pictures of docs/results/ from benchmarks/results/."""
+    from benchmarks.render import update
+
+    names = update(check=check)
+    if check and names:
+        raise click.ClickException(
+            f"{', '.join(names)}: not what benchmarks/results/ gives; "
+            "run python -m benchmarks render"
+        )
+
+
+if __name__ == "__main__":
+    log_to_stderr()
+    try:
+        main(prog_name="python -m benchmarks")
+    except (UserError, OSError) as error:
+        sys.exit(f"error: {explained(error)}")

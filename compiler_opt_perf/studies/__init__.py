@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Studies: measurements of this project on real programs, behind docs/results.md."""

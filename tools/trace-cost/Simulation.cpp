@@ -1,0 +1,475 @@
+//===- Simulation.cpp - Cycles of a candidate's code on a trace -----------===//
+//
+// Part of the LLVM Project, under the Apache License v2.0 with LLVM Exceptions.
+// See https://llvm.org/LICENSE.txt for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Simulation.h"
+#include "EventProbabilities.h"
+#include "RatioEstimator.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Parallel.h"
+#include "llvm/Support/xxhash.h"
+#include <deque>
+
+using namespace llvm;
+using namespace llvm::tracecost;
+
+/// How many sets of events are drawn, over all windows.
+static constexpr unsigned AllVisits = 4096;
+/// The most sets of events that are drawn for one window; more tell little.
+static constexpr unsigned MaxVisits = 64;
+/// The draws of a window depend on so many of its last blocks.
+static constexpr unsigned KeyBlocks = 4;
+/// The first blocks of a sample fill the pipeline; their costs are left out.
+static constexpr unsigned WarmUpBlocks = 100;
+/// A block that samples visit less often is simulated in its windows.
+static constexpr unsigned MinSampleVisits = 16;
+
+namespace {
+
+/// A block that is ready for the pipeline, and its events.
+struct ReadyBlock {
+  SimBlock Sim;
+  EventProbabilities Events;
+  /// Identifies the block in all candidates.
+  uint64_t Key;
+};
+
+struct ReadyWindow {
+  std::vector<unsigned> Blocks;
+  uint64_t Count;
+  unsigned Visits = 1;
+  Cycles PerExecution;
+  unsigned Simulations = 0;
+};
+
+/// The blocks of a sample that the candidate has.
+struct ReadySample {
+  /// Index into BlockHistogram::Samples.
+  unsigned Sample;
+  std::vector<unsigned> Blocks;
+  /// For each of Blocks, how often it came before in all samples.
+  std::vector<unsigned> Visits;
+  std::vector<Cycles> Costs;
+  unsigned Simulations = 0;
+
+  /// The blocks behind those that fill the pipeline.
+  auto counted() const {
+    return drop_begin(enumerate(Blocks),
+                      std::min<size_t>(WarmUpBlocks, Blocks.size()));
+  }
+};
+
+/// One simulation of a run.
+class Simulation {
+public:
+  Simulation(const Program &Code, const BlockHistogram &Histogram,
+             const BlockMapping &Mapping, const CPUParameters &CPU,
+             EventRates *Rates, const SimulationOptions &Options,
+             CostResult &Result)
+      : Code(Code), Histogram(Histogram), Mapping(Mapping), CPU(CPU),
+        Rates(Rates), Options(Options), Result(Result) {}
+
+  Error run();
+
+private:
+  void collectSamples();
+  void collectWindows();
+  Error prepareBlocks();
+  /// Draws the events of the block at \p Index of the sequence \p Window.
+  void drawEvents(unsigned Block, unsigned Index, const SimWindow &Window,
+                  DrawFn Draw, WindowEvents &Events) const;
+  void simulate(ReadySample &S) const;
+  Error simulate(ReadyWindow &W) const;
+  void addUp();
+  void estimateErrors(const RatioEstimator &Estimator,
+                      const std::vector<bool> &IsEstimated);
+
+  const Program &Code;
+  const BlockHistogram &Histogram;
+  const BlockMapping &Mapping;
+  const CPUParameters &CPU;
+  EventRates *Rates;
+  const SimulationOptions &Options;
+  CostResult &Result;
+
+  std::unique_ptr<Simulator> Sim;
+  /// One element for each of Program::blocks(); null if not needed.
+  std::vector<std::unique_ptr<ReadyBlock>> Ready;
+  std::vector<ReadySample> Samples;
+  /// How often samples visit each block behind the warm-up.
+  std::vector<unsigned> SampleVisits;
+  std::vector<ReadyWindow> Windows;
+};
+
+} // namespace
+
+void Simulation::collectSamples() {
+  SampleVisits.resize(Code.blocks().size());
+  if (Options.Plain)
+    return;
+  std::vector<unsigned> Visits(Code.blocks().size());
+  // The candidate's last blocks, and their visits.
+  std::deque<std::pair<unsigned, unsigned>> Recent;
+  for (auto [Index, Blocks] : enumerate(Histogram.Samples)) {
+    ReadySample Current;
+    Current.Sample = Index;
+    // If the candidate is one module among others, a sample may have too few
+    // blocks to fill the pipeline. The blocks of the samples before do.
+    if (any_of(Blocks, [&](unsigned B) {
+          return Mapping.Matches[B] == Match::Foreign;
+        }))
+      for (auto [B, Visit] : Recent) {
+        Current.Blocks.push_back(B);
+        Current.Visits.push_back(Visit);
+      }
+    bool AnyOwn = false;
+    for (unsigned B : Blocks) {
+      // A block that the candidate lacks leaves no gap: the next one does not
+      // begin on an empty pipeline.
+      std::optional<unsigned> Own = Mapping.of(B);
+      if (!Own)
+        continue;
+      AnyOwn = true;
+      Current.Blocks.push_back(*Own);
+      Current.Visits.push_back(Visits[*Own]++);
+      Recent.push_back({*Own, Current.Visits.back()});
+      if (Recent.size() > WarmUpBlocks)
+        Recent.pop_front();
+    }
+    if (AnyOwn)
+      Samples.push_back(std::move(Current));
+  }
+  for (const ReadySample &S : Samples)
+    for (auto [Index, B] : S.counted())
+      ++SampleVisits[B];
+}
+
+void Simulation::collectWindows() {
+  // Windows become one if they differ only in blocks that the candidate lacks,
+  // or that lie too far back to matter.
+  uint64_t Covered = 0;
+  std::map<std::vector<unsigned>, uint64_t> Counts;
+  for (const Window &W : Histogram.Windows) {
+    std::optional<unsigned> Last = Mapping.of(W.Blocks.back());
+    if (!Last)
+      continue;
+    // Samples tell more: a core looks further ahead than a window reaches back.
+    if (SampleVisits[*Last] >= MinSampleVisits) {
+      Covered += W.Count;
+      continue;
+    }
+    std::vector<unsigned> Blocks{*Last};
+    unsigned Context = 0;
+    for (unsigned B : drop_begin(reverse(W.Blocks))) {
+      if (Context >= Options.ContextInstructions)
+        break;
+      std::optional<unsigned> Own = Mapping.of(B);
+      if (!Own)
+        continue;
+      Context += Result.Blocks[*Own].Instructions;
+      Blocks.push_back(*Own);
+    }
+    std::reverse(Blocks.begin(), Blocks.end());
+    Counts[std::move(Blocks)] += W.Count;
+  }
+  std::vector<ReadyWindow> All;
+  for (const auto &[Blocks, Count] : Counts) {
+    ReadyWindow &W = All.emplace_back();
+    W.Blocks = Blocks;
+    W.Count = Count;
+  }
+  llvm::sort(All, [](const ReadyWindow &A, const ReadyWindow &B) {
+    return std::tie(B.Count, A.Blocks) < std::tie(A.Count, B.Blocks);
+  });
+  Result.Windows = All.size();
+
+  // The most frequent ones are simulated.
+  for (ReadyWindow &W : All) {
+    if (Covered >= Options.Coverage * Result.Executions)
+      break;
+    Covered += W.Count;
+    double Share = double(W.Count) / Result.Executions;
+    uint64_t Visits =
+        std::min<uint64_t>({uint64_t(Share * AllVisits), W.Count, MaxVisits});
+    if (Rates || !Histogram.Branches.empty())
+      W.Visits = llvm::bit_floor(std::max<uint64_t>(Visits, 1));
+    Windows.push_back(std::move(W));
+  }
+  Result.SimulatedWindows = Windows.size();
+  if (Result.Executions)
+    Result.Covered = double(Covered) / Result.Executions;
+}
+
+Error Simulation::prepareBlocks() {
+  Expected<std::unique_ptr<Simulator>> SimOrError =
+      Simulator::create(Code, CPU, Options.Parts);
+  if (!SimOrError)
+    return SimOrError.takeError();
+  Sim = std::move(*SimOrError);
+  Ready.resize(Code.blocks().size());
+  std::vector<const PredictedBranches *> Predicted(Code.blocks().size());
+  if (Options.Parts.has(ModelPart::Predictor))
+    for (auto [Index, Branches] : enumerate(Histogram.Branches))
+      if (std::optional<unsigned> Own = Mapping.of(Index))
+        Predicted[*Own] = &Branches;
+  BitVector IsNeeded(Code.blocks().size());
+  for (const ReadyWindow &W : Windows)
+    for (unsigned B : W.Blocks)
+      IsNeeded.set(B);
+  for (const ReadySample &S : Samples)
+    for (unsigned B : S.Blocks)
+      IsNeeded.set(B);
+
+  EventModel Events(Rates, Options.Parts, Result.Loads, Result.Branches);
+  for (const CodeFunction &F : Code.functions()) {
+    std::optional<bool> HasFrame;
+    for (unsigned B = F.FirstBlock; B != F.FirstBlock + F.NumBlocks; ++B) {
+      if (!IsNeeded[B])
+        continue;
+      if (!HasFrame)
+        HasFrame = Code.hasFramePointer(F);
+      const CodeBlock &Block = Code.blocks()[B];
+      const BlockCost &Cost = Result.Blocks[B];
+      Ready[B] = std::make_unique<ReadyBlock>();
+      ReadyBlock &R = *Ready[B];
+      R.Sim = Sim->prepare(Block, *HasFrame, Cost.meanSkipped());
+      R.Key = xxh3_64bits(F.Name) + Block.ID * 0x9e3779b97f4a7c15;
+      R.Events = Events.probabilities(R.Sim, Cost.Executions, Predicted[B]);
+      for (const std::string &Opcode : R.Sim.Unsupported)
+        Result.Unsupported[Opcode] += Cost.Executions;
+    }
+  }
+  return Error::success();
+}
+
+void Simulation::drawEvents(unsigned Block, unsigned Index,
+                            const SimWindow &Window, DrawFn Draw,
+                            WindowEvents &Events) const {
+  const ReadyBlock &R = *Ready[Block];
+  unsigned First = Index ? Window.Ends[Index - 1] : 0;
+  tracecost::drawEvents(
+      R.Events,
+      ArrayRef(R.Sim.Operations).take_front(Window.Ends[Index] - First), First,
+      Draw, Events);
+}
+
+/// Simulates without events, and then with one more kind of events each time.
+template <typename SimulateFn>
+static auto simulateParts(const WindowEvents &All, SimulateFn Simulate) {
+  WindowEvents Some(All.Miss.size());
+  std::array<decltype(Simulate(Some)), 5> Results;
+  Results[0] = Simulate(Some);
+  BitVector WindowEvents::*Kinds[] = {
+      &WindowEvents::FirstLevelMiss, &WindowEvents::Miss,
+      &WindowEvents::Mispredict, &WindowEvents::FetchMiss};
+  for (auto [Index, Kind] : enumerate(Kinds)) {
+    Results[Index + 1] = Results[Index];
+    if ((All.*Kind).none())
+      continue;
+    Some.*Kind = All.*Kind;
+    Results[Index + 1] = Simulate(Some);
+  }
+  return Results;
+}
+
+/// The cycles that each kind of events adds.
+static Cycles differences(const std::array<double, 5> &C) {
+  return {C[0], C[1] - C[0], C[2] - C[1], C[3] - C[2], C[4] - C[3]};
+}
+
+void Simulation::simulate(ReadySample &S) const {
+  SmallVector<const SimBlock *, 0> Blocks;
+  for (unsigned B : S.Blocks)
+    Blocks.push_back(&Ready[B]->Sim);
+  SimWindow Sequence = Sim->window(Blocks);
+  WindowEvents All(Sequence.Stream.size());
+  for (auto [Index, B] : enumerate(S.Blocks)) {
+    auto Draw = [Key = Ready[B]->Key, Visit = S.Visits[Index]](unsigned Ordinal,
+                                                               DrawKind Kind) {
+      return drawVisit(Key, Ordinal, Kind, Visit);
+    };
+    drawEvents(B, Index, Sequence, Draw, All);
+  }
+  auto Finished = simulateParts(All, [&](const WindowEvents &Events) {
+    ++S.Simulations;
+    return Sim->finish(Sequence, Events);
+  });
+  for (unsigned Index = 0; Index != S.Blocks.size(); ++Index) {
+    std::array<double, 5> Parts;
+    for (auto [Cost, F] : zip(Parts, Finished))
+      Cost = double(F[Index]) - (Index ? F[Index - 1] : 0);
+    S.Costs.push_back(differences(Parts));
+  }
+}
+
+/// The cycles that the last block of a sequence adds.
+static unsigned marginal(ArrayRef<unsigned> Finished) {
+  return Finished.back() - (Finished.size() > 1 ? Finished.end()[-2] : 0);
+}
+
+Error Simulation::simulate(ReadyWindow &W) const {
+  SmallVector<const SimBlock *, 16> Blocks;
+  for (unsigned B : W.Blocks)
+    Blocks.push_back(&Ready[B]->Sim);
+  if (Options.Plain) {
+    Expected<unsigned> Execution = Sim->plainCycles(Blocks);
+    if (!Execution)
+      return Execution.takeError();
+    W.PerExecution.Execution = *Execution;
+    W.Simulations = 1;
+    return Error::success();
+  }
+  SimWindow Sequence = Sim->window(Blocks);
+  uint64_t Key = 0;
+  for (unsigned B : ArrayRef(W.Blocks).take_back(KeyBlocks))
+    Key = Key * 31 + Ready[B]->Key;
+  StratifiedDraw Drawn(Key, W.Visits);
+
+  // Most visits have a set of events that was simulated before.
+  std::map<std::vector<unsigned>, unsigned> Known;
+  auto Simulate = [&](const WindowEvents &Events) {
+    std::vector<unsigned> Set;
+    for (const BitVector *Bits : {&Events.Miss, &Events.FirstLevelMiss,
+                                  &Events.Mispredict, &Events.FetchMiss}) {
+      Set.insert(Set.end(), Bits->set_bits_begin(), Bits->set_bits_end());
+      Set.push_back(~0u);
+    }
+    auto [It, Inserted] = Known.try_emplace(std::move(Set));
+    if (Inserted)
+      It->second = marginal(Sim->finish(Sequence, Events));
+    return double(It->second);
+  };
+  Cycles Sum;
+  for (unsigned Visit = 0; Visit != W.Visits; ++Visit) {
+    WindowEvents All(Sequence.Stream.size());
+    for (auto [Index, B] : enumerate(W.Blocks)) {
+      unsigned FromEnd = W.Blocks.size() - Index;
+      auto Draw = [&](unsigned Ordinal, DrawKind Kind) {
+        return Drawn(FromEnd, Ordinal, Kind, Visit);
+      };
+      drawEvents(B, Index, Sequence, Draw, All);
+    }
+    Sum += differences(simulateParts(All, Simulate));
+  }
+  W.PerExecution = Sum * (1.0 / W.Visits);
+  W.Simulations = Known.size();
+  return Error::success();
+}
+
+void Simulation::addUp() {
+  // The executions of a block that were simulated, and their cost.
+  struct Simulated {
+    double Executions = 0;
+    Cycles Cost;
+  };
+  std::vector<Simulated> InWindows(Result.Blocks.size());
+  for (const ReadyWindow &W : Windows) {
+    Simulated &S = InWindows[W.Blocks.back()];
+    S.Executions += W.Count;
+    S.Cost += W.PerExecution * W.Count;
+    Result.Simulations += W.Simulations;
+    for (unsigned B : W.Blocks)
+      Result.SimulatedInstructions +=
+          uint64_t(W.Simulations) * Ready[B]->Sim.NumInstructions;
+  }
+  std::vector<Simulated> InSamples(Result.Blocks.size());
+  uint64_t NumVisits = 0;
+  for (unsigned Visits : SampleVisits)
+    NumVisits += Visits;
+  RatioEstimator Estimator(
+      Result.Blocks.size(), Histogram.Samples.size(),
+      Result.Executions ? double(NumVisits) / Result.Executions : 0);
+  for (const ReadySample &S : Samples) {
+    for (unsigned B : S.Blocks)
+      Result.SimulatedInstructions +=
+          uint64_t(S.Simulations) * Ready[B]->Sim.NumInstructions;
+    Result.Simulations += S.Simulations;
+    for (auto [Index, B] : S.counted()) {
+      ++InSamples[B].Executions;
+      InSamples[B].Cost += S.Costs[Index];
+      Estimator.add(S.Sample, B, S.Costs[Index].total());
+    }
+  }
+  std::vector<bool> IsEstimated(Result.Blocks.size());
+
+  // Rare windows cost what the block's other windows do. An instruction of a
+  // rare block costs what those of other blocks do.
+  Cycles Sum;
+  double Instructions = 0, Executions = 0;
+  std::vector<BlockCost *> Rare;
+  for (auto [Index, Block] : enumerate(Result.Blocks)) {
+    if (!Block.Executions)
+      continue;
+    const Simulated *S = &InWindows[Index];
+    // Few visits tell less than the windows, but more than other blocks.
+    if (InSamples[Index].Executions >= MinSampleVisits || !S->Executions)
+      S = &InSamples[Index];
+    IsEstimated[Index] = S == &InSamples[Index] && S->Executions;
+    if (!S->Executions) {
+      Rare.push_back(&Block);
+      continue;
+    }
+    Block.Total = S->Cost * (Block.Executions / S->Executions);
+    Sum += Block.Total;
+    Instructions += double(Block.Executions) * Block.Instructions;
+    Executions += Block.Executions;
+  }
+  for (BlockCost *Block : Rare)
+    if (Instructions)
+      Block->Total = Sum * (double(Block->Executions) * Block->Instructions /
+                            Instructions);
+  if (Executions)
+    Result.UnmappedCycles = Sum * (Result.UnmappedExecutions / Executions);
+  if (!Samples.empty())
+    estimateErrors(Estimator, IsEstimated);
+}
+
+void Simulation::estimateErrors(const RatioEstimator &Estimator,
+                                const std::vector<bool> &IsEstimated) {
+  std::vector<RatioEstimator::Weight> All, Own;
+  for (const CodeFunction &F : Code.functions()) {
+    Own.clear();
+    for (unsigned B = F.FirstBlock; B != F.FirstBlock + F.NumBlocks; ++B) {
+      if (!IsEstimated[B])
+        continue;
+      RatioEstimator::Weight Weight{B, double(Result.Blocks[B].Executions)};
+      Result.Blocks[B].StandardError = Estimator.standardError(Weight);
+      Own.push_back(Weight);
+    }
+    All.insert(All.end(), Own.begin(), Own.end());
+    Result.FunctionErrors.push_back(Own.empty() ? std::nullopt
+                                                : Estimator.standardError(Own));
+  }
+  Result.Residuals = Estimator.residuals(All);
+  Result.StandardError = Estimator.errorOf(Result.Residuals);
+}
+
+Error Simulation::run() {
+  collectSamples();
+  collectWindows();
+  if (Error E = prepareBlocks())
+    return E;
+  parallelFor(0, Samples.size(), [&](size_t I) { simulate(Samples[I]); });
+  std::vector<std::string> Errors(Windows.size());
+  parallelFor(0, Windows.size(), [&](size_t I) {
+    if (Error E = simulate(Windows[I]))
+      Errors[I] = toString(std::move(E));
+  });
+  for (const std::string &Message : Errors)
+    if (!Message.empty())
+      return createStringError(Message);
+  addUp();
+  return Error::success();
+}
+
+Error tracecost::simulate(const Program &Code, const BlockHistogram &Histogram,
+                          const BlockMapping &Mapping, const CPUParameters &CPU,
+                          EventRates *Rates, const SimulationOptions &Options,
+                          CostResult &Result) {
+  return Simulation(Code, Histogram, Mapping, CPU, Rates, Options, Result)
+      .run();
+}

@@ -1,0 +1,250 @@
+//===- Simulator.cpp - Cycles of a sequence of blocks ---------------------===//
+//
+// Part of the LLVM Project, under the Apache License v2.0 with LLVM Exceptions.
+// See https://llvm.org/LICENSE.txt for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Simulator.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/MCA/HWEventListener.h"
+#include "llvm/MCA/HardwareUnits/LSUnit.h"
+#include "llvm/MCA/HardwareUnits/RegisterFile.h"
+#include "llvm/MCA/HardwareUnits/RetireControlUnit.h"
+#include "llvm/MCA/HardwareUnits/Scheduler.h"
+#include "llvm/MCA/IncrementalSourceMgr.h"
+#include "llvm/MCA/Pipeline.h"
+#include "llvm/MCA/Stages/DispatchStage.h"
+#include "llvm/MCA/Stages/EntryStage.h"
+#include "llvm/MCA/Stages/ExecuteStage.h"
+#include "llvm/MCA/Stages/RetireStage.h"
+
+using namespace llvm;
+using namespace llvm::tracecost;
+
+namespace {
+
+/// Notes when instructions retire.
+class RetirementListener : public mca::HWEventListener {
+public:
+  /// The cycle in which instruction \p Index retired.
+  unsigned retiredAt(unsigned Index) const { return Cycles[Index]; }
+
+  void onCycleBegin() override { ++Cycle; }
+  void onEvent(const mca::HWInstructionEvent &Event) override {
+    if (Event.Type != mca::HWInstructionEvent::Retired)
+      return;
+    unsigned Index = Event.IR.getSourceIndex();
+    if (Index >= Cycles.size())
+      Cycles.resize(Index + 1);
+    Cycles[Index] = Cycle;
+  }
+
+private:
+  unsigned Cycle = 0;
+  SmallVector<unsigned, 256> Cycles;
+};
+
+} // namespace
+
+Simulator::Simulator(const Program &Code, ModelParts Parts, Scoreboard Board)
+    : Code(Code), Model(Code.model()), Parts(Parts), Board(std::move(Board)),
+      Instruments(Model.subtarget(), Model.instructions()),
+      Builder(Model.subtarget(), Model.instructions(), Model.registers(),
+              Model.analysis(), Instruments, /*CallLatency=*/1),
+      PostProcess(Model.target().createInstrPostProcess(Model.subtarget(),
+                                                        Model.instructions())) {
+  if (!PostProcess)
+    PostProcess = std::make_unique<mca::InstrPostProcess>(Model.subtarget(),
+                                                          Model.instructions());
+}
+
+Expected<std::unique_ptr<Simulator>> Simulator::create(const Program &Code,
+                                                       const CPUParameters &CPU,
+                                                       ModelParts Parts) {
+  Expected<Scoreboard> Board = Scoreboard::create(Code.model(), CPU, Parts);
+  if (!Board)
+    return Board.takeError();
+  return std::unique_ptr<Simulator>(
+      new Simulator(Code, Parts, std::move(*Board)));
+}
+
+Error Simulator::append(SimBlock &Block, const DecodedInst &D, bool HasFrame) {
+  const MCInstrDesc &Desc = Model.desc(D.Inst);
+  std::optional<Replacement> Call = Model.replaceCall(D.Inst);
+  for (const MCInst &MI :
+       Call ? ArrayRef<MCInst>(Call->Insts) : ArrayRef<MCInst>(D.Inst)) {
+    Expected<Operation::UniqueInst> I = Builder.createInstruction(MI, {});
+    if (!I)
+      return I.takeError();
+    PostProcess->postProcessInstruction(**I, MI);
+    Operation &Op = Block.Operations.emplace_back();
+    Op.Address = D.Address;
+    Op.Timed = Board.describe(**I, MI);
+    Op.Inst = std::move(*I);
+    DecodedInst Own = D;
+    Own.Inst = MI;
+    // The return address that a call pushes is no value of the caller.
+    if (!Call || MI.getOpcode() == Call->Insts.back().getOpcode())
+      Op.Flow.Memory = Model.memory(Own, HasFrame);
+    Op.Flow.Stores = Op.Timed.Stores;
+    // The stack is in the first-level cache. The profile would say otherwise: a
+    // reload has the source line of the instruction that it was inserted
+    // before.
+    Op.CanMiss = Model.desc(MI).mayLoad() && Model.memoryOperand(MI) &&
+                 !Model.accessesStack(MI, HasFrame);
+  }
+  Operation &First =
+      Block.Operations.end()[Call ? -int(Call->Insts.size()) : -1];
+  Operation &Last = Block.Operations.back();
+  if (Call) {
+    First.Flow.IsCall = Call->IsCall;
+    Last.IsIndirectCall = Call->IsIndirect;
+    return Error::success();
+  }
+  First.Flow.Effect = Model.values(D.Inst);
+  for (const mca::WriteState &W : First.Inst->getDefs())
+    if (GPR Reg = Model.number(W.getRegisterID()); Reg != NoGPR)
+      First.Flow.Written.push_back(Reg);
+  Last.IsConditionalBranch = Desc.isConditionalBranch();
+  Last.IsIndirectJump = Desc.isIndirectBranch();
+  return Error::success();
+}
+
+SimBlock Simulator::prepare(const CodeBlock &Block, bool HasFrame,
+                            double Skipped) {
+  SimBlock Result;
+  Result.Code = &Block;
+  Result.Exits = middleExits(Code, Block);
+  const MCInst *Previous = nullptr;
+  std::optional<uint64_t> Line;
+  std::vector<DecodedInst> Decoded = Code.decode(Block);
+  for (const DecodedInst &D : Decoded) {
+    if (Result.OperationsTo.size() != Result.Exits.size() &&
+        Result.Exits[Result.OperationsTo.size()].Executed ==
+            Result.NumInstructions)
+      Result.OperationsTo.push_back(Result.Operations.size());
+    ++Result.NumInstructions;
+    Result.HasCall |= D.Valid && Model.desc(D.Inst).isCall();
+    Result.EndsWithJump = D.Valid && Model.desc(D.Inst).isUnconditionalBranch();
+    unsigned First = Result.Operations.size();
+    if (!D.Valid) {
+      Result.Unsupported.push_back("(undecodable)");
+      continue;
+    }
+    if (Error E = append(Result, D, HasFrame)) {
+      consumeError(std::move(E));
+      Result.Operations.resize(First);
+      Result.Unsupported.push_back(Model.name(D.Inst).str());
+      continue;
+    }
+    if (First && Previous && Parts.has(ModelPart::Renaming) &&
+        Model.isFused(*Previous, D.Inst))
+      fuse(Result.Operations[First - 1].Timed, Result.Operations[First].Timed);
+    Previous = &D.Inst;
+    if (Line != D.Address / 64) {
+      Line = D.Address / 64;
+      Result.Operations[First].StartsLine = true;
+    }
+  }
+  Result.LikelyOperations = Result.Operations.size();
+  if (!Result.Exits.empty() &&
+      2 * Skipped > Result.NumInstructions - Result.Exits[0].Executed)
+    Result.LikelyOperations = Result.OperationsTo[0];
+  return Result;
+}
+
+/// The operations of \p Block that are executed before \p Next, which is null
+/// if it is unknown.
+static ArrayRef<Operation> executed(const SimBlock &Block,
+                                    const SimBlock *Next) {
+  ArrayRef<Operation> All = Block.Operations;
+  if (Block.Exits.empty())
+    return All;
+  if (Next) {
+    if (const MiddleExit *Exit = exitTo(Block.Exits, *Next->Code))
+      return All.take_front(Block.OperationsTo[Exit - Block.Exits.begin()]);
+    // The next block may belong to a function that the block calls.
+    if (!Block.HasCall ||
+        (Next->Code->Function == Block.Code->Function && !Next->Code->IsEntry))
+      return All;
+  }
+  return All.take_front(Block.LikelyOperations);
+}
+
+/// Whether \p Next lies right behind \p Block in the same function.
+static bool isBehind(const CodeBlock &Next, const CodeBlock &Block) {
+  return Next.Function == Block.Function && Next.In == Block.In &&
+         Next.Address == Block.Address + Block.Bytes.size();
+}
+
+SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
+  SimWindow Result;
+  ValueTracker Values(Model.callClobbered());
+  for (auto [Index, Block] : enumerate(Blocks)) {
+    const SimBlock *Next =
+        Index + 1 != Blocks.size() ? Blocks[Index + 1] : nullptr;
+    ArrayRef<Operation> Operations = executed(*Block, Next);
+    Values.beginBlock(Block->Code->IsEntry);
+    for (const Operation &Op : Operations) {
+      StreamEntry &Entry = Result.Stream.emplace_back();
+      Entry.Inst = &Op.Timed;
+      unsigned Slot = Values.access(Op.Flow);
+      if (!Slot)
+        continue;
+      bool IsStack = Op.Flow.Memory->IsStack;
+      if (!Parts.has(IsStack ? ModelPart::StackSlots : ModelPart::OtherStores))
+        continue;
+      Entry.Slot = Slot;
+      Entry.OnStack = IsStack;
+    }
+    Values.endBlock(Block->Code->Flags.HasReturn);
+    // Addresses tell what lies behind a block only within a section of a
+    // function: the linker orders sections.
+    if (Next && !Result.Stream.empty())
+      Result.Stream.back().Jumps |=
+          Operations.size() != Block->Operations.size() ||
+          Block->EndsWithJump || !isBehind(*Next->Code, *Block->Code);
+    Result.Ends.push_back(Result.Stream.size());
+  }
+  Result.NumSlots = Values.numSlots();
+  return Result;
+}
+
+Expected<unsigned>
+Simulator::plainCycles(ArrayRef<const SimBlock *> Blocks) const {
+  mca::IncrementalSourceMgr Source;
+  unsigned NumContext = 0, Last = 0;
+  for (auto [Index, Block] : enumerate(Blocks)) {
+    NumContext = Last;
+    ArrayRef<Operation> Operations = executed(
+        *Block, Index + 1 != Blocks.size() ? Blocks[Index + 1] : nullptr);
+    for (const Operation &Op : Operations)
+      Source.addInst(std::make_unique<mca::Instruction>(*Op.Inst));
+    Last += Operations.size();
+  }
+  Source.endOfStream();
+  if (Last == NumContext)
+    return 0;
+
+  const MCSchedModel &SM = Model.schedModel();
+  mca::RetireControlUnit RCU(SM);
+  mca::RegisterFile PRF(SM, Model.registers(), 0);
+  mca::LSUnit LSU(SM, 0, 0, /*AssumeNoAlias=*/true);
+  mca::Scheduler HWS(SM, LSU);
+  RetirementListener Retirement;
+  mca::Pipeline Pipeline;
+  Pipeline.appendStage(std::make_unique<mca::EntryStage>(Source));
+  Pipeline.appendStage(std::make_unique<mca::DispatchStage>(
+      Model.subtarget(), Model.registers(), /*MaxDispatchWidth=*/0, RCU, PRF));
+  Pipeline.appendStage(std::make_unique<mca::ExecuteStage>(
+      HWS, /*ShouldPerformBottleneckAnalysis=*/false));
+  Pipeline.appendStage(std::make_unique<mca::RetireStage>(RCU, PRF, LSU));
+  Pipeline.addEventListener(&Retirement);
+  if (Expected<unsigned> Cycles = Pipeline.run(); !Cycles)
+    return Cycles.takeError();
+  return Retirement.retiredAt(Last - 1) -
+         (NumContext ? Retirement.retiredAt(NumContext - 1) : 0);
+}

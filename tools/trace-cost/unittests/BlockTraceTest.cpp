@@ -1,0 +1,175 @@
+//===- BlockTraceTest.cpp - Readers of traces and CPU files ---------------===//
+//
+// Part of the LLVM Project, under the Apache License v2.0 with LLVM Exceptions.
+// See https://llvm.org/LICENSE.txt for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "BlockTrace.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Compression.h"
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/LEB128.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Testing/Support/Error.h"
+#include "gtest/gtest.h"
+
+using namespace llvm;
+using namespace llvm::tracecost;
+using testing::HasSubstr;
+
+namespace {
+
+constexpr uint32_t Magic = 0x184D2A5B;
+
+/// Writes a trace.
+class Writer {
+public:
+  void record(uint32_t Kind, StringRef Raw, uint32_t Count = 0,
+              std::optional<uint32_t> RawBytes = std::nullopt) {
+    SmallVector<uint8_t, 0> Payload;
+    compression::zstd::compress(arrayRefFromStringRef(Raw), Payload);
+    for (uint32_t Word : {Magic, 32u, Kind, 0u, uint32_t(Payload.size()),
+                          RawBytes.value_or(Raw.size()), Count, 0u, 0u, 0u})
+      word(Data, Word);
+    Data.append(Payload.begin(), Payload.end());
+  }
+  void description(StringRef Format = "compiler-opt-perf/block-windows",
+                   StringRef More = ", \"window\": 2") {
+    record(
+        1,
+        ("{\"format\": \"" + Format + "\", \"version\": 1" + More + "}").str());
+  }
+  /// One function "f" at 64 with blocks of these ids.
+  void table(ArrayRef<uint32_t> IDs, uint32_t Function = 0) {
+    std::string Raw;
+    word(Raw, 1);
+    word(Raw, IDs.size());
+    Raw.append(8 * IDs.size() + 4 * IDs.size(), '\0');
+    for (uint32_t ID : IDs)
+      word(Raw, ID);
+    for (size_t I = 0; I != IDs.size(); ++I)
+      word(Raw, Function);
+    word(Raw, 64);
+    word(Raw, 0);
+    word(Raw, 1);
+    Raw += 'f';
+    record(2, Raw);
+  }
+  /// Windows: count and two blocks, each an index.
+  void windows(ArrayRef<std::array<uint64_t, 3>> Windows) {
+    std::string Raw;
+    raw_string_ostream OS(Raw);
+    for (auto [Count, First, Second] : Windows) {
+      encodeULEB128(Count, OS);
+      encodeULEB128(First << 1, OS);
+      int64_t Delta = int64_t(Second) - int64_t(First);
+      encodeULEB128(uint64_t(Delta) << 1 ^ uint64_t(Delta >> 63), OS);
+    }
+    record(5, Raw, Windows.size());
+  }
+  void index() { record(4, StringRef("\0\0\0\0", 4)); }
+
+  const std::string &data() const { return Data; }
+
+  Expected<BlockHistogram> read(unsigned Length = 2) const {
+    return parseBlockHistogram("file", Data, Length);
+  }
+
+private:
+  static void word(std::string &To, uint32_t Word) {
+    char Bytes[4];
+    support::endian::write32le(Bytes, Word);
+    To.append(Bytes, 4);
+  }
+
+  std::string Data;
+};
+
+TEST(BlockTraceTest, ReadsWindows) {
+  Writer W;
+  W.description();
+  W.table({7, 0xFFFFFFFF, 0xFFFFFFFE});
+  // 3 is a gap.
+  W.windows({{5, 0, 1}, {2, 3, 2}, {4, 1, 1}});
+  W.index();
+  Expected<BlockHistogram> H = W.read();
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  EXPECT_EQ(H->Total, 11u);
+  ASSERT_EQ(H->Functions.size(), 1u);
+  EXPECT_EQ(H->Functions[0].Name, "f");
+  EXPECT_EQ(H->Functions[0].Address, 64u);
+  ASSERT_EQ(H->Blocks.size(), 3u);
+  EXPECT_EQ(H->Blocks[1].Function, 0u);
+  EXPECT_EQ(H->Blocks[1].ID, 0xFFFFFFFFu);
+  ASSERT_EQ(H->Windows.size(), 3u);
+  EXPECT_EQ(H->Windows[0].Blocks, (std::vector<unsigned>{0, 1}));
+  EXPECT_EQ(H->Windows[1].Blocks, (std::vector<unsigned>{1, 1}));
+  EXPECT_EQ(H->Windows[2].Blocks, std::vector<unsigned>{2});
+  EXPECT_FALSE(H->Truncated);
+  // Shorter ones.
+  H = W.read(1);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  EXPECT_EQ(H->Windows[0].Blocks, std::vector<unsigned>{1});
+  EXPECT_EQ(H->Windows[0].Count, 9u);
+}
+
+TEST(BlockTraceTest, RefusesNestedDescriptions) {
+  Writer W;
+  W.description("compiler-opt-perf/block-windows",
+                ", \"x\": " + std::string(100000, '['));
+  EXPECT_THAT_EXPECTED(W.read(),
+                       FailedWithMessage(HasSubstr("nested more than 64")));
+}
+
+TEST(BlockTraceTest, RefusesWindowsOfImpossibleLength) {
+  for (StringRef Length : {"0", "-1", "1025", "4294967298", "1e30"}) {
+    Writer W;
+    W.description("compiler-opt-perf/block-windows",
+                  (", \"window\": " + Length).str());
+    EXPECT_THAT_EXPECTED(W.read(),
+                         FailedWithMessage(HasSubstr("must be 1 to 1024")));
+  }
+}
+
+TEST(BlockTraceTest, RefusesWhatContradictsItself) {
+  Writer OtherFunction, OtherBlock, Short, Large, NoTable;
+  OtherFunction.description();
+  OtherFunction.table({1}, /*Function=*/1);
+  EXPECT_THAT_EXPECTED(OtherFunction.read(),
+                       FailedWithMessage(HasSubstr("names a function")));
+  OtherBlock.description();
+  OtherBlock.table({1});
+  OtherBlock.windows({{1, 0, 2}});
+  EXPECT_THAT_EXPECTED(OtherBlock.read(),
+                       FailedWithMessage(HasSubstr("not in the table of 1")));
+  Short.description();
+  Short.record(2, StringRef("\xff\xff\xff\xff\xff\xff\xff\xff", 8));
+  EXPECT_THAT_EXPECTED(Short.read(), FailedWithMessage(HasSubstr("too short")));
+  Large.description();
+  Large.record(5, "x", 1, /*RawBytes=*/0xFFFFFFFF);
+  EXPECT_THAT_EXPECTED(Large.read(), FailedWithMessage(HasSubstr("damaged")));
+  NoTable.description();
+  NoTable.index();
+  EXPECT_THAT_EXPECTED(NoTable.read(),
+                       FailedWithMessage(HasSubstr("before the block table")));
+}
+
+TEST(BlockTraceTest, DamagedFilesAreRefusedOrRead) {
+  Writer W;
+  W.description();
+  W.table({1, 2});
+  W.windows({{5, 0, 1}});
+  W.index();
+  std::string Whole = W.data();
+  for (size_t I = 0; I != Whole.size(); ++I)
+    for (char Byte : {'\0', '\x7f', '\xff'}) {
+      std::string Damaged = Whole;
+      Damaged[I] = Byte;
+      // Whatever it is, nothing but an error comes of it.
+      consumeError(parseBlockHistogram("file", Damaged, 2).takeError());
+    }
+}
+
+} // namespace

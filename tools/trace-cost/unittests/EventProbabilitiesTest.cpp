@@ -1,0 +1,83 @@
+//===- EventProbabilitiesTest.cpp - Which events a block has --------------===//
+//
+// Part of the LLVM Project, under the Apache License v2.0 with LLVM Exceptions.
+// See https://llvm.org/LICENSE.txt for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "EventProbabilities.h"
+#include "gtest/gtest.h"
+
+using namespace llvm;
+using namespace llvm::tracecost;
+
+namespace {
+
+/// A block with two conditional branches, an indirect call and a load.
+SimBlock block() {
+  SimBlock Result;
+  Result.Operations.resize(4);
+  Result.Operations[0].IsConditionalBranch = true;
+  Result.Operations[1].IsIndirectCall = true;
+  Result.Operations[2].IsConditionalBranch = true;
+  Result.Operations[3].CanMiss = true;
+  return Result;
+}
+
+TEST(EventProbabilitiesTest, PredictedExitsAreTheLastBranchs) {
+  KnownShare Loads, Branches;
+  EventModel Model(/*Rates=*/nullptr, ModelParts::allBut(0), Loads, Branches);
+  PredictedBranches Predicted{/*Exits=*/8, /*MispredictedExits=*/2,
+                              /*Calls=*/4, /*MispredictedCalls=*/3};
+  EventProbabilities P = Model.probabilities(block(), 10, &Predicted);
+  EXPECT_EQ(P.Mispredict, (std::vector<double>{0, 0.75, 0.25, 0}));
+  EXPECT_EQ(P.Miss, std::vector<double>(4));
+  // The branches of all executions are known, and loads were not asked for.
+  EXPECT_EQ(Branches.Known, 20);
+  EXPECT_EQ(Branches.All, 20);
+  EXPECT_EQ(Loads.All, 0);
+}
+
+TEST(EventProbabilitiesTest, APartThatIsLeftOutHasNoEvents) {
+  KnownShare Loads, Branches;
+  EventModel Model(nullptr,
+                   ModelParts::allBut(1u << unsigned(ModelPart::Mispredicts)),
+                   Loads, Branches);
+  PredictedBranches Predicted{8, 2, 4, 3};
+  EventProbabilities P = Model.probabilities(block(), 10, &Predicted);
+  EXPECT_EQ(P.Mispredict, std::vector<double>(4));
+  EXPECT_EQ(Branches.All, 0);
+}
+
+TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
+  SimBlock Block;
+  Block.Operations.resize(5);
+  EventProbabilities P;
+  P.Miss = {0.2, 0.2, 0.2, 0, 0};
+  P.FirstLevelMiss = {0.5, 0.5, 0.5, 0, 0};
+  P.Mispredict = {0, 0, 0, 0.5, 0.5};
+  P.FetchMiss = {0.5, 0, 0, 0, 0};
+  for (unsigned I = 0; I != 3; ++I)
+    Block.Operations[I].CanMiss = true;
+  Block.Operations[0].StartsLine = true;
+  Block.Operations[3].IsConditionalBranch = true;
+  Block.Operations[4].IsIndirectJump = true;
+  auto Draw = [](unsigned Ordinal, DrawKind Kind) {
+    static constexpr double Numbers[3][3] = {
+        {0.1, 0.3, 0.6}, {0.4, 0.6, 1}, {0.4, 1, 1}};
+    return Numbers[unsigned(Kind)][Ordinal];
+  };
+  // The block is the second of a window, behind two operations.
+  WindowEvents Events(7);
+  drawEvents(P, Block.Operations, 2, Draw, Events);
+  auto Bits = [](const BitVector &V) {
+    return std::vector<unsigned>(V.set_bits_begin(), V.set_bits_end());
+  };
+  EXPECT_EQ(Bits(Events.Miss), std::vector<unsigned>{2});
+  EXPECT_EQ(Bits(Events.FirstLevelMiss), std::vector<unsigned>{3});
+  EXPECT_EQ(Bits(Events.Mispredict), std::vector<unsigned>{5});
+  EXPECT_EQ(Bits(Events.FetchMiss), std::vector<unsigned>{2});
+}
+
+} // namespace
