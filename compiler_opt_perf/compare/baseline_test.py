@@ -31,6 +31,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert detail.decisions == {"f g f.0 - #0": 1, "f h ? - #0": 0}
 
 
+def test_baselines_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    fields = json.loads(json.dumps(to_json(sample())))
+    for module in fields["modules"]:
+        del module["exact"]
+    (tmp_path / "b.json").write_text(json.dumps(fields))
+    assert read_baseline(tmp_path / "b.json") == sample()
+
+
 def _damaged(change: Any) -> str:
     value = json.loads(json.dumps(to_json(sample())))
     change(value)
