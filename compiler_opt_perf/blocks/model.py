@@ -188,7 +188,7 @@ def publish(model: CostModel, directory: Path) -> None:
       FileWriteError: the disk is full or the folder cannot be written.
     """
     with atomic_directory(directory) as folder:
-        with Pool(1, preload="tensorflow") as pool:
+        with Pool(1) as pool:
             pool.map(functools.partial(_write_networks, model=model), [folder])[0].get()
         write_arrays(folder / _WEIGHTS_FILE, compressed=False, **model.weights)
         files = files_of(folder)

@@ -271,7 +271,7 @@ def publish(policy: Policy, directory: Path) -> None:
     json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
         _silence_tensorflow()
-        with Pool(1, preload="tensorflow") as pool:
+        with Pool(1) as pool:
             write = functools.partial(_write_models, network=network, weights=weights)
             pool.map(write, [folder])[0].get()
         (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network), indent=1) + "\n")

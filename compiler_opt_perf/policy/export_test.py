@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ from compiler_opt_perf.policy.network import Kind, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.run import files
-from compiler_opt_perf.run.pool import Pool
 
 ROWS = 1000
 
@@ -237,21 +235,6 @@ def test_the_same_policy_gives_the_same_bytes(
     assert names == {name for name in again if (tmp_path / "again" / name).is_file()}
     for name in sorted(names):
         assert files.sha256(published / name) == files.sha256(tmp_path / "again" / name), name
-
-
-def _process(module: str) -> tuple[int, bool]:
-    """What the worker was forked from, and whether it has the module."""
-    return os.getppid(), module in sys.modules
-
-
-def test_processes_that_publish_are_forked_from_one_with_tensorflow(published: Path) -> None:
-    parents = set()
-    for _ in range(2):
-        with Pool(1, preload="tensorflow") as pool:
-            parent, has_it = pool.map(_process, ["tensorflow"])[0].get()
-        assert has_it
-        parents.add(parent)
-    assert len(parents) == 1 and parents != {os.getpid()}
 
 
 @pytest.mark.parametrize("limit", [500, 5_000])

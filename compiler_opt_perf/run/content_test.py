@@ -11,13 +11,14 @@ from types import NoneType
 
 import pytest
 
-from compiler_opt_perf.run import executor
-from compiler_opt_perf.run import pool as pool_module
+from compiler_opt_perf.run import content
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.content import Content, Manifest, NodeError, Store, Tool, pack
-from compiler_opt_perf.run.executor import Executor, Request
+from compiler_opt_perf.run.executor import Executor
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.ray_cluster import LOCAL, RayExecutor
+
+_WORKERS = (Pool, functools.partial(RayExecutor, LOCAL))
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,6 @@ def _fail(job: _Job) -> None:
     run_command(["false", job.of.file])
 
 
-def _paths(job: _Job) -> tuple[str, int]:
-    return str(job.of.file), len(list(job.of.file.parents[1].iterdir()))
-
-
 @pytest.fixture
 def job(tmp_path: Path) -> _Job:
     for name in ("one.bc", "two.bc", "model/a", "model/b", "model/not/sent", "events.txt", "rest"):
@@ -66,13 +63,13 @@ def job(tmp_path: Path) -> _Job:
 
 
 def test_contents_arrive_without_their_files(job: _Job, tmp_path: Path) -> None:
-    parcel = pack((_describe, job))
+    message, contents = pack((_describe, job), travels=True)
     store = Store(tmp_path / "elsewhere")
-    for digest, folder in parcel.folders.items():
-        store.keep(digest, folder.read())
+    store.hold({one.digest: one.read for one in contents})
     for path in (job.of.file, tmp_path / "model" / "a", tmp_path / "events.txt"):
         path.unlink()
-    function, arrived = store.unpack(parcel.message)
+    (function, arrived), senders = store.unpack(message)
+    assert senders[str(arrived.of.file)] == str(job.of.file)
     found = function(arrived)
     manifest = found.pop("p.json")
     assert "events.txt" in manifest
@@ -103,11 +100,10 @@ class _Lists:
 
 
 def _arrived(tmp_path: Path, job: object) -> object:
-    parcel = pack(job)
+    message, contents = pack(job, travels=True)
     store = Store(tmp_path / "elsewhere")
-    for digest, folder in parcel.folders.items():
-        store.keep(digest, folder.read())
-    return store.unpack(parcel.message)
+    store.hold({one.digest: one.read for one in contents})
+    return store.unpack(message)[0]
 
 
 def test_marks_are_found_however_they_are_written(job: _Job, tmp_path: Path) -> None:
@@ -123,7 +119,7 @@ def test_marks_are_found_however_they_are_written(job: _Job, tmp_path: Path) -> 
 
 def test_what_cannot_travel_is_an_error(job: _Job) -> None:
     with pytest.raises(TypeError, match="a marked path in a str cannot travel"):
-        pack(_Input(str(job.of.file)))  # type: ignore[arg-type]
+        pack(_Input(str(job.of.file)), travels=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["model/linked", "events.txt"])
@@ -131,42 +127,35 @@ def test_links_do_not_travel(name: str, job: _Job, tmp_path: Path) -> None:
     """They could be of any file of this machine."""
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).symlink_to("/etc/passwd")
-    with pytest.raises(OSError, match="is a symbolic link"):
-        pack((_describe, job))
+    with Pool(1) as pool, pytest.raises(OSError, match="is a symbolic link"):
+        pool.map(_describe, [job])[0].get()
 
 
-def test_a_worker_is_sent_what_it_lacks(
-    job: _Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_store_fetches_what_it_lacks_and_drops_what_was_used_least_recently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[int] = []
-    send = pool_module._Process.send
+    monkeypatch.setattr(content, "_KEPT_BYTES", 250)
+    store = Store(tmp_path)
+    fetched = []
 
-    def count(worker: pool_module._Process, request: Request) -> None:
-        sent.append(len(request.contents))
-        send(worker, request)
+    def hold(digest: str) -> set[str]:
+        def fetch() -> dict[str, bytes]:
+            fetched.append(digest)
+            return {"file": b"x" * 100}
 
-    monkeypatch.setattr(pool_module._Process, "send", count)
-    files = [tmp_path / f"{number}" for number in range(3)]
-    for file in files:
-        file.write_text(f"{file.name}" * 100)
-    jobs = [_Job(_Input(file), tmp_path) for file in files]
-    with Pool(1) as pool:
-        one, again = (pool.map(_paths, jobs[:1])[0].get() for _ in range(2))
-        assert one == again != (str(files[0]), 1)
-        assert sent == [1, 0]
-        monkeypatch.setattr(executor, "_KEPT_BYTES", 250)
-        # The first is forgotten when there are three.
-        kept = [outcome.get()[1] for outcome in pool.map(_paths, jobs[1:])]
-        assert kept == [2, 2]
-        assert pool.map(_paths, jobs[:1])[0].get()[1] == 2
-        assert sent == [1, 0, 1, 1, 1]
-        # Changed.
-        files[0].write_text("other")
-        assert pool.map(_paths, jobs[:1])[0].get()[0] != one[0]
+        store.hold({digest: fetch})
+        return {path.name for path in tmp_path.iterdir()}
+
+    assert hold("a") == hold("a") == {"a"}
+    assert hold("b") == {"a", "b"}
+    hold("a")
+    assert hold("c") == {"a", "c"}
+    assert fetched == ["a", "b", "c"]
 
 
-def test_errors_name_files_as_the_sender_does(job: _Job) -> None:
-    with Pool(1) as pool, pytest.raises(CommandError) as caught:
+@pytest.mark.parametrize("workers", _WORKERS)
+def test_errors_name_files_as_the_sender_does(workers: Callable[..., Executor], job: _Job) -> None:
+    with workers(workers=1) as pool, pytest.raises(CommandError) as caught:
         pool.map(_fail, [job])[0].get()
     assert caught.value.reproduce == f"false {job.of.file}"
 
@@ -175,16 +164,16 @@ def test_another_tool_ends_the_run(job: _Job, tmp_path: Path) -> None:
     """As a node has it that was set up differently."""
     tool = tmp_path / "clang"
     tool.write_text("one")
-    parcel = pack((_fail, dataclasses.replace(job, tool=tool)))
+    message, _ = pack((_fail, dataclasses.replace(job, tool=tool)), travels=True)
     store = Store(tmp_path / "elsewhere")
     os.utime(tool, (1, 1))
-    assert store.unpack(parcel.message)[1].tool == tool
+    assert store.unpack(message)[0][1].tool == tool
     tool.write_text("two")
-    with pytest.raises(NodeError, match=rf"node .*: {tool} is another one than .*SHA-256 7692c3ad"):
-        store.unpack(parcel.message)
+    with pytest.raises(NodeError, match=rf"node .*: {tool} differs from the .*SHA-256 7692c3ad"):
+        store.unpack(message)
     tool.unlink()
     with pytest.raises(NodeError, match=f"{tool} is missing"):
-        store.unpack(parcel.message)
+        store.unpack(message)
 
 
 def test_large_files_come_first_and_values_are_kept(tmp_path: Path) -> None:
@@ -218,15 +207,10 @@ def _make_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def _make_huge(path: Path) -> None:
-    """Larger than what is read; nothing but its size is on the disk."""
-    os.truncate(path, (1 << 30) + 1)
+_UNREADABLE = (_remove, _make_folder, _make_pipe)
 
 
-_UNREADABLE = (_remove, _make_folder, _make_pipe, _make_huge)
-
-
-@pytest.mark.parametrize("workers", [Pool, functools.partial(RayExecutor, LOCAL)])
+@pytest.mark.parametrize("workers", _WORKERS)
 def test_a_file_that_cannot_be_read_costs_its_item_once(
     workers: Callable[..., Executor], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -246,7 +230,7 @@ def test_a_file_that_cannot_be_read_costs_its_item_once(
         outcomes = executor.map(_size, jobs, keep=keep, timeout_s=60.0)
         assert [type(one.error) for one in outcomes] == [
             NoneType,
-            *(FileNotFoundError, IsADirectoryError, OSError, OSError),
+            *(FileNotFoundError, IsADirectoryError, OSError),
             NoneType,
         ]
         for file, outcome in zip(files[1:-1], outcomes[1:-1], strict=True):

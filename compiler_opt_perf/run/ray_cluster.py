@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Workers that are processes of a Ray cluster: of this machine alone, or of several.
 
-Ray is imported by `RayExecutor` only. Of Ray this uses actors: it places them on machines that have
-a processor free and says when one is dead; what they work on is `execution.executor`'s to say.
+Ray places tasks on machines that have a processor free, and tries a task again whose machine or
+worker dies. Each worker of Ray runs its tasks in a `Pool` of one process, which kills hanging
+tasks. Ray is imported by `RayExecutor` only.
 """
 
+import atexit
+import collections
 import contextlib
+import functools
 import logging as standard_logging
 import os
 import secrets
 import shutil
 import signal
 import socket
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +26,17 @@ from typing import Any, Self
 
 from absl import logging
 
-from compiler_opt_perf.run.content import Store
+from compiler_opt_perf.run.content import Store, renamed
 from compiler_opt_perf.run.errors import UserError
-from compiler_opt_perf.run.executor import Executor, Request, Worker, WorkerError, serve
+from compiler_opt_perf.run.executor import (
+    ATTEMPTS,
+    Executor,
+    Outcome,
+    Task,
+    WorkerError,
+    called,
+)
+from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.scratch import scratch_folder
 
 #: The address of a cluster of this machine alone, which lives as long as the run.
@@ -33,19 +45,19 @@ LOCAL = "local"
 #: That of the cluster that this machine belongs to.
 AUTO = "auto"
 
-# For messages under way; contents are kept in the workers' folders.
+# For contents on their way; workers keep them in folders.
 _OBJECT_STORE_BYTES = 128 << 20
-# How often the cluster is asked for its processors: machines come and go.
+# How often machines that have joined are given tasks.
 _SECONDS_BETWEEN_COUNTS = 5.0
 _SECONDS_TO_END = 5.0
 _SECONDS_TO_CONNECT = 10.0
-# Names of sockets may have 107 bytes, and Ray adds 60 to this folder's.
-_LONGEST_FOLDER = 45
 _ENVIRONMENT = {
     # It tells nobody of this run.
     "RAY_USAGE_STATS_ENABLED": "0",
-    # What it says of dead workers would be among our results; we say that ourselves.
+    # Its messages about dead workers would be among our results; outcomes name these, too.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+    # By default, Ray for ever tries a task again that it killed for lack of memory.
+    "RAY_task_oom_retries": str(ATTEMPTS - 1),
 }
 
 
@@ -53,65 +65,38 @@ class ClusterError(UserError):
     """A cluster that cannot be started or reached."""
 
 
-class _ActorBody:
-    """What runs on the cluster, in a process of its own."""
+def _do(message: bytes, contents: Mapping[str, Any], timeout_s: float | None) -> Outcome[Any]:
+    """Does a task on the cluster, in a process of its own with its limit of time.
 
-    def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
-        scratch = self._stack.enter_context(scratch_folder())
-        # Also for the temporary files of programs that it runs.
-        tempfile.tempdir = os.environ["TMPDIR"] = os.fspath(scratch)
-        self._store = Store(scratch / "content")
+    Args:
+      message: the task.
+      contents: references to files by name, for each digest.
+    """
+    import ray
 
-    def hello(self) -> bytes:
-        """The name of the machine; that of the node besides, for a machine may be several."""
-        import ray
+    pool, store = _workshop()
 
-        node: str = ray.get_runtime_context().get_node_id()
-        return f"{socket.gethostname()} ({node[:8]})".encode()
+    def unpacked() -> tuple[Any, dict[str, str]]:
+        store.hold({digest: partial(ray.get, one) for digest, one in contents.items()})
+        return store.unpack(message)
 
-    def do(self, request: Request) -> bytes:
-        """Does a task."""
-        return serve(request, self._store)
+    arrived = called(unpacked)
+    if arrived.error is not None:
+        return arrived
+    (function, item), senders = arrived.get()
+    [outcome] = pool.map(function, [item], timeout_s=timeout_s)
+    if outcome.error is None:
+        return outcome
+    return Outcome(None, renamed(outcome.error, senders))
 
-    def close(self) -> None:
-        """Removes its files."""
-        self._stack.close()
 
-
-class _Actor(Worker):
-    """An actor, and what it was asked for last."""
-
-    def __init__(self, kind: Any):
-        super().__init__()
-        self._reason = ""
-        self._actor = kind.remote()
-        self.answer = self._actor.hello.remote()
-
-    def send(self, request: Request) -> None:
-        self.answer = self._actor.do.remote(request)
-
-    def receive(self) -> bytes:
-        import ray
-
-        answer, self.answer = self.answer, None
-        try:
-            message: bytes = ray.get(answer)
-        except ray.exceptions.RayError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            self._reason = f": {lines[-1]:.200}" if lines else ""
-            raise EOFError from error
-        return message
-
-    def end(self, *, now: bool) -> str:
-        import ray
-
-        with contextlib.suppress(ray.exceptions.RayError):
-            if not now and self.ready:
-                ray.get(self._actor.close.remote(), timeout=_SECONDS_TO_END)
-        with contextlib.suppress(ray.exceptions.RayError, ValueError):
-            ray.kill(self._actor)
-        return (f"on node {self.node}" if self.node else "before it was ready") + self._reason
+@functools.cache
+def _workshop() -> tuple[Pool, Store]:
+    """The process that does the tasks of this worker of Ray, and the contents that it keeps."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    pool = stack.enter_context(Pool(1))
+    return pool, Store(pool.scratch / "content")
 
 
 class RayExecutor(Executor):
@@ -119,6 +104,8 @@ class RayExecutor(Executor):
 
     Every machine needs the package and its toolchain at the same paths (docs/train.md).
     """
+
+    travels = True
 
     def __init__(self, address: str = LOCAL, workers: int | None = None):
         """Begins without a cluster.
@@ -128,21 +115,16 @@ class RayExecutor(Executor):
             belongs to.
           workers: at most as many; None for one a processor of the cluster.
         """
-        super().__init__()
         self._address = address
         self._most = workers
         self._stack = contextlib.ExitStack()
-        self._counted = (0.0, 0)
 
     @property
     def workers(self) -> int:  # type: ignore[override]
         """As many as the cluster has processors now."""
         import ray
 
-        when, count = self._counted
-        if time.monotonic() - when > _SECONDS_BETWEEN_COUNTS:
-            count = int(ray.cluster_resources().get("CPU", 0))
-            self._counted = time.monotonic(), count
+        count = int(ray.cluster_resources().get("CPU", 0))
         return count if self._most is None else min(count, self._most)
 
     def __enter__(self) -> Self:
@@ -150,7 +132,7 @@ class RayExecutor(Executor):
         if self._address not in (AUTO, LOCAL):
             _require_reachable(self._address)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_environment(self._address == LOCAL))
+            _prepare_environment(self._address == LOCAL)
             self._connect(stack)
             self._stack = stack.pop_all()
         return self
@@ -182,7 +164,7 @@ class RayExecutor(Executor):
                 if handler is not None:
                     signal.signal(number, handler)
         stack.callback(ray.shutdown)
-        self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_ActorBody)
+        self._remote = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_do)
         logging.info("Ray %s: %d processors", version("ray"), self.workers)
 
     def __exit__(
@@ -191,27 +173,57 @@ class RayExecutor(Executor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._stack:
-            super().__exit__(kind, error, trace)
+        self._stack.close()
 
-    def _hire(self) -> Worker:
-        return _Actor(self._kind)
-
-    def _wait(self, workers: Sequence[Worker], seconds: float | None) -> Sequence[Worker]:
+    def _run(
+        self, tasks: Sequence[Task], timeout_s: float | None
+    ) -> Generator[tuple[Task, Outcome[Any]], None, None]:
         import ray
 
-        by_answer = {
-            worker.answer: worker
-            for worker in workers
-            if isinstance(worker, _Actor) and worker.answer is not None
-        }
-        if not by_answer:
-            raise WorkerError(
-                f"--address={self._address}: the cluster has no processor; start its machines with "
-                "`ray start --num-cpus=NUMBER`"
-            )
-        ready, _ = ray.wait(list(by_answer), timeout=seconds)
-        return [by_answer[answer] for answer in ready]
+        waiting = collections.deque(tasks)
+        running: dict[Any, Task] = {}
+        # Of this call only: Ray keeps contents as long as there is a reference to them.
+        references: dict[str, Any] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.workers:
+                    task = waiting.popleft()
+                    try:
+                        for one in task.contents:
+                            if one.digest not in references:
+                                references[one.digest] = ray.put(one.read())
+                    except OSError as error:
+                        yield task, Outcome(None, error)
+                        continue
+                    contents = {one.digest: references[one.digest] for one in task.contents}
+                    answer = self._remote.remote(task.message, contents, timeout_s)
+                    running[answer] = task
+                if not running and waiting:
+                    raise WorkerError(
+                        f"--address={self._address}: the cluster has no processor; start its "
+                        "machines with `ray start --num-cpus=NUMBER`"
+                    )
+                # Now and then machines join, and take tasks.
+                for answer in ray.wait(list(running), timeout=_SECONDS_BETWEEN_COUNTS)[0]:
+                    yield running.pop(answer), _outcome(answer)
+        finally:
+            for answer in running:
+                ray.cancel(answer, force=True)
+
+
+def _outcome(answer: Any) -> Outcome[Any]:
+    import ray
+
+    try:
+        outcome: Outcome[Any] = ray.get(answer)
+    except ray.exceptions.RayTaskError:
+        # A bug of ours: errors of the task are outcomes.
+        raise
+    except ray.exceptions.RayError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = f" ({lines[-1]:.200})" if lines else ""
+        return Outcome(None, WorkerError(f"its worker died {ATTEMPTS} times{reason}"))
+    return outcome
 
 
 def _not_there(address: str, reason: str) -> ClusterError:
@@ -233,39 +245,23 @@ def _require_reachable(address: str) -> None:
         raise _not_there(address, error.strerror or str(error)) from error
 
 
-@contextlib.contextmanager
-def _environment(is_local: bool) -> Iterator[None]:
-    """Ray's settings, which it takes from the environment; for this run only."""
-    settings: Mapping[str, str] = _ENVIRONMENT
+def _prepare_environment(is_local: bool) -> None:
+    """Makes Ray's settings, which it reads from the environment."""
+    settings = _ENVIRONMENT
     if is_local and "RAY_AUTH_MODE" not in os.environ:
-        # A secret of this run, so that none is left in the user's home.
-        settings = {
-            **settings,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        }
-    before = {name: os.environ.get(name) for name in settings}
+        # A secret of this run. Ray would leave one in the user's home.
+        secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        settings = settings | secret
     os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager
 def _session_folder() -> Iterator[Path]:
     """A folder for Ray's sockets and logs."""
-    with scratch_folder() as folder:
-        if len(os.fspath(folder)) > _LONGEST_FOLDER:
-            with tempfile.TemporaryDirectory(prefix="compiler-opt-perf-", dir="/tmp") as short:
-                yield Path(short)
-        else:
-            yield folder
-        # Its processes end one after the other, and write as they do.
+    # Names of sockets may have 107 bytes, and Ray adds 60 to this folder's.
+    with scratch_folder("/tmp") as folder:
+        yield folder
+        # Ray's processes end one after the other, and write as they do.
         deadline = time.monotonic() + _SECONDS_TO_END
         while folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(folder, ignore_errors=True)

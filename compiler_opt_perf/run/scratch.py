@@ -10,21 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _MEMORY = Path("/dev/shm")
-# Less than this, and a full memory would end what a disk has room for.
+# With less free memory, temporary files go to the disk.
 _ROOM_BYTES = 2 << 30
-# Waits for the end of its input, which nobody writes to: the kernel ends it with our last process
-# that has the other side. Not a child of ours: some programs end all their children as they end.
+# Waits for the end of its input, which comes when our last process closes the other side. It is no
+# child of ours: some programs end all their children as they end.
 _REMOVE_LATER = 'exec 3<&0; { read -r _ <&3; rm -rf -- "$1"; } >/dev/null 2>&1 &'
 
 
 @contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Makes the folder, in memory where there is room; it is removed at the end of the block.
+def scratch_folder(parent: str | None = None) -> Iterator[Path]:
+    """Makes the folder, and removes it at the end of the block or when the process is killed.
 
-    It is removed also if the process is killed. The environment variable TMPDIR says where it is,
-    if it is set.
+    Args:
+      parent: the folder to make it in. By default TMPDIR if that is set, else memory if there is
+        room, else Python's own choice.
     """
-    folder = Path(tempfile.mkdtemp(prefix="compiler-opt-perf-", dir=_parent()))
+    folder = Path(tempfile.mkdtemp(prefix="compiler-opt-perf-", dir=parent or _parent()))
     try:
         watcher = subprocess.Popen(
             ["sh", "-c", _REMOVE_LATER, "sh", folder],
@@ -43,7 +44,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _parent() -> str | None:
-    """Where temporary files go; None for Python's own choice."""
+    """The folder for temporary files; None for Python's own choice."""
     try:
         room = shutil.disk_usage(_MEMORY).free
     except OSError:
