@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from compiler_opt_perf.binary.elf import (
     open_elf,
     read_symbols,
 )
+from compiler_opt_perf.run.command import start_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.symbol_names import canonical_name, is_part
 
@@ -195,29 +195,21 @@ def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator
         "--no-demangle",
         "--functions=linkage",
     ]
-    # Addresses come from a file and answers go to a pipe, so that neither side can block the other.
-    with tempfile.TemporaryFile("w+") as queries, tempfile.TemporaryFile("w+") as messages:
-        queries.writelines(f"{address:#x}\n" for address in addresses)
-        queries.seek(0)
-        with subprocess.Popen(
-            command,
-            stdin=queries,
-            stdout=subprocess.PIPE,
-            stderr=messages,
-            encoding="utf-8",
-            errors="surrogateescape",
-        ) as process:
-            assert process.stdout is not None
-            answers = _Answers(process.stdout)
-            try:
-                yield answers
-            except BaseException:
-                process.kill()
-                raise
+    # Questions in a file, answers by a pipe: neither side waits for the other.
+    with tempfile.TemporaryFile("w+") as questions, tempfile.TemporaryFile("w+") as messages:
+        questions.writelines(f"{address:#x}\n" for address in addresses)
+        questions.seek(0)
+        with start_command(
+            command, stdin=questions, stderr=messages, errors="surrogateescape"
+        ) as symbolizer:
+            assert symbolizer.process.stdout is not None
+            answers = _Answers(symbolizer.process.stdout)
+            yield answers
+            done = symbolizer.wait()
         if answers.answered < len(addresses):
             messages.seek(0)
             raise BinaryError(
-                f"{binary}: llvm-symbolizer ended with status {process.returncode} after "
+                f"{binary}: llvm-symbolizer ended with status {done.status} after "
                 f"{answers.answered} of {len(addresses)} addresses: "
                 f"{messages.read().strip()[-500:]}"
             )

@@ -12,9 +12,7 @@ import itertools
 import mmap
 import os
 import shlex
-import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -27,7 +25,7 @@ from compiler_opt_perf.profile.perf_events import Facts
 from compiler_opt_perf.profile.perf_mappings import DELETED, Recorded, mapped_files
 from compiler_opt_perf.profile.perf_record import version
 from compiler_opt_perf.profile.perf_script import FIELDS, Hop, Script, read_script
-from compiler_opt_perf.run.command import signal_name
+from compiler_opt_perf.run.command import signal_name, start_command
 from compiler_opt_perf.run.files import input_lines, open_input
 
 # How a perf.data begins, of either byte order; the last two are of version 1.
@@ -221,26 +219,20 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None
     with (
         tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder,
         tempfile.TemporaryFile("w+", errors="replace") as messages,
-        subprocess.Popen(
-            # In a folder of its own.
-            _limited([*_reading(argv, str(recording.absolute())), "--force"], 2 * size),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=messages,
-            text=True,
-            errors="replace",
-            cwd=folder,
+        start_command(
+            [*_reading(argv, str(recording.absolute())), "--force"],
+            # A folder of its own.
+            cwd=Path(folder),
             env=_environment(folder),
-            start_new_session=True,
-        ) as process,
+            inherit_env=False,
+            memory_mib=(_MEMORY_BYTES + 2 * size) >> 20,
+            limits=(f"--cpu={_SECONDS}", f"--fsize={_FILE_BYTES}", "--core=0"),
+            stderr=messages,
+        ) as command,
     ):
-        assert process.stdout is not None
-        try:
-            yield from process.stdout
-        except BaseException:
-            process.kill()
-            raise
-        status = process.wait()
+        assert command.process.stdout is not None
+        yield from command.process.stdout
+        status = command.wait().status
         messages.seek(0)
         said = messages.read(_FILE_BYTES).strip()
         if status:
@@ -251,18 +243,6 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None
                 f"{said[-_SHOWN:]}\n  on the machine that recorded it, make "
                 f"text: {script_command()}"
             )
-
-
-def _limited(argv: Sequence[str], size: int) -> list[str]:
-    """The command with limits, for a recording that takes `size` bytes of its memory."""
-    program = shutil.which(argv[0]) or argv[0]
-    limits = (
-        f"--as={_MEMORY_BYTES + size}",
-        f"--cpu={_SECONDS}",
-        f"--fsize={_FILE_BYTES}",
-        "--core=0",
-    )
-    return ["setpriv", "--pdeathsig", "KILL", "prlimit", *limits, program, *argv[1:]]
 
 
 def _environment(folder: str) -> dict[str, str]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.profile.errors import PmuError
-from compiler_opt_perf.run.workload import Finished, Run, WorkloadError, run_workload
+from compiler_opt_perf.run.command import CompletedCommand
+from compiler_opt_perf.run.workload import Run, WorkloadError, run_workload
 
 
-def run_under(tool: str, run: Run, argv: Sequence[str], diagnostics: Path) -> Finished:
+def run_under(tool: str, run: Run, argv: Sequence[str], diagnostics: Path) -> CompletedCommand:
     """Runs `argv`, which runs the program under a tool.
 
     Args:

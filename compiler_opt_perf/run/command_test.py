@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.command import CommandError, run_command, start_command
 
 
 def _running(marker: str) -> bool:
@@ -26,7 +26,31 @@ def test_output_and_time_are_returned(tmp_path: Path) -> None:
     done = run_command(["sh", "-c", "pwd; echo $COLOUR >&2"], cwd=tmp_path, env={"COLOUR": "blue"})
     assert done.stdout == f"{tmp_path}\n"
     assert done.stderr == "blue\n"
-    assert done.seconds > 0
+    assert (done.status, done.timed_out) == (0, False)
+
+
+def test_usage_is_that_of_the_command_alone() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    for words, least, most in (
+        ([sys.executable, "-S", "-c", busy], 0.3, 1.0),
+        (["sleep", "0.3"], 0.0, 0.1),
+    ):
+        done = run_command(words)
+        assert least <= done.processor_seconds < most
+        assert done.seconds >= 0.3
+        assert done.peak_mib > 1
+
+
+def test_a_command_without_our_environment() -> None:
+    with start_command(["env"], env={"COLOUR": "blue"}, inherit_env=False) as command:
+        assert command.finish().stdout == "COLOUR=blue\n"
+
+
+def test_further_limits_hold() -> None:
+    with (
+        start_command(["sh", "-c", "ulimit -f"], limits=["--fsize=5120"]) as command,
+    ):
+        assert command.finish().stdout == "10\n"
 
 
 def test_output_can_be_shown_as_it_comes(capfd: pytest.CaptureFixture[str]) -> None:

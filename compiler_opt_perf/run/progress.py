@@ -3,7 +3,6 @@
 
 import contextlib
 import logging as standard_logging
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -39,20 +38,17 @@ def log_to_stderr() -> None:
 @contextlib.contextmanager
 def stage(what: str) -> Iterator[None]:
     """Logs how long a part of the work took, once it has ended well."""
-    start, processor_start = time.monotonic(), _processor_seconds()
+    # Imported here for the time that its NumPy takes.
+    from compiler_opt_perf.run.timing import seconds_so_far
+
+    start, processor_start = time.monotonic(), seconds_so_far()
     yield
     logging.info(
         "%s: %.1f s (%.1f s of processor time)",
         what,
         time.monotonic() - start,
-        _processor_seconds() - processor_start,
+        seconds_so_far() - processor_start,
     )
-
-
-def _processor_seconds() -> float:
-    """User and system time so far, of this process and of all that it ran."""
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
 def pace(count: int, seconds: float) -> str:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What runs of programs take: processor time, or instructions."""
 
-import os
 import resource
 import shlex
 import shutil
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.command import CommandError, run_command, start_command
 from compiler_opt_perf.run.llvm import stock_tool
 
 _PLUGIN = Path(__file__).with_name("instructions.c")
@@ -27,27 +26,17 @@ def processor_seconds(
 ) -> float:
     """Runs a program, its output discarded; returns its user and system time.
 
-    The two are not told apart: the kernel measures their sum, and splits it by sampling.
-
     Args:
       cpu: the processor that it is bound to; None for any.
       env: variables added to this process's environment.
 
     Raises:
-      CommandError: it ended with another status than 0.
-      OSError: it cannot be started.
+      CommandError: it cannot be started, or ended with another status than 0.
     """
     bound = [] if cpu is None else ["taskset", "--cpu-list", str(cpu)]
-    words = [*bound, *map(str, argv)]
     null = subprocess.DEVNULL
-    environment = {**os.environ, **(env or {})}
-    with subprocess.Popen(words, stdin=null, stdout=null, stderr=null, env=environment) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        reason = f"{Path(argv[0]).name}: exit status {process.returncode}"
-        raise CommandError("failed", reason, shlex.join(words), returncode=process.returncode)
-    return usage.ru_utime + usage.ru_stime
+    with start_command([*bound, *argv], env=env, stdout=null, stderr=null) as command:
+        return command.finish().processor_seconds
 
 
 def seconds_so_far(*, own: bool = True) -> float:
@@ -88,17 +77,12 @@ class Meter:
     def measure(self, argv: Sequence[str | Path], timeout_s: float | None = None) -> float:
         """Runs a command; returns the instructions, or the seconds, that it took.
 
-        Processor time is that of all children that this process has waited for: measure one
-        command at a time.
-
         Raises:
           CommandError: it failed, or took longer than `timeout_s` (wall clock; under QEMU, than 30
             times that).
         """
         if not self.counts:
-            before = seconds_so_far(own=False)
-            run_command(argv, timeout_s=timeout_s)
-            return seconds_so_far(own=False) - before
+            return run_command(argv, timeout_s=timeout_s).processor_seconds
         with tempfile.TemporaryDirectory(prefix="meter-") as folder:
             output = Path(folder) / "count"
             counter = ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.run import workload
-from compiler_opt_perf.run.workload import Finished, Run, WorkloadError, run_workload
+from compiler_opt_perf.run import command
+from compiler_opt_perf.run.command import CompletedCommand
+from compiler_opt_perf.run.workload import Run, WorkloadError, run_workload
 
 SHELL = Path("/bin/sh")
 
 
-def finish(run: Run, folder: Path) -> Finished:
+def finish(run: Run, folder: Path) -> CompletedCommand:
     """Runs it under a tool that does nothing."""
     return run_workload(run, ["env", *run.command], folder / "stderr", lambda _: None)
 
@@ -43,7 +44,7 @@ def test_a_signal(tmp_path: Path) -> None:
 
 
 def test_the_time_limit_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload, "_SECONDS_BETWEEN_REPORTS", 0.05)
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_REPORTS", 0.05)
     reported: list[float] = []
     run = Run(Path("/bin/sleep"), ["1000"], timeout_s=0.5)
     finished = run_workload(run, run.command, tmp_path / "stderr", reported.append)
