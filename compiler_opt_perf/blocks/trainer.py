@@ -56,6 +56,7 @@ from compiler_opt_perf.policy.arrays import ArraysError, read_arrays, require_ve
 from compiler_opt_perf.run.curve import write_curve
 from compiler_opt_perf.run.files import (
     atomic_write,
+    exclusive,
     explained,
     read_input,
     sha256,
@@ -64,7 +65,6 @@ from compiler_opt_perf.run.files import (
 from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.toolchain.layout import exclusive
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 _LAST_RATE = 0.02

@@ -20,13 +20,13 @@ from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.run.files import (
     FileWriteError,
     atomic_write,
+    exclusive,
     input_lines,
     read_input,
     sha256,
 )
 from compiler_opt_perf.run.json_text import Finite, JsonError, decode
 from compiler_opt_perf.run.symbol_names import printable
-from compiler_opt_perf.toolchain.layout import exclusive
 
 FORMAT = "compiler-opt-perf/gate-history"
 VERSION = 2

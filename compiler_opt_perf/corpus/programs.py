@@ -26,6 +26,7 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import (
     atomic_write,
+    exclusive,
     make_executable,
     sha256,
     write_json,
@@ -35,7 +36,7 @@ from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.debian import debian_source
-from compiler_opt_perf.toolchain.layout import BUILD, exclusive
+from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.toolchain.source import llvm_source
 
 _TIMEOUT_S = 600.0

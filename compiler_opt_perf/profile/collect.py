@@ -37,8 +37,7 @@ from compiler_opt_perf.profile.manifest import (
     ProfiledBinary,
 )
 from compiler_opt_perf.profile.sample_profile import convert_to_binary
-from compiler_opt_perf.profile.store import save_profile
-from compiler_opt_perf.run.files import FileWriteError
+from compiler_opt_perf.profile.store import require_writable, save_profile
 from compiler_opt_perf.run.progress import stage
 from compiler_opt_perf.run.workload import Run
 
@@ -134,7 +133,7 @@ def _require_fit(binary: Path, output_manifest: Path) -> ProfiledBinary:
         raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
     if output_manifest.is_dir():
         raise PmuError(f"{output_manifest}: is a folder; name a file that can be written")
-    _require_writable(output_manifest.parent)
+    require_writable(output_manifest.parent)
     program = ProfiledBinary(binary.name, build_id(binary))
     require_debug_info(binary)
     require_split_debug_info(binary)
@@ -276,18 +275,6 @@ def _log_figures(manifest: Manifest, undescribed: int) -> None:
             event.name,
             PROFILING_FLAGS,
         )
-
-
-def _require_writable(folder: Path) -> None:
-    """Makes `folder` if need be. Raises FileWriteError when no file can be made in it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise FileWriteError(
-            f"{folder}: no file can be made in it: {error.strerror}; choose another output folder"
-        ) from error
 
 
 @contextlib.contextmanager

@@ -3,10 +3,9 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compiler_opt_perf.binary.symbolize import DeclaredAt
@@ -23,7 +22,7 @@ from compiler_opt_perf.profile.manifest import (
 )
 from compiler_opt_perf.profile.rates import trial_size
 from compiler_opt_perf.profile.sample_profile import flatten_profile
-from compiler_opt_perf.run.files import FileWriteError, atomic_write
+from compiler_opt_perf.run.files import FileWriteError, atomic_write, exclusive
 
 # Rates of less than this share of the program are drawn to those around them, whatever was counted.
 _LEAST_PRIOR_SHARE = 16e-6
@@ -58,7 +57,8 @@ def save_profile(
     stem = path.name.removesuffix(SUFFIX)
     entries = []
     profiles = []
-    with _lock(path.parent), contextlib.ExitStack() as files:
+    require_writable(path.parent)
+    with exclusive(path.parent), contextlib.ExitStack() as files:
         # Entered first, renamed last: a manifest never names a file that is not there yet.
         manifest_file = files.enter_context(atomic_write(path))
         for number, event in enumerate(events):
@@ -120,18 +120,13 @@ def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
     return tuple(rates)
 
 
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Keeps other runs from writing profiles into `folder` meanwhile; makes it if need be."""
+def require_writable(folder: Path) -> None:
+    """Makes `folder` if need be. Raises FileWriteError when no file can be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise FileWriteError(
             f"{folder}: no file can be made in it: {error.strerror}; choose another output folder"
         ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

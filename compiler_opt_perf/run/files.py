@@ -4,6 +4,7 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
 import glob
 import hashlib
 import io
@@ -17,6 +18,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from absl import logging
 
 from compiler_opt_perf.run.errors import UserError
 
@@ -157,6 +160,26 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the lock of a folder, or of a lock file that is made; a second process waits.
+
+    Raises:
+      OSError: the lock file cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_WRONLY | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.info("%s is held by another run: waiting for it", path)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _beside(path: Path, suffix: str) -> Path:

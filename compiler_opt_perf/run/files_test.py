@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import contextlib
 import errno
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ from compiler_opt_perf.run.files import (
     atomic_directory,
     atomic_write,
     copy_folder,
+    exclusive,
     explained,
     files_of,
     input_lines,
@@ -241,3 +245,26 @@ def test_names_of_folders(name: str) -> None:
 )
 def test_names_that_are_no_folders(name: str) -> None:
     assert not is_folder_name(name)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_second_process_waits_for_a_lock(kind: str, tmp_path: Path) -> None:
+    path = tmp_path if kind == "folder" else tmp_path / "new" / "lock"
+    code = f"""
+from pathlib import Path
+from compiler_opt_perf.run.files import exclusive
+print("waits", flush=True)
+with exclusive(Path({str(path)!r})):
+    pass
+"""
+    command = [sys.executable, "-c", code]
+    with contextlib.ExitStack() as stack:
+        with exclusive(path):
+            other = stack.enter_context(
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            )
+            assert other.stdout is not None
+            assert other.stdout.readline() == "waits\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(0.5)
+        assert other.wait(60.0) == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory, write_text
+from compiler_opt_perf.run.files import atomic_directory, exclusive, write_text
 from compiler_opt_perf.run.llvm import LLVM_PREFIX, LLVM_VERSION, stock_tool
 from compiler_opt_perf.run.memo import stamped
 from compiler_opt_perf.toolchain import overlay
@@ -30,7 +30,6 @@ from compiler_opt_perf.toolchain.layout import (
     OVERLAY_PROJECT,
     PATCHES,
     ToolchainError,
-    exclusive,
     set_folder,
 )
 from compiler_opt_perf.toolchain.model_inputs import (

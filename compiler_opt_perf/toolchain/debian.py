@@ -23,9 +23,9 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory, write_text
+from compiler_opt_perf.run.files import atomic_directory, exclusive, write_text
 from compiler_opt_perf.run.llvm import LLVM_MAJOR
-from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
 _ARCHIVE = "http://deb.debian.org/debian/"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Folders of the repository and its outputs, and the error of all steps of the toolchain."""
 
-import contextlib
-import fcntl
-from collections.abc import Iterator
 from pathlib import Path
-
-from absl import logging
 
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import is_folder_name
@@ -34,16 +29,3 @@ def set_folder(name: str, build: Path = BUILD) -> Path:
             "begins with none of the last two"
         )
     return build / "toolchain" / name
-
-
-@contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Holds the lock file `path`; a second process waits here until the first one is done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logging.info("%s is held by another run: waiting for it", path)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -8,9 +8,9 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.run.files import atomic_write
+from compiler_opt_perf.run.files import atomic_write, exclusive
 from compiler_opt_perf.run.llvm import stock_tool
-from compiler_opt_perf.toolchain.layout import BUILD, exclusive
+from compiler_opt_perf.toolchain.layout import BUILD
 
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 

@@ -26,9 +26,9 @@ from typing import IO
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory, atomic_write, write_text
+from compiler_opt_perf.run.files import atomic_directory, atomic_write, exclusive, write_text
 from compiler_opt_perf.run.llvm import LLVM_VERSION
-from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, ToolchainError, exclusive
+from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, ToolchainError
 from compiler_opt_perf.toolchain.source import llvm_source
 
 _BRANCH = "patched"

@@ -12,7 +12,7 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory
+from compiler_opt_perf.run.files import atomic_directory, exclusive
 from compiler_opt_perf.run.llvm import LLVM_PREFIX, LLVM_VERSION
 from compiler_opt_perf.run.memo import stamped
 from compiler_opt_perf.toolchain.debian import (
@@ -21,7 +21,7 @@ from compiler_opt_perf.toolchain.debian import (
     llvm_source_name,
     llvm_tarball,
 )
-from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
 # What is taken of an LLVM tree. The overlay compiles a handful of files; the rest of lib/ is there
 # because the soundness check must know every file that includes a patched header, and test/ because

@@ -20,12 +20,12 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory, write_text
+from compiler_opt_perf.run.files import atomic_directory, exclusive, write_text
 from compiler_opt_perf.run.llvm import LLVM_MAJOR, LLVM_PREFIX
 from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain, litert_library
-from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError, exclusive
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 from compiler_opt_perf.toolchain.source import llvm_source, llvm_tests
 
 SUITES = (

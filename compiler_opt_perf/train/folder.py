@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler_opt_perf.run.files import explained, read_input, write_json
+from compiler_opt_perf.run.files import exclusive, explained, read_input, write_json
 from compiler_opt_perf.run.json_text import JsonError, decode
-from compiler_opt_perf.toolchain.layout import exclusive
 from compiler_opt_perf.train.errors import TrainingError
 
 _LOCK = "lock"
