@@ -63,6 +63,21 @@ def test_imports_point_downwards() -> None:
     assert not wrong
 
 
+def test_public_errors_are_for_the_user() -> None:
+    """`cop` shows a UserError as a message; a module's private errors begin with `_`."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}: {node.name}"
+        for path in sorted(PACKAGE.glob("*/**/*.py"))
+        # The fuzzer's own errors never reach a command.
+        if not path.name.endswith("_test.py") and path.parent.name != "fuzz"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if any(isinstance(base, ast.Name) and base.id == "Exception" for base in node.bases)
+        if node.name != "UserError"
+    ]
+    assert not wrong
+
+
 def test_pages_are_written_in_one_room() -> None:
     drawing = {"jinja2", "matplotlib"}
     rooms = {

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Running things: commands with limits, work over processes, files that are never half-written."""
+"""Runs things: commands with limits, tasks in worker processes, files written atomically."""
 
 from compiler_opt_perf.run.environment import undo_locale_coercion
 
-# Here, for all that starts programs imports this package: also in worker processes, and where no
-# command line of ours runs.
+# Here, because every module that starts programs imports this package, in workers as well.
 undo_locale_coercion()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs external commands with limits, and reports precisely what went wrong."""
+"""Runs external commands with limits; an error says what went wrong and how to run it again."""
 
 import contextlib
 import math
@@ -22,7 +22,7 @@ from compiler_opt_perf.run.errors import UserError
 _STDERR_LINES_SHOWN = 12
 _SECONDS_BETWEEN_REPORTS = 10.0
 
-# What programs, the C library's loader and Python say that got no more memory; in small letters.
+# Messages of programs, of the C library's loader and of Python without memory, in small letters.
 _NO_MEMORY = re.compile(
     "out of memory|cannot allocate memory|bad_alloc|memory exhausted|memoryerror|"
     "failed to map segment|allocation failed"
@@ -65,7 +65,7 @@ class CommandError(UserError):
     Attributes:
       kind: "missing", "failed", "crashed" or "timeout".
       reproduce: a shell line that runs the same command again.
-      stderr: what it printed as diagnostics, in full.
+      stderr: its standard error, in full.
       returncode: exit status; negative is a signal's number; None when it never ran or was killed.
     """
 
@@ -86,7 +86,7 @@ class CommandError(UserError):
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether it seems to have failed for the limit of its memory."""
+        """Whether the limit of its memory seems to be the cause."""
         return _MORE_MEMORY in self.reason
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The curve of a training, a point a step, as files for plots: JSON lines, and for TensorBoard.
+"""Writes the curve of a training, one point a step, as JSON lines and for TensorBoard.
 
-Both are written anew from all points, so that they are what the training knows, interrupted or not.
+Both files are written anew from all points, so that an interruption changes nothing in them.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from typing import Any
 
 from compiler_opt_perf.run.files import atomic_write, read_input, write_text
 
-#: Its name is what TensorBoard looks for.
+#: TensorBoard looks for files of such a name.
 EVENTS = "events.out.tfevents.0"
-# What tells the step and the time of a point.
+# The fields of a point's step and time.
 _STEP = "generation"
 _SECONDS = "elapsed_s"
 
@@ -27,16 +27,16 @@ def curve_values(point: Mapping[str, Any]) -> dict[str, float]:
         for name, value in point.items()
         if name not in (_STEP, _SECONDS)
         and type(value) in (int, float)
-        # Neither NaN, nor a whole number of hundreds of digits, which no float can be.
+        # Excludes NaN, and integers that are too large for a float.
         and abs(value) < 2.0**64
     }
 
 
 def write_curve(path: Path, points: Sequence[Mapping[str, Any]]) -> None:
-    """Writes `path`, JSON lines, and beside it the same for TensorBoard. Raises FileWriteError."""
+    """Writes `path` as JSON lines, and a file for TensorBoard beside it. Raises FileWriteError."""
     rows = [(n, float(p.get(_SECONDS, 0.0)), curve_values(p)) for n, p in enumerate(points)]
     write_scalars(path.parent, rows)
-    # Last: where it is whole, the other is, too.
+    # Written last: if this file is complete, the other one is, too.
     write_text(path, curve_text(points))
 
 
@@ -46,10 +46,9 @@ def curve_text(points: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_scalars(folder: Path, rows: Sequence[tuple[int, float, Mapping[str, float]]]) -> None:
-    """Writes the file of events in `folder`, which `tensorboard --logdir` shows.
+    """Writes the event file in `folder`, which `tensorboard --logdir` shows.
 
-    Of a file that these rows continue, only the end is written: a TensorBoard that reads it
-    meanwhile goes on with the new rows, and none is there twice.
+    Rows that continue the file are appended to it. A running TensorBoard then shows each row once.
 
     Args:
       rows: step, seconds since the training began, and values by name.
@@ -72,7 +71,7 @@ def write_scalars(folder: Path, rows: Sequence[tuple[int, float, Mapping[str, fl
 
 
 def _events(rows: Sequence[tuple[int, float, Mapping[str, float]]]) -> bytes:
-    # TensorBoard's own protocol; without TensorFlow, but slow to load for those who need it not.
+    # Imported here, since it takes long. It does not load TensorFlow.
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter

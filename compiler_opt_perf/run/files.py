@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files that appear complete or not at all."""
+"""Writes files completely or not at all, reads untrusted files, and locks."""
 
 import contextlib
 import ctypes
@@ -29,7 +29,7 @@ _RENAME_EXCHANGE = 2
 
 _LITTLE_SPACE = 4 * 1024 * 1024
 
-# Limits of files that are read as a whole, and of lines; no program of ours writes longer ones.
+# Limits of a file that is read as a whole, and of a line. Our programs stay far below them.
 _MOST_BYTES = 1 << 30
 _LONGEST_LINE = 1 << 24
 
@@ -46,9 +46,9 @@ _NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def explained(error: Exception) -> str:
-    """An error as a message: of the system's, the file, the cause and, for some, a remedy.
+    """An error as a message; for an OSError with its file, cause and, for some, a remedy.
 
-    Python's own text of these is "[Errno 28] No space left on device", often without a file.
+    Python's own text is "[Errno 28] No space left on device", often without a file.
     """
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
@@ -62,7 +62,7 @@ def explained(error: Exception) -> str:
 
 
 def _name(file: Any) -> str:
-    """Of what an error has of a file: its name, or the number of what was open."""
+    """The file of an error: its name, or the number of its descriptor."""
     return f"open file {file}" if isinstance(file, int) else os.fsdecode(file)
 
 
@@ -80,7 +80,7 @@ def _concerns(error: OSError, path: Path) -> bool:
         return True
     found = Path(os.path.abspath(_name(error.filename)))
     folder = Path(os.path.abspath(path.parent))
-    # The file, its temporary one and what is in that one; or a folder on the way to them.
+    # The path, its temporary file or folder, a file in that folder, or a parent folder.
     return found in (folder, *folder.parents) or any(
         part.parent == folder and (part.name == path.name or part.name.startswith(f".{path.name}."))
         for part in (found, *found.parents)
@@ -102,7 +102,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, "tmp")
         temporary.touch(exist_ok=False)
-        # Of an ordinary file, as the umask has it; what the body puts here may have another one.
+        # The mode of an ordinary file. The body may put a file of another mode in its place.
         mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
         with open(temporary, "rb") as written:
@@ -123,7 +123,7 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
     """Yields a new directory beside `path`; it takes the place of `path` when the body succeeds.
 
     Args:
-      ours: whether a directory, which is not empty, is one that may be replaced; any may when None.
+      ours: whether a non-empty directory may be replaced; None for any directory.
 
     Raises:
       FileWriteError: the disk is full, the folder cannot be written, or what is at `path` is not
@@ -148,7 +148,7 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
                 # In two steps; between them there is no directory.
                 os.replace(path, old)
                 os.replace(temporary, path)
-            # This one, and what a run left that was killed at this place.
+            # This one, and the ones of runs that were killed at this point.
             for old in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
                 shutil.rmtree(old, ignore_errors=True)
         else:
@@ -188,24 +188,24 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def make_executable(path: Path) -> None:
-    """Lets everybody run a file who may read it. Raises OSError."""
+    """Allows everybody who may read a file to execute it. Raises OSError."""
     mode = path.stat().st_mode
     path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)
 
 
 def is_folder_name(name: str) -> bool:
-    """Whether a folder can have this name that stays where it is put, and can be typed."""
+    """Whether a name is safe for a folder: no separators, no leading dot, plain characters."""
     return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) is not None and len(name) <= 200
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All files in a folder and in those below, sorted by path.
+    """All files in a folder and its subfolders, sorted by path.
 
-    For folders that are copied or hashed as a whole: a symbolic link would bring what it names into
-    the copy, be it /etc/shadow, and keep it out of the hash.
+    Folders that are copied or hashed as a whole hold no symbolic links: the copy would hold the
+    link's target, be it /etc/shadow, and the hash would not.
 
     Raises:
-      OSError: it cannot be read, or holds a symbolic link or another thing that is not a file.
+      OSError: the folder cannot be read, or holds a symbolic link or a special file.
     """
     found = []
     for path in sorted(folder.iterdir()):
@@ -219,7 +219,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def require_file(path: Path) -> None:
-    """Raises OSError where the path is of a symbolic link, or of another thing than a file."""
+    """Raises OSError unless the path is a regular file; a symbolic link is none."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, "is a symbolic link; put a copy of its file in its place", path)
@@ -228,7 +228,7 @@ def require_file(path: Path) -> None:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copies a folder's files to a new folder. Raises OSError, also as `files_of`."""
+    """Copies the files of a folder (`files_of`) to a new folder. Raises OSError."""
     target.mkdir(parents=True)
     for path in files_of(source):
         copy = target / path.relative_to(source)
@@ -249,10 +249,7 @@ def _require_replaceable(path: Path, ours: Callable[[Path], bool] | None) -> Non
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchanges the names of two directories in one step; False where that is not possible.
-
-    It is Linux's renameat2, which not all file systems have.
-    """
+    """Exchanges the names of two directories in one step; False if the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except AttributeError:
@@ -262,10 +259,10 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def require_space(folder: Path) -> None:
-    """Tells a program that failed by itself from one that had no room for what it writes.
+    """Called after a program failed, to tell a full disk from other causes.
 
     Raises:
-      FileWriteError: `folder` does not take a few MiB more.
+      FileWriteError: `folder` has no room for 4 MiB.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
@@ -275,7 +272,7 @@ def require_space(folder: Path) -> None:
 
 
 def open_input(path: Path) -> io.BufferedReader:
-    """Opens an untrusted file for reading; it must be a regular file, since pipes have no end.
+    """Opens an untrusted file for reading. Only regular files: reading a pipe might never end.
 
     Raises:
       OSError: it cannot be opened, or is not a regular file.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads LEB128 numbers, which DWARF, address maps and sample profiles use."""
+"""Reads LEB128 numbers, an encoding of DWARF, address maps and sample profiles."""
 
 
 def read_leb128(data: bytes, place: int) -> tuple[int, int]:
-    """The unsigned number at `place`, and where it ends.
+    """The unsigned number at `place`, and the place after it.
 
     Raises:
       IndexError: the data ends before the number does.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The distribution's LLVM, whose unpatched tools all parts of the project run."""
+"""Finds tools of the distribution's unpatched LLVM."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ LLVM_PREFIX = Path("/usr/lib") / f"llvm-{LLVM_MAJOR}"
 
 
 class MissingToolError(UserError):
-    """A program of the distribution's LLVM that is not installed."""
+    """A program of the distribution's LLVM is not installed."""
 
 
 def stock_tool(name: str) -> Path:

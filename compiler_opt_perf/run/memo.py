@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Results of long steps, kept in files with what they were made from, and not made again.
+"""Keeps results of long steps in files, with the inputs that they were made from.
 
-A note is a JSON file with two fields: `inputs`, all that a result depends on, and `result`. It is
-written when the step is done. A step that is interrupted leaves none, even where it had one: what
-the step writes besides may be half old, half new.
+A note is a JSON file with two fields: `inputs`, everything that a result depends on, and `result`.
+It is written when the step is done. An interrupted step leaves no note, and deletes an earlier one:
+other files of the step may be half old, half new.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ class _Note(msgspec.Struct, frozen=True):
 def memo(
     path: Path, inputs: Any, kind: type[T], make: Callable[[], T], files: Sequence[Path] = ()
 ) -> T:
-    """What `make` returned when it was last called, or returns now if its inputs have changed.
+    """The result of a step, from its note if the inputs are the same, else by calling `make`.
 
     Args:
-      path: of the note.
-      inputs: all that the result depends on, in values that JSON has; tuples count as lists.
+      path: the note.
+      inputs: everything that the result depends on, as JSON values; tuples count as lists.
       kind: type of the result, one that msgspec converts from JSON.
       make: the step.
-      files: that `make` writes besides; where one is missing, the step is done again.
+      files: other files that `make` writes; if one is missing, the step is done again.
 
     Raises:
       FileWriteError: the note cannot be written.
@@ -50,14 +50,13 @@ def memo(
 
 
 def stamped(path: Path, key: str, make: Callable[[], None], files: Sequence[Path] = ()) -> None:
-    """Calls `make` unless that was done before for the same `key`: a `memo` without a result.
+    """Calls `make` unless it was called before for the same `key`: a `memo` without a result.
 
-    The note is the key alone, as text. Builds have it so: others read some of their notes, and
-    what earlier versions built stays up to date.
+    The note holds the key alone, as text. Other programs read some notes of builds.
 
     Args:
-      key: all that the files depend on, in words or as a digest.
-      files: as of `memo`.
+      key: everything that the files depend on, in words or as a digest.
+      files: files that `make` writes; if one is missing, it is called again.
 
     Raises:
       FileWriteError: the note cannot be written.
@@ -71,13 +70,13 @@ def stamped(path: Path, key: str, make: Callable[[], None], files: Sequence[Path
 
 
 def recall(path: Path, inputs: Any, kind: type[T]) -> T | None:
-    """The result in the note at `path`; None where there is none, or one of other inputs."""
+    """The result in the note at `path`; None without a note of these inputs."""
     found = _read(path, inputs, kind)
     return found[0] if found else None
 
 
 def note(path: Path, inputs: Any, kind: type[T], result: T) -> T:
-    """Writes a note, of a part of a result, say, and returns the result as `recall` reads it.
+    """Writes a note, and returns the result as `recall` reads it.
 
     Raises:
       FileWriteError: the disk is full, or the folder cannot be written.
@@ -88,12 +87,12 @@ def note(path: Path, inputs: Any, kind: type[T], result: T) -> T:
 
 
 def numbered(folder: Path, inputs: Any) -> Path:
-    """The path of a note in a folder with a note for each of many inputs."""
+    """The path of the note of these inputs, in a folder of notes."""
     return folder / f"{hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]}.json"
 
 
 def _read(path: Path, inputs: Any, kind: type[T]) -> tuple[T, ...]:
-    """The result, if there is one of these inputs; a damaged note is told and ignored."""
+    """The result as a tuple of one; empty without a note of these inputs. Logs a damaged note."""
     try:
         found = decode(read_input(path), _Note, path)
         if found.inputs != json.loads(json.dumps(inputs, allow_nan=False)):

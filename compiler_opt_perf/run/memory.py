@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Peak memory of one command."""
+"""Measures the peak memory of one command."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# The kernel counts the memory of whoever starts a program as the program's own, up to then. So what
-# starts it must be small, which this process, with all that it has imported, is not. What Python
-# changes as it starts, the locale and these signals, is not for the program.
+# The kernel counts the memory of the process that starts a program as the program's own. This
+# process is large with all its imports, so that a small one starts the program. Python changes the
+# locale and these signals as it starts; the program gets them back as they were.
 _SMALL_PARENT = """
 import os, resource, signal, sys
 output, *argv = sys.argv[1:]
@@ -21,18 +21,18 @@ with open(output, "w") as stream:
 code = os.waitstatus_to_exitcode(status)
 if code >= 0:
     sys.exit(code)
-# What the command left of itself is enough.
+# The command has dumped its own core.
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 os.kill(os.getpid(), -code)
 """
 
 
 def with_peak_memory(argv: Sequence[str | Path], output: Path) -> list[str]:
-    """A command that runs `argv`, ends as that does, and writes its peak memory to `output`.
+    """A command that runs `argv`, ends with its status, and writes its peak memory to `output`.
 
-    The peak is that of resident memory in KiB, of `argv` alone or of the largest process that it
-    waited for, as a decimal number. A parent of 9 MiB is the least that can be told.
+    The peak is a decimal number: resident memory in KiB of `argv`, or of the largest process that
+    it waited for. The smallest measurable peak is 9 MiB, the size of the process that starts it.
     """
     small = [sys.executable, "-I", "-S", "-c", _SMALL_PARENT, str(output)]
-    # Killed with the parent, as commands of `execution.command` are.
+    # Killed with its parent, as all commands are (run.command).
     return [*small, "setpriv", "--pdeathsig", "KILL", *map(str, argv)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Progress of long work: a live bar on a terminal, a line from time to time in a log."""
+"""Shows the progress of long work: a live bar on a terminal, or a log line every ten seconds."""
 
 import contextlib
 import logging as standard_logging
@@ -20,14 +20,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class _Formatter(standard_logging.Formatter):
-    """Masks what a terminal would obey: messages have names out of files of others."""
+    """Masks control characters, which names from untrusted files can hold."""
 
     def format(self, record: standard_logging.LogRecord) -> str:
         return printable_lines(super().format(record))
 
 
 def log_to_stderr() -> None:
-    """Lets a program say how far it is: what is logged, with the time."""
+    """Shows log messages with the time on standard error."""
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
@@ -37,7 +37,7 @@ def log_to_stderr() -> None:
 
 @contextlib.contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Logs how long a part of the work took, once it has ended well."""
+    """Logs how long a part of the work took, unless it fails."""
     # Imported here for the time that its NumPy takes.
     from compiler_opt_perf.run.timing import seconds_so_far
 
@@ -52,7 +52,7 @@ def stage(what: str) -> Iterator[None]:
 
 
 def pace(count: int, seconds: float) -> str:
-    """How fast work goes: so many a second, or where it takes longer, seconds for each."""
+    """The speed of work as text: items a second, or seconds an item if that is above one."""
     if not count:
         return "none yet"
     each = max(seconds, 1e-9) / count
@@ -60,10 +60,7 @@ def pace(count: int, seconds: float) -> str:
 
 
 class Progress:
-    """Counts items of a known total and shows rate and remaining time.
-
-    With `label` None it shows nothing, so that callers need no second code path.
-    """
+    """Counts items of a known total, and shows rate and remaining time under a label if given."""
 
     def __init__(self, label: str | None, total: int):
         self._label = label
@@ -115,24 +112,14 @@ class Progress:
 
 
 def _bar() -> "RichProgress":
-    # Imported where it draws: workers and most commands have no terminal.
+    # Imported here, since workers and most commands have no terminal.
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as RichProgress
 
-    return RichProgress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+    return progress.Progress(
+        *progress.Progress.get_default_columns(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
         console=Console(stderr=True),
         transient=True,
     )

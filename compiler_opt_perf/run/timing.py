@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What runs of programs take: processor time, or instructions."""
+"""Measures runs of programs: processor time, or instructions."""
 
 import resource
 import shlex
@@ -17,7 +17,7 @@ from compiler_opt_perf.run.llvm import stock_tool
 _PLUGIN = Path(__file__).with_name("instructions.c")
 _COUNTED = "instructions:u"
 _QEMU = "qemu-x86_64"
-# So many times as long a command may take under QEMU.
+# Under QEMU, the limit of time is so many times as long.
 _QEMU_PATIENCE = 30
 
 
@@ -40,10 +40,10 @@ def processor_seconds(
 
 
 def seconds_so_far(*, own: bool = True) -> float:
-    """User and system time so far of the processes that this one has started and waited for.
+    """User and system time so far of the processes that this process has waited for.
 
     Args:
-      own: and its own.
+      own: whether to add this process's own time.
     """
     whose = [resource.RUSAGE_CHILDREN, *[resource.RUSAGE_SELF] * own]
     usages = map(resource.getrusage, whose)
@@ -52,11 +52,11 @@ def seconds_so_far(*, own: bool = True) -> float:
 
 @dataclass(frozen=True)
 class Meter:
-    """One way to measure what a command takes; may be sent to another process.
+    """A way to measure a command; it can be sent to another process.
 
     Attributes:
       how: "perf" and "qemu" count instructions, "time" takes user and system time.
-      plugin: for "qemu", as `find_meter` has built it.
+      plugin: for "qemu", the plugin that `find_meter` built.
     """
 
     how: Literal["perf", "qemu", "time"]
@@ -64,7 +64,7 @@ class Meter:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts instructions: what else the machine does makes no difference then."""
+        """Whether it counts instructions, which other load of the machine does not change."""
         return self.how != "time"
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ def find_meter(kind: str, folder: Path) -> Meter:
     Args:
       kind: "instructions", "processor-time", or "auto": instructions where they can be counted, by
         the processor or by QEMU (15 to 30 times as slow as the command itself), else time.
-      folder: for what must be built first.
+      folder: where QEMU's plugin is built.
 
     Raises:
       CommandError: QEMU's plugin cannot be built.
@@ -130,7 +130,7 @@ def _processor_counts(folder: Path) -> bool:
 
 
 def _first_number(text: str) -> int | None:
-    """The number that a counter's output begins with, after comments; None if it has none."""
+    """The first number of a counter's output, after comments; None if there is none."""
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     number = next(lines, "").partition(",")[0]
     return int(number) if number.isdigit() else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs a program under a tool that watches it: a profiler, a simulator, a tracer."""
+"""Runs a program under a tool that observes it: a profiler, a simulator, a tracer."""
 
 import contextlib
 import os
@@ -12,22 +12,22 @@ from compiler_opt_perf.run.errors import UserError
 
 
 class WorkloadError(UserError):
-    """A run that cannot be started: one of its files cannot be opened."""
+    """A file or folder of a run cannot be opened."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a program: what it is given, and how it should end.
+    """A run of a program: its inputs, and its expected exit status.
 
     Attributes:
       program: an executable.
-      arguments: of the program.
+      arguments: the program's arguments.
       stdin: its standard input; empty when None.
       stdout: where its standard output goes; discarded when None.
-      cwd: the working directory it runs in; this process's when None.
+      cwd: its working directory; this process's when None.
       env: variables added to this process's environment.
       timeout_s: wall-clock limit in seconds; None for no limit.
-      expected_status: the exit status of a run as it should be.
+      expected_status: the exit status of a successful run.
     """
 
     program: Path
@@ -41,13 +41,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What to call the program in messages."""
+        """The program's name in messages."""
         return self.program.name
 
     @property
     def command(self) -> list[str]:
         """The program and its arguments, to be run in any folder."""
-        # Links stay as they are: some programs look at the name that they are called by.
+        # Links are not resolved: some programs act by the name that they are called by.
         return [str(self.program.absolute()), *self.arguments]
 
 
