@@ -241,12 +241,15 @@ def test_a_file_that_cannot_be_read_costs_its_item_once(
         assert executor.map(_size, [jobs[0]])[0].get() == 100
 
 
-def test_a_call_ends_whose_last_file_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", _WORKERS)
+def test_a_call_ends_whose_last_file_cannot_be_read(
+    workers: Callable[..., Executor], tmp_path: Path
+) -> None:
     files = [tmp_path / name for name in ("first", "last")]
     for file in files:
         file.write_text(file.name)
-    with Pool(1) as pool:
-        one, other = pool.map(
+    with workers(workers=1) as executor:
+        one, other = executor.map(
             _size, [_Input(file) for file in files], keep=lambda *_: files[1].unlink()
         )
     assert one.get() == 5

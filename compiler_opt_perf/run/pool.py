@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import types
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from types import TracebackType
@@ -46,6 +46,8 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [__name__, "elftools.elf.elffile", "msgspec", "numpy", "yaml"],
 )
+# Pools of several threads take turns with it.
+_main_module = threading.Lock()
 
 
 class _Worker:
@@ -181,19 +183,26 @@ def _seconds_left(busy: Iterable[_Worker]) -> float | None:
 def _started(target: Callable[..., None], arguments: tuple[Any, ...]) -> ForkServerProcess:
     """Starts a process. Raises WorkerError: the fork server dies again and again."""
     _make_server_folder()
-    main = sys.modules["__main__"]
-    # A new process would run the file of the main module, which has none of the tasks' functions.
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
+    with _no_main_module():
         for _ in range(ATTEMPTS):
             process = _CONTEXT.Process(target=target, args=arguments, daemon=True)
             # The fork server can be killed from outside, too; it is then started again.
             with contextlib.suppress(EOFError, ConnectionError):
                 process.start()
                 return process
-    finally:
-        sys.modules["__main__"] = main
     raise WorkerError("no worker can be started; is there memory for another Python process?")
+
+
+@contextlib.contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Hides the main module: a new process would run its file, and needs nothing of it."""
+    with _main_module:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 @functools.cache

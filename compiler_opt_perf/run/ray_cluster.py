@@ -42,7 +42,7 @@ from compiler_opt_perf.run.scratch import scratch_folder
 #: The address of a cluster of this machine alone, which lives as long as the run.
 LOCAL = "local"
 
-#: That of the cluster that this machine belongs to.
+#: The address of the cluster that this machine belongs to.
 AUTO = "auto"
 
 # For contents on their way; workers keep them in folders.
@@ -52,17 +52,17 @@ _SECONDS_BETWEEN_COUNTS = 5.0
 _SECONDS_TO_END = 5.0
 _SECONDS_TO_CONNECT = 10.0
 _ENVIRONMENT = {
-    # It tells nobody of this run.
+    # Ray reports this run to nobody.
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Its messages about dead workers would be among our results; outcomes name these, too.
+    # Ray's messages about dead workers would be among our results; outcomes name these, too.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
-    # By default, Ray for ever tries a task again that it killed for lack of memory.
+    # By default, Ray repeats a task for ever that it killed for lack of memory.
     "RAY_task_oom_retries": str(ATTEMPTS - 1),
 }
 
 
 class ClusterError(UserError):
-    """A cluster that cannot be started or reached."""
+    """A cluster cannot be started or reached, or fails."""
 
 
 def _do(message: bytes, contents: Mapping[str, Any], timeout_s: float | None) -> Outcome[Any]:
@@ -92,7 +92,7 @@ def _do(message: bytes, contents: Mapping[str, Any], timeout_s: float | None) ->
 
 @functools.cache
 def _workshop() -> tuple[Pool, Store]:
-    """The process that does the tasks of this worker of Ray, and the contents that it keeps."""
+    """A process for the tasks of this worker of Ray, and the contents that it keeps."""
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
     pool = stack.enter_context(Pool(1))
@@ -113,7 +113,7 @@ class RayExecutor(Executor):
         Args:
           address: LOCAL, AUTO, or HOST:PORT of the first machine of the cluster that this machine
             belongs to.
-          workers: at most as many; None for one a processor of the cluster.
+          workers: the largest number of workers; None for one a processor of the cluster.
         """
         self._address = address
         self._most = workers
@@ -121,7 +121,7 @@ class RayExecutor(Executor):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """As many as the cluster has processors now."""
+        """The number of processors of the cluster now, up to the limit."""
         import ray
 
         count = int(ray.cluster_resources().get("CPU", 0))
@@ -151,7 +151,7 @@ class RayExecutor(Executor):
                 "include_dashboard": False,
                 "_temp_dir": os.fspath(stack.enter_context(_session_folder())),
             }
-        # Ray puts its own in their place.
+        # Ray replaces these handlers by its own.
         kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             ray.init(**given, configure_logging=False, log_to_driver=False)
@@ -182,7 +182,7 @@ class RayExecutor(Executor):
 
         waiting = collections.deque(tasks)
         running: dict[Any, Task] = {}
-        # Of this call only: Ray keeps contents as long as there is a reference to them.
+        # Ray keeps contents as long as there is a reference to them: during this call.
         references: dict[str, Any] = {}
         try:
             while waiting or running:
@@ -203,27 +203,36 @@ class RayExecutor(Executor):
                         f"--address={self._address}: the cluster has no processor; start its "
                         "machines with `ray start --num-cpus=NUMBER`"
                     )
-                # Now and then machines join, and take tasks.
+                if not running:
+                    continue
+                # The limit lets machines that have joined get tasks.
                 for answer in ray.wait(list(running), timeout=_SECONDS_BETWEEN_COUNTS)[0]:
-                    yield running.pop(answer), _outcome(answer)
+                    yield running.pop(answer), self._outcome(answer)
         finally:
             for answer in running:
                 ray.cancel(answer, force=True)
 
+    def _outcome(self, answer: Any) -> Outcome[Any]:
+        """The outcome of a finished task. Raises ClusterError: the cluster itself has failed."""
+        import ray
+        from ray import exceptions as errors
 
-def _outcome(answer: Any) -> Outcome[Any]:
-    import ray
-
-    try:
-        outcome: Outcome[Any] = ray.get(answer)
-    except ray.exceptions.RayTaskError:
-        # A bug of ours: errors of the task are outcomes.
-        raise
-    except ray.exceptions.RayError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = f" ({lines[-1]:.200})" if lines else ""
-        return Outcome(None, WorkerError(f"its worker died {ATTEMPTS} times{reason}"))
-    return outcome
+        try:
+            outcome: Outcome[Any] = ray.get(answer)
+        except errors.RayTaskError:
+            # A bug of ours: the errors of a task are outcomes.
+            raise
+        except errors.RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reason = f"{lines[-1] if lines else type(error).__name__:.200}"
+            deaths = errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError
+            if isinstance(error, deaths):
+                died = WorkerError(f"its worker died {ATTEMPTS} times ({reason})")
+                return Outcome(None, died)
+            raise ClusterError(
+                f"--address={self._address}: the cluster failed: {reason}"
+            ) from error
+        return outcome
 
 
 def _not_there(address: str, reason: str) -> ClusterError:
@@ -235,7 +244,7 @@ def _not_there(address: str, reason: str) -> ClusterError:
 
 
 def _require_reachable(address: str) -> None:
-    """Ray itself would try for minutes. Raises ClusterError."""
+    """Raises ClusterError where Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ClusterError(f"--address={address}: expected {AUTO}, {LOCAL} or HOST:PORT")
@@ -246,7 +255,7 @@ def _require_reachable(address: str) -> None:
 
 
 def _prepare_environment(is_local: bool) -> None:
-    """Makes Ray's settings, which it reads from the environment."""
+    """Sets the environment variables that are Ray's settings."""
     settings = _ENVIRONMENT
     if is_local and "RAY_AUTH_MODE" not in os.environ:
         # A secret of this run. Ray would leave one in the user's home.

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addresses; train/cluster_test.py works on a cluster."""
+"""Addresses, and dying workers of Ray; train/cluster_test.py kills a machine."""
+
+import os
+import signal
+import time
+from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.run.ray_cluster import ClusterError, RayExecutor
+from compiler_opt_perf.run.executor import WorkerError
+from compiler_opt_perf.run.ray_cluster import LOCAL, ClusterError, RayExecutor
 
 
 @pytest.mark.parametrize(
@@ -17,3 +23,26 @@ from compiler_opt_perf.run.ray_cluster import ClusterError, RayExecutor
 def test_a_cluster_that_is_not_there_is_named(address: str, message: str) -> None:
     with pytest.raises(ClusterError, match=message), RayExecutor(address):
         pass
+
+
+def _kill_rays_worker(marker: Path) -> str:
+    """Kills the worker of Ray, the parent of the fork server, as often as the marker says."""
+    times = int(marker.read_text())
+    if times:
+        marker.write_text(str(times - 1))
+        server = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(server.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        time.sleep(60.0)
+    return "survived"
+
+
+def test_ray_tries_a_task_again_whose_worker_dies(tmp_path: Path) -> None:
+    markers = [tmp_path / str(times) for times in (0, 2, 9)]
+    for marker in markers:
+        marker.write_text(marker.name)
+    with RayExecutor(LOCAL, 2) as executor:
+        outcomes = executor.map(_kill_rays_worker, markers)
+    assert [one.value for one in outcomes] == ["survived", "survived", None]
+    assert markers[2].read_text() == "6"
+    with pytest.raises(WorkerError, match="its worker died 3 times"):
+        outcomes[2].get()
