@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads untrusted JSON, and TOML: every defect is the same kind of error.
+"""Reads untrusted JSON and TOML; every defect raises the same kind of error.
 
-`decode` is what readers of files use: they describe the file by a type, mostly a `msgspec.Struct`
-or a frozen dataclass. Fields that the type does not have are ignored, values are never converted
-but from integers to floats, and checks that a type cannot state are those of the reader.
+Readers of files call `decode` with a type that describes the file, mostly a `msgspec.Struct` or a
+frozen dataclass. Unknown fields are ignored. Integers are converted to floats, and nothing else is
+converted. msgspec checks the types; this module adds the file, the keys of tables and the value
+found to its messages.
 """
 
 import json
@@ -41,10 +42,10 @@ _SOME_KEY = "[...]"
 
 
 class JsonError(UserError, ValueError):
-    """A text that is not JSON, or that no program can work with, or not what was expected.
+    """A text is not JSON or TOML, or has other content than expected.
 
     Attributes:
-      place: ":line:column" where the text is not JSON, of `parse_json`; else empty.
+      place: ":line:column" of a syntax error; else empty.
     """
 
     def __init__(self, problem: str, place: str = ""):
@@ -53,7 +54,7 @@ class JsonError(UserError, ValueError):
 
 
 class FieldError(ValueError):
-    """What a type finds wrong with one of its fields, in `__post_init__`; `decode` tells where."""
+    """A type's `__post_init__` found a wrong field; `decode` adds the place of the type."""
 
     def __init__(self, field: str, problem: str):
         super().__init__(problem)
@@ -98,12 +99,12 @@ def parse_toml(data: bytes, path: Path | str) -> dict[str, Any]:
 def decode(
     data: bytes | str, kind: type[T], path: Path | str, form: tuple[str, int] | None = None
 ) -> T:
-    """The value that `data` (UTF-8) stands for, as the type `kind`.
+    """Decodes `data` (UTF-8) as a value of the type `kind`.
 
     Args:
-      path: where it is from, for messages.
-      form: what its fields `format` and `version` must be. They are looked at before all others,
-        for another version may have others.
+      path: the file, for messages.
+      form: expected values of the fields `format` and `version`. They are checked first, since
+        other versions may have other fields.
 
     Raises:
       JsonError: it is not JSON (see `parse_json`), not of that format, or not of that type. The
@@ -122,11 +123,11 @@ def decode(
 def read_form(
     path: Path, kind: type[T], form: tuple[str, int], failure: type[Exception], remedy: str
 ) -> T:
-    """What a file of a format holds.
+    """Reads a file of a format, as `decode`.
 
     Args:
-      failure: what is raised where it cannot be read, or is another file.
-      remedy: how to come by one, the end of the message.
+      failure: the exception class for a file that cannot be read or decoded.
+      remedy: the end of its message, which says how to make such a file.
     """
     try:
         return decode(read_input(path), kind, path, form)
@@ -161,7 +162,7 @@ def shown(value: Any) -> str:
 
 
 def _require_form(value: Any, form: tuple[str, int], path: Path | str) -> None:
-    """Raises JsonError where `format` and `version` are others."""
+    """Raises JsonError unless `format` and `version` are as expected."""
     if not isinstance(value, dict):
         raise JsonError(f"{path}: $: expected `object`, found {shown(value)}")
     hints = ("this is another kind of file", "another version of this program wrote it")
@@ -177,7 +178,7 @@ def _require_form(value: Any, form: tuple[str, int], path: Path | str) -> None:
 
 
 def _at(value: Any, place: str) -> Any:
-    """What is at a place of a value."""
+    """The part of a value at a place."""
     for step in _STEP.finditer(place):
         if step["index"] is not None:
             value = value[int(step["index"])]
@@ -187,7 +188,7 @@ def _at(value: Any, place: str) -> Any:
 
 
 def _with_keys(value: Any, kind: Any, place: str) -> str:
-    """The place with the keys that msgspec leaves out; of tables there, only these stay."""
+    """The place with the keys of tables that msgspec leaves out. Deletes the other keys."""
     while _SOME_KEY in place:
         before, _, after = place.partition(_SOME_KEY)
         table = _at(value, before)

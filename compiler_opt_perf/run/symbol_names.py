@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Linkage names: without what passes append, and as people read them."""
+"""Linkage names of functions: canonical, demangled and shortened."""
 
 import re
 import tempfile
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 
-# What LLVM's passes append to the names of functions, each with a dot in front and possibly numbers
-# behind; also GCC's, BOLT's and a later LLVM's. The compiler has the same list (PassSuffixes in
-# PMUSampleFile.cpp), by which it finds a function under whatever name it has at the time.
+# Suffixes that passes of LLVM, GCC and BOLT append to names of functions, after a dot and possibly
+# followed by numbers. The compiler has the same list (PassSuffixes in PMUSampleFile.cpp), by which
+# it finds a function under its present name.
 #
-# Of parts of a function: the splitters of cold code, sections of basic blocks, coroutines, and
-# regions that were extracted. Who enters one does not call the function.
+# Suffixes of parts of a function: split cold code, sections of basic blocks, coroutines, extracted
+# regions. A jump to a part is no call of the function.
 PART_SUFFIXES = (
     "__part",
     "cleanup",
@@ -25,7 +25,7 @@ PART_SUFFIXES = (
     "resume",
     "warm",
 )
-# Of copies of a function, or of the same function under another name.
+# Suffixes of copies of a function, or of the same function under another name.
 COPY_SUFFIXES = (
     "Tgm",
     "argelim",
@@ -51,7 +51,7 @@ COPY_SUFFIXES = (
 )
 
 # A number, or the hash of a module by which ThinLTO tells local functions apart in split units.
-# -funique-internal-linkage-names has such a thing, too, which is part of the name.
+# The hash that -funique-internal-linkage-names adds is part of the name.
 _DISTINCTION = r"(?<!\.__uniq)\.(?:\d+|[0-9a-f]{32})"
 _APPENDED = re.compile(
     rf"(?<=.)(?:{_DISTINCTION}|\.(?:{'|'.join(PART_SUFFIXES + COPY_SUFFIXES)}))+\Z", re.DOTALL
@@ -60,29 +60,29 @@ _PART = re.compile(rf"\.(?:{'|'.join(PART_SUFFIXES)})(?=[.]|\Z)")
 
 
 def canonical_name(name: str) -> str:
-    """A function's name without what passes append to the names of parts and copies of it."""
+    """A function's name without the suffixes of its parts and copies."""
     return _APPENDED.sub("", name)
 
 
 def is_part(name: str) -> bool:
-    """Whether a symbol of that name is a part of a function, which has another entry."""
+    """Whether a symbol of that name is a part of a function."""
     return _PART.search(name, len(canonical_name(name))) is not None
 
 
 def printable(text: str) -> str:
-    """The text without what would move a terminal's cursor or change its colours."""
+    """The text without control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same of text of several lines."""
+    """Text of several lines without control characters but newlines and tabs."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
 
 
 def demangled(names: Sequence[str]) -> dict[str, str]:
-    """Names as they stand in the source, by linkage name. Raises CommandError."""
+    """Names as in the source, by linkage name. Raises CommandError."""
     # A name of several lines could not be told from several names.
     told = [name for name in names if name.isprintable()]
     result = {name: printable(name) for name in names}
@@ -105,10 +105,10 @@ ELLIPSIS = "..."
 
 
 def shortened(name: str, width: int) -> str:
-    """A demangled name in at most `width` characters, the least telling parts left out first.
+    """A demangled name in at most `width` characters.
 
-    These are the types of function arguments, then arguments of templates, the innermost first,
-    then the middle.
+    Types of function arguments are left out first, then arguments of templates from the innermost
+    to the outermost, then the middle.
     """
     if len(name) <= width:
         return name
@@ -124,7 +124,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def _without(name: str, bracket: str, level: int, instead: str) -> str:
-    """The name without what such brackets enclose that are inside of `level` brackets."""
+    """The name without the contents of such brackets that are nested `level` deep."""
     kept, depth, skipped = [], 0, None
     for part in _PARTS.findall(name):
         if part in _CLOSING:
@@ -139,12 +139,12 @@ def _without(name: str, bracket: str, level: int, instead: str) -> str:
             depth += 1
         if skipped is None:
             kept.append(part)
-    # Brackets that are not in pairs are no demangled name's; nothing is left out then.
+    # A demangled name has pairs of brackets; nothing is left out of other names.
     return "".join(kept) if skipped is None and depth == 0 else name
 
 
 def _deepest(name: str) -> int:
-    """How deep its brackets are nested."""
+    """The depth of nested brackets."""
     depth = deepest = 0
     for part in _PARTS.findall(name):
         depth += (part in _OPENING) - (part in _CLOSING)
