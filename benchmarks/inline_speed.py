@@ -20,9 +20,8 @@ from benchmarks.inline_builds import InlineBuilds
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Cell, Table
 from benchmarks.ways import INLINING, RULES
-from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.files import exclusive, write_json
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.run.files import exclusive
 
 PROGRAMS = tuple(COUNTED)
 #: How much of the executed instructions a rule may give for all of the text, when one is chosen.

@@ -20,7 +20,6 @@ from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.policy.compiler_flags import compiler_flags
 from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
 from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.run.files import exclusive
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT

@@ -20,9 +20,8 @@ from benchmarks.results import Cell, Table
 from benchmarks.timing import LAYOUTS, ROUNDS
 from benchmarks.ways import RULES
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.files import exclusive, write_json
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.run.files import exclusive
 
 PROGRAMS = tuple(name for name in HELD_OUT if name not in ONLY_ONCE)
 _RULE = next(iter(RULES))
