@@ -49,7 +49,6 @@ WITHOUT_TABLES = {
     "corpus extract": "what was written, in a line",
     "cost train": "what was written, in a line; the figures are in model.json",
     "train": "what was written, in a line; the figures are in training.json",
-    "imitate": "a table of the figures that training.json has",
     "interact": "decisions, when they are taken",
     "policy publish-rule": "a path",
     "report": "a path",

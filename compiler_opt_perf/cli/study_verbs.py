@@ -157,7 +157,7 @@ def _define_throughput(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "corpora",
         str(BUILD / "train-inline" / "corpora"),
-        "folder of corpora for inline-size, as `cop imitate` leaves it",
+        "folder of corpora for inline-size, as `make train-inline` leaves it",
         flag_values=values,
     )
     flags.DEFINE_string("model", "models/inline-size", "folder of a policy", flag_values=values)

@@ -4,7 +4,6 @@
 import dataclasses
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,9 @@ from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 
 if TYPE_CHECKING:
+    from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.cost.evaluator import Evaluator
+    from compiler_opt_perf.policy.problem import Problem
     from compiler_opt_perf.train.config import Config
 
 
@@ -46,7 +47,12 @@ def _define_train(values: flags.FlagValues) -> None:
     from compiler_opt_perf.train.config import DEFAULT_PRESET, describe
 
     define_problem(values)
-    define_path(values, "corpus", "training corpus")
+    define_path(
+        values,
+        "corpus",
+        "training corpus; without one, the programs of the recipe are fetched and extracted",
+        required=False,
+    )
     define_profiles(values)
     define_path(values, "output", "folder for checkpoint, training curve and the policy")
     define_toolchain(values, "toolchain", "dev")
@@ -94,11 +100,11 @@ def _define_train(values: flags.FlagValues) -> None:
 
 
 def _train(values: Any, arguments: list[str]) -> int:
-    from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.corpus.profiles import Profiles, by_program
     from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.train.config import ConfigError
+    from compiler_opt_perf.train.linked import table
     from compiler_opt_perf.train.train import train
 
     config, executor = _training_config(values), executor_of(values)
@@ -117,9 +123,9 @@ def _train(values: Any, arguments: list[str]) -> int:
             "each program"
         )
     replayed = profiles.paths[0] if profiles.paths else None
-    corpus = Corpus.load(Path(values.corpus))
     toolchain = Toolchain.load(Path(values.toolchain))
     problem = PROBLEMS[values.problem].with_rates(_extra_rates(values.extra_rates, profiles.paths))
+    corpus = _corpus(values, config, problem)
     # Modules are compiled side by side already.
     context = Context(toolchain.trace_cost, trace, cpu=cpu, profile=replayed, threads=1)
     output = Path(values.output)
@@ -140,6 +146,8 @@ def _train(values: Any, arguments: list[str]) -> int:
         )
     except ConfigError as error:
         raise UsageError(f"--recipe={values.recipe}: {error}") from None
+    if result.programs:
+        print(printable_lines(table(result.programs)), end="")
     failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
     print(
         f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
@@ -148,6 +156,18 @@ def _train(values: Any, arguments: list[str]) -> int:
         f"start {100 * result.start_change:+.2f}%): {result.verdict}"
     )
     return EXIT_WORSE if result.is_worse else 0
+
+
+def _corpus(values: Any, config: "Config", problem: "Problem") -> "Corpus":
+    """The corpus that is named, or the modules of the recipe's programs."""
+    from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.train.folder import program_corpus
+
+    if values.corpus:
+        return Corpus.load(Path(values.corpus))
+    if config.programs is None:
+        raise UsageError("--corpus: name one, or a recipe with [programs]")
+    return program_corpus(config.programs.all, problem, Path(values.output).resolve())
 
 
 def _evaluator(values: Any) -> tuple["Evaluator | None", Path | None]:
@@ -186,57 +206,6 @@ def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str
                 f"{', '.join(known)}"
             )
     return rates
-
-
-# cop imitate
-
-
-def _define_imitate(values: flags.FlagValues) -> None:
-    define_path(
-        values, "output", "folder for modules, labels and, in run/, candidates and the policy"
-    )
-    define_toolchain(values, "toolchain", "dev")
-    flags.DEFINE_integer(
-        "workers", 0, "processes that compile; 0: one a core", lower_bound=0, flag_values=values
-    )
-    define_executor(values)
-
-
-def _imitate(values: Any, arguments: list[str]) -> int:
-    from compiler_opt_perf.corpus.programs import find_program, program_modules
-    from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.train.dataset_aggregation import PROBLEM, imitate
-    from compiler_opt_perf.train.folder import TrainingFolder
-    from compiler_opt_perf.train.imitation_result import table
-    from compiler_opt_perf.train.recipe import read_recipe
-
-    if len(arguments) != 1:
-        raise UsageError("expected one recipe, for example models/inline-size/recipe.toml")
-    executor = partial(executor_of(values), values.workers or None)
-    recipe = read_recipe(Path(arguments[0]))
-    toolchain = Toolchain.load(Path(values.toolchain))
-    output = Path(values.output).resolve()
-    TrainingFolder(output).require_none()
-    for name in recipe.programs.all:
-        find_program(name)
-    programs = {
-        name: program_modules(
-            name,
-            output / "programs",
-            output / "corpora",
-            opt_level=PROBLEM.optimization_level,
-            stage=PROBLEM.corpus_stage,
-        )
-        for name in recipe.programs.all
-    }
-    result = imitate(recipe, programs, toolchain, output / "run", executor=executor)
-    print(printable_lines(table(result)), end="")
-    print(
-        f"{result.policy}: linked text {100 * result.change:+.2f}% on the test programs after "
-        f"{result.labels} labels ({100 * result.validation_change:+.2f}% on the programs that it "
-        f"was chosen by): {result.verdict}"
-    )
-    return EXIT_WORSE if result.is_worse else 0
 
 
 # cop interact
@@ -329,15 +298,6 @@ VERBS: tuple[Verb, ...] = (
         _define_train,
         _train,
         statuses={EXIT_WORSE: "the published policy is worse than the default on test modules"},
-    ),
-    Verb(
-        "imitate",
-        "Train an inlining policy for size on labels of single decisions, as a recipe says.",
-        "imitate models/inline-size/recipe.toml --output=build/train-inline",
-        _define_imitate,
-        _imitate,
-        arguments="RECIPE",
-        statuses={EXIT_WORSE: "the published policy is worse than the default on test programs"},
     ),
     Verb(
         "interact",

@@ -44,11 +44,9 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trace.windows import Windows
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.config import read_config
-from compiler_opt_perf.train.evaluation import read_default
-from compiler_opt_perf.train.imitation_result import read_round
 from compiler_opt_perf.train.label_files import labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.train.log import read_log
-from compiler_opt_perf.train.recipe import read_recipe
+from compiler_opt_perf.train.measure import read_default
 
 #: Time limit of a reader's run, and of the processes that it starts.
 LIMIT_S = 30.0
@@ -533,25 +531,11 @@ TARGETS: tuple[Target, ...] = (
         80,
     ),
     Target(
-        "rounds",
-        inputs.labelled,
-        {"round.json": "json"},
-        call(lambda: read_round(Path("round.json")).best),
-        40,
-    ),
-    Target(
-        "recipes of cop imitate",
-        inputs.labelled,
-        {"recipe.toml": "text"},
-        call(lambda: read_recipe(Path("recipe.toml"))),
-        80,
-    ),
-    Target(
         "cop training show",
         inputs.imitation,
         {
             "training/*.json": "json",
-            "training/rounds/*.json": "json",
+            "training/curve.jsonl": "json lines",
             "training/labels/0/p/a.npz": "arrays",
         },
         cop("training show training --html=out/page.html"),

@@ -12,7 +12,7 @@ from compiler_opt_perf.compare.files import CHANGE, unit_of
 from compiler_opt_perf.compare.training_run import TrainingRun
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.train.differences import Differences
-from compiler_opt_perf.train.imitation_result import COLUMNS
+from compiler_opt_perf.train.linked import COLUMNS
 
 # Rows of the table of decisions.
 _SITES = 200
@@ -61,7 +61,7 @@ def _curve(run: TrainingRun) -> str:
         points = [(one.step, 100 * one.values[name]) for one in run.curve if name in one.values]
         axes.plot(*zip(*points, strict=True), marker=".", label=page.literal(name))
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xlabel(run.steps)
+    axes.set_xlabel("generation")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("cost against the default, %")
     if names:

@@ -81,7 +81,7 @@ def study(
     folders = sorted(path.parent for path in corpora.rglob(DESCRIPTION))
     found = [module for folder in folders for module in Corpus.load(folder).modules]
     if not found:
-        raise StudyError(f"{corpora}: no corpus; `cop imitate` leaves some")
+        raise StudyError(f"{corpora}: no corpus; `make train-inline` leaves some")
     draw = np.random.default_rng(derive_seed(1, "throughput"))
     drawn = [found[i] for i in sorted(draw.permutation(len(found))[:modules].tolist())]
     some = sorted(drawn, key=lambda one: one.bitcode.stat().st_size)[_EVERY // 2 :: _EVERY]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a training must remember to go on exactly where it stopped."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from compiler_opt_perf.policy.arrays import (
     ArraysError,
@@ -16,7 +18,8 @@ from compiler_opt_perf.policy.arrays import (
     require_vector,
     write_arrays,
 )
-from compiler_opt_perf.policy.network import FloatArray, Normalisation
+from compiler_opt_perf.policy.network import FloatArray, Kind, Network, Normalisation
+from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.files import atomic_write
 from compiler_opt_perf.run.json_text import (
     Count,
@@ -28,8 +31,8 @@ from compiler_opt_perf.run.json_text import (
 )
 from compiler_opt_perf.train.algorithm import Arrays
 
-# 3: stages, each with a state of its own.
-_VERSION = 3
+# 4: the margin and the mask of the best policy, which labels choose.
+_VERSION = 4
 _NAMES = ("version", "best", "center", "inverse_scale", "record")
 _STATE = "state."
 
@@ -46,12 +49,13 @@ class Checkpoint:
       state: of the stage's algorithm.
       best: weights that cost least on the validation modules so far, and failed on none; not yet
         on the grid.
-      normalisation: of the network's inputs.
+      normalisation: of the inputs of the best policy's network.
       record: JSON-able: `stage` and `iteration`, the number of the stage from 0 and of its
         iterations done; `curve` (a record for each iteration of all stages, and for the start),
         `modules` (names, by purpose), `best_generation`, `best_change` and `start_change` (None
-        before a policy compiles all validation modules), counts of compilations and failures,
-        `state` (names of the state's arrays) and, once the training has ended, `ended`.
+        before a policy compiles all validation modules), `margin` and `asked` of the best policy's
+        network, counts of compilations and failures, `state` (names of the state's arrays) and,
+        once the training has ended, `ended`.
     """
 
     state: Arrays
@@ -73,6 +77,24 @@ class Checkpoint:
     def generation(self) -> int:
         """How many iterations of all stages are done."""
         return len(self.record["curve"]) - 1
+
+    def network(self, problem: Problem, with_pmu: bool, hidden: tuple[int, ...]) -> Network:
+        """The network of the best policy. Raises ValueError as Network does."""
+        asked = self.record["asked"]
+        if asked is not None:
+            asked = convert(asked, tuple[Kind, ...], "record: asked")
+        margin = self.record["margin"]
+        return Network(problem, with_pmu, hidden, self.normalisation, margin, asked)
+
+    def with_best(self, network: Network, weights: npt.NDArray[Any], **facts: Any) -> Self:
+        """The checkpoint with another best policy, and facts of it for the record."""
+        own = {"margin": network.default_lead, "asked": msgspec.to_builtins(network.asked)}
+        return dataclasses.replace(
+            self,
+            best=np.asarray(weights, np.float32),
+            normalisation=network.normalisation,
+            record={**self.record, **own, **facts},
+        )
 
     def save(self, path: Path) -> None:
         """Writes the file, atomically. Raises FileWriteError."""
@@ -135,12 +157,18 @@ class _Point(msgspec.Struct, frozen=True):
     compilations: Count
 
 
+_Size = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+# Bytes of a program with the compiler's own policy and with the published one.
+_Pair = tuple[_Size, _Size]
+
+
 class _Ended(msgspec.Struct, frozen=True):
     budget_s: Finite
     compilations: Count
     test_change: Finite
     test_failed: tuple[str, ...]
     grid_loss: dict[str, Finite]
+    programs: dict[str, tuple[_Pair, _Pair]] = {}
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -154,6 +182,8 @@ class _Record(msgspec.Struct, frozen=True):
     stage: Count
     iteration: Count
     state: tuple[str, ...]
+    margin: Finite
+    asked: tuple[Kind, ...] | None
     curve: tuple[_Point, ...]
     modules: dict[str, Any]
     ended: _Ended | None = None

@@ -32,7 +32,7 @@ from compiler_opt_perf.run.files import (
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.log import LogError, read_log
-from compiler_opt_perf.train.rewards import REWARDS, Costs, Reward, evaluator_reward
+from compiler_opt_perf.train.rewards import LINKED_TEXT, REWARDS, Costs, Reward, evaluator_reward
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Compiler:
         reward.
       context: the recorded run, for the evaluator.
       traces: of several programs, the recorded runs by program, in the place of the context's.
+      copies: of a function that several objects have, the linked program has one.
     """
 
     clang: Tool
@@ -61,6 +62,7 @@ class Compiler:
     evaluator: Evaluator | None = None
     context: Context = dataclasses.field(default_factory=Context)
     traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
+    copies: bool = False
 
     @classmethod
     def of(
@@ -80,7 +82,7 @@ class Compiler:
     def reward(self) -> Reward:
         """The cost that training makes smaller; to measure it, `reward_of` a program."""
         if self.evaluator is None:
-            return REWARDS[self.problem.reward]
+            return REWARDS[LINKED_TEXT if self.copies else self.problem.reward]
         return evaluator_reward(self.evaluator, self.context)
 
     def reward_of(self, program: str) -> Reward:
@@ -185,6 +187,9 @@ def measure_default(job: Job) -> DefaultRun:
         log = read_log(log_file)
         if job.compiler.score_in_log:
             costs = reward.measure(log_file)
+        elif job.compiler.copies:
+            # As labels are measured.
+            costs = reward.measure(object_file)
         else:
             # Development mode takes the default policy's decisions, but differs from it otherwise.
             job.compiler.compile(job.module, object_file, [])

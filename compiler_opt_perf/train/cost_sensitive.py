@@ -12,21 +12,51 @@ the compiler in a fraction of a microsecond, with the same decisions everywhere.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import lightgbm
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from compiler_opt_perf.policy.network import FloatArray, Kind, Network, fit_normalisation
+from compiler_opt_perf.policy.network import FloatArray, Kind, Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.gradient_descent import descend
-from compiler_opt_perf.train.recipe import NetworkSettings, TreeSettings
+
+if TYPE_CHECKING:
+    import lightgbm
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 #: All kinds of decisions, by number: `strata`.
 KINDS = tuple(itertools.starmap(Kind, itertools.product((0, 1), repeat=3)))
+
+_Whole = Annotated[int, Meta(ge=1, le=10**9)]
+_Positive = Annotated[float, Meta(gt=0, le=10**9)]
+
+
+class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How boosted trees are fitted to labels.
+
+    Attributes:
+      ensembles: so many sets of trees, each with a seed of its own, vote.
+      trees: in a set.
+      leaves: of a tree.
+      leaf_rows: labels in a leaf, at least.
+      learning_rate: share of each tree that counts.
+      largest: bytes. Of a difference above this, a gain weighs no more and a loss by its logarithm:
+        a few labels shall not decide alone, and a large loss is still no small one.
+      least_share: kinds of decisions (`strata`) of which trees that have not seen a program keep
+        less than this share of what could be saved are left to the compiler.
+    """
+
+    ensembles: Annotated[int, Meta(ge=1, le=100)] = 3
+    trees: _Whole = 200
+    leaves: Annotated[int, Meta(ge=2, le=1024)] = 15
+    leaf_rows: _Whole = 20
+    learning_rate: _Positive = 0.05
+    largest: _Positive = 10.0
+    least_share: Annotated[float, Meta(ge=-1, le=1)] = 0.1
 
 
 class Trees:
@@ -39,7 +69,7 @@ class Trees:
     """
 
     def __init__(
-        self, problem: Problem, boosters: Sequence[lightgbm.Booster], kept: dict[int, float]
+        self, problem: Problem, boosters: Sequence["lightgbm.Booster"], kept: dict[int, float]
     ):
         self._problem = problem
         self._boosters = boosters
@@ -107,8 +137,11 @@ def _boosters(
     gain: npt.NDArray[np.float64],
     settings: TreeSettings,
     seed: int,
-) -> list[lightgbm.Booster]:
+) -> list["lightgbm.Booster"]:
     """The ensembles; none when no label tells a difference."""
+    # Not at the top: pool workers import the modules of their jobs, and need no LightGBM.
+    import lightgbm
+
     size = np.abs(gain)
     excess = np.log(np.maximum(size, settings.largest) / settings.largest)
     weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
@@ -142,7 +175,7 @@ def _boosters(
 
 
 def _votes(
-    boosters: Sequence[lightgbm.Booster], rows: npt.NDArray[np.float64]
+    boosters: Sequence["lightgbm.Booster"], rows: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     votes = [np.asarray(one.predict(rows, num_threads=1)) for one in boosters]
     return np.asarray(np.mean(votes, axis=0))
@@ -151,34 +184,6 @@ def _votes(
 def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
     columns = [inputs[feature.name] for feature in problem.inputs(with_pmu=False)]
     return np.stack(columns, axis=1).astype(np.float64)
-
-
-def student(
-    trees: Trees, problem: Problem, inputs: Inputs, settings: NetworkSettings, seed: int
-) -> tuple[Network, FloatArray]:
-    """A new network without PMU features, and its weights, fitted to what the trees say.
-
-    Args:
-      inputs: of logged decisions, [rows] each.
-      seed: of initial weights and of the batches.
-
-    Returns:
-      The network, and its weights as `distil` returns them.
-    """
-    normalisation = fit_normalisation(inputs, problem, with_pmu=False)
-    # What the trees leave alone, the network must not touch: it only comes near them.
-    asked = tuple(KINDS[stratum] for stratum in sorted(trees.kept))
-    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead, asked)
-    weights = distil(
-        trees,
-        inputs,
-        network,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        seed=seed,
-    )
-    return network, weights
 
 
 def distil(

@@ -21,7 +21,6 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.train.labels import (
     Flipper,
     LabelJob,
@@ -30,6 +29,7 @@ from compiler_opt_perf.train.labels import (
     module_sizes,
 )
 from compiler_opt_perf.train.log import TrainingLog
+from compiler_opt_perf.train.measure import raise_unless_of_one_compilation
 
 
 @dataclass(frozen=True)

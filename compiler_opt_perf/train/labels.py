@@ -29,10 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.linked import linked_text_bytes
-from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
+from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
 from compiler_opt_perf.policy.problem import decision_lines
-from compiler_opt_perf.run.content import Content, Tool
+from compiler_opt_perf.run.content import Content
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.label_files import Labels, write_labels
@@ -93,37 +92,16 @@ def module_sizes(job: LabelJob) -> ModuleSizes:
 
 
 @dataclass(frozen=True)
-class LinkJob:
-    """The modules of one program, to compile and link.
-
-    Attributes:
-      model: directory of a policy, in development mode; None for the compiler without any.
-      linker: ld.lld.
-    """
-
-    compiler: Compiler
-    modules: tuple[Module, ...]
-    model: Content | None
-    linker: Tool
-
-
-def linked_size(job: LinkJob) -> tuple[int, int]:
-    """Bytes of text linked, and of the objects. In a pool's worker. Raises as `label`."""
-    with scratch() as folder:
-        objects = [folder / f"{i}.o" for i in range(len(job.modules))]
-        problem = job.compiler.problem
-        for module, target in zip(job.modules, objects, strict=True):
-            options = [] if job.model is None else problem.development_options(model=job.model)
-            job.compiler.compile(module, target, options)
-        return linked_text_bytes(objects, job.linker), sum(map(text_bytes, objects))
-
-
-@dataclass(frozen=True)
 class LabelFile:
     """A module to label, and the file that keeps its labels."""
 
     job: LabelJob
     path: Path
+
+    @property
+    def module(self) -> Module:
+        """The module to label."""
+        return self.job.module
 
 
 def label_file(file: LabelFile) -> Labels:

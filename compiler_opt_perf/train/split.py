@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.train.config import Config
+from compiler_opt_perf.train.config import Config, Programs
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import MeasuredModule
-from compiler_opt_perf.train.recipe import Programs
+from compiler_opt_perf.train.measure import MeasuredModule
 
 #: One to train on, one to choose by and one to test on.
 LEAST_MODULES = 3

@@ -6,6 +6,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   inputs.json      the inputs of the training, which owns the folder from then on
   ablated/         shuffled profiles, if the policy reads such ones
   default/         training log and cost of the compiler's own policy, a pair a module
+  labels/N/        labels of iteration N, a file a module, if a stage learns labels
   checkpoint.npz   state after the last finished iteration
   curve.jsonl      a line for each iteration, for plots
   events...        the same for TensorBoard
@@ -13,6 +14,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   failures/        models that made the compiler fail, for reproduction
   policy/          the published policy (see policies.export)
   lock             held while a process works in the folder
+  programs/, corpora/   the modules that `cop train` extracted, if the recipe names programs
 
 The same seed, inputs and versions give the same policy, byte by byte, interrupted or not. Two
 limits are of time and depend on the machine: a compilation near `timeout_s` may fail in one run and
@@ -23,14 +25,14 @@ Costs are changes against the compiler's own policy everywhere: -0.01 is 1% less
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context, Evaluator
 from compiler_opt_perf.policy.export import Policy
@@ -45,16 +47,15 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import result, start
 from compiler_opt_perf.train.ablation import ablated
 from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.config import Config
+from compiler_opt_perf.train.config import Config, require_stages
+from compiler_opt_perf.train.driver import Clock, Run, search
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import measure_defaults
 from compiler_opt_perf.train.folder import TrainingFolder
+from compiler_opt_perf.train.labels import count_copies
+from compiler_opt_perf.train.measure import MeasuredModule, measure_defaults
 from compiler_opt_perf.train.result import TrainingResult
 from compiler_opt_perf.train.rewards import require_comparable
-from compiler_opt_perf.train.run import Clock, Run
-from compiler_opt_perf.train.search import require_state, search
 from compiler_opt_perf.train.split import split_modules, usable_modules
-from compiler_opt_perf.train.stages import require_stages
 
 _ONE_TRACE: Mapping[str, Path] = {}
 
@@ -108,6 +109,7 @@ def train(
         evaluator=evaluator,
         context=context or Context(),
         traces=traces,
+        copies=config.copies,
     )
     if evaluator is not None:
         require_comparable(problem, evaluator, compiler.context, traces, programs_of(corpus))
@@ -122,20 +124,19 @@ def train(
     with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
         read = ablated(profiles, folder.ablated, config.seed)
         compiler = dataclasses.replace(compiler, profiles=read)
-        run = _prepare(compiler, corpus, folder, config, pool, calls, policy)
-        checkpoint, candidates = run.load_checkpoint(), None
+        run = _prepare(compiler, corpus, folder, config, pool, calls, policy, toolchain.ld_lld)
+        checkpoint, measurer = run.load_checkpoint(), None
         if checkpoint is None:
-            checkpoint, candidates = start.begin(run)
+            checkpoint, measurer = start.begin(run)
         else:
-            require_state(run, checkpoint)
             before = checkpoint.record["curve"][-1]["elapsed_s"]
             run = dataclasses.replace(run, clock=Clock(run.clock.start, before))
         if not run.is_over(checkpoint) or "ended" not in checkpoint.record:
-            if candidates is None:
+            if measurer is None:
                 logging.info("going on after %d iterations", checkpoint.generation)
-                candidates = run.evaluator(checkpoint)
-            checkpoint = search(run, checkpoint, candidates)
-            checkpoint = result.final_test(run, checkpoint, candidates)
+                measurer = run.measurer(checkpoint)
+            checkpoint = search(run, checkpoint, measurer)
+            checkpoint = result.final_test(run, checkpoint, measurer)
         elif result.is_published(run, checkpoint):
             logging.info("already done: %s", folder.policy)
             for one in result.remarks(run, checkpoint):
@@ -149,7 +150,7 @@ def _require_network(problem: Problem, with_pmu: bool, config: Config) -> None:
     features = len(scored_features(problem, with_pmu))
     normalisation = Normalisation(np.zeros(features, np.float32), np.ones(features, np.float32))
     try:
-        Network(problem, with_pmu, config.hidden or (), normalisation, config.default_lead or 0.0)
+        Network(problem, with_pmu, config.hidden or (), normalisation, config.margin or 0.0)
     except ValueError as error:
         remedy = "; ask for fewer of --extra-rates" if problem.extra_rates else ""
         raise TrainingError(f"{problem.name}: {error}{remedy}") from error
@@ -182,6 +183,7 @@ def _prepare(
     pool: Executor,
     calls: Mapping[str, Mapping[str, float]],
     policy: Policy | None,
+    linker: Path,
 ) -> Run:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.
 
@@ -222,7 +224,27 @@ def _prepare(
             *(name, config.max_decisions, 100 * large[name]),
         )
     folder.claim(inputs)
-    return Run(compiler, folder, config, pool, calls, split, left_out, large, clock, policy)
+    copies, linked = _programs(measured, config) if config.copies else ({}, {})
+    return Run(
+        *(compiler, folder, config, pool, calls, copies, linked, linker, split, left_out, large),
+        clock,
+        policy,
+    )
+
+
+def _programs(
+    measured: Sequence[MeasuredModule], config: Config
+) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Module, ...]]]:
+    """By program, in how many objects functions are; and the modules of each test program."""
+    programs: dict[str, list[MeasuredModule]] = {}
+    for one in measured:
+        programs.setdefault(one.module.program, []).append(one)
+    copies = {
+        name: count_copies(one.default.costs.shared for one in own)
+        for name, own in programs.items()
+    }
+    test = config.programs.test if config.programs is not None else ()
+    return copies, {name: tuple(one.module for one in programs[name]) for name in test}
 
 
 def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any]:

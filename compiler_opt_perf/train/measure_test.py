@@ -21,15 +21,15 @@ from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler, Default, digest, record_path
-from compiler_opt_perf.train.evaluation import (
+from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.train.measure import (
     FAILURE_RATIO,
-    Evaluator,
+    CandidateMeasurer,
     MeasuredModule,
     cheapest,
     measure_defaults,
     read_default,
 )
-from compiler_opt_perf.train.log import read_log
 from compiler_opt_perf.train.rewards import Costs
 from compiler_opt_perf.train.split import usable_modules
 
@@ -152,13 +152,13 @@ def test_costs_follow_the_decisions(
     # The last layer's biases alone: never inline, always inline.
     never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
-    evaluator = Evaluator(compiler, template, pool, tmp_path / "failures", {})
-    first, second, third = evaluator.measure([never, always, never], measured)
+    measurer = CandidateMeasurer(compiler, pool, tmp_path / "failures", {})
+    first, second, third = measurer.measure(template.network, [never, always, never], measured)
     assert first == third
     assert first.change != second.change
     assert (first.failed, first.modules) == ((), 3)
-    assert evaluator.compilations == 9
-    assert evaluator.failures == 0
+    assert measurer.compilations == 9
+    assert measurer.failures == 0
     assert not (tmp_path / "failures").exists()
 
 
@@ -202,12 +202,12 @@ def test_a_candidate_that_always_fails_is_charged(
 ) -> None:
     clang = fake_clang(tmp_path, script)
     failing = dataclasses.replace(compiler, clang=clang, timeout_s=0.5)
-    evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
-    (one,) = evaluator.measure([template.network.initial_weights(1)], measured[:2])
+    measurer = CandidateMeasurer(failing, pool, tmp_path / "failures", {})
+    (one,) = measurer.measure(template.network, [template.network.initial_weights(1)], measured[:2])
     assert one.change == FAILURE_RATIO - 1
     assert one.failed == tuple(module.module.name for module in measured[:2])
     assert one.failed_everywhere
-    assert evaluator.failures == 2
+    assert measurer.failures == 2
     assert reason in caplog.text
     (kept,) = (tmp_path / "failures").iterdir()
     assert {path.name for path in kept.iterdir()} == {"model.tflite", "output_spec.json"}
@@ -225,9 +225,9 @@ def test_no_candidate_is_better_off_for_a_failure(
     """Candidates are told apart by their model: the second one fails, where it is at its worst."""
     never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
-    sound = Evaluator(compiler, template, pool, tmp_path / "sound", {})
+    sound = CandidateMeasurer(compiler, pool, tmp_path / "sound", {})
     honest = {
-        one.module.name: [m.change for m in sound.measure([never, always], [one])]
+        one.module.name: [m.change for m in sound.measure(template.network, [never, always], [one])]
         for one in measured
     }
     name, (_, worst) = max(honest.items(), key=lambda item: item[1][1])
@@ -241,14 +241,14 @@ esac
 exec {compiler.clang} "$@"
 """
     failing = dataclasses.replace(compiler, clang=fake_clang(tmp_path, script))
-    evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
-    first, second = evaluator.measure([never, always], measured)
+    measurer = CandidateMeasurer(failing, pool, tmp_path / "failures", {})
+    first, second = measurer.measure(template.network, [never, always], measured)
     assert (first.failed, second.failed, second.failed_everywhere) == ((), (name,), False)
-    assert evaluator.failures == 1
-    _, whole = sound.measure([never, always], measured)
+    assert measurer.failures == 1
+    _, whole = sound.measure(template.network, [never, always], measured)
     assert second.change > whole.change
     # At least twice the default, so that it is worse than any of the honest ones.
-    _, charged = evaluator.measure([never, always], [bad])
+    _, charged = measurer.measure(template.network, [never, always], [bad])
     assert charged.change >= max(FAILURE_RATIO - 1, worst)
     assert cheapest([second, first]) == 1
     assert cheapest([second]) is None
@@ -264,15 +264,13 @@ def test_scores_that_cannot_be_compared_are_failures(
     )
     inputs = read_log(one.log).inputs(problem, with_pmu=False)
     network = Network(problem, False, (4,), fit_normalisation(inputs, problem, False))
-    evaluator = Evaluator(
-        compiler, CandidateTemplate.make(network), pool, tmp_path / "failures", {}
-    )
+    measurer = CandidateMeasurer(compiler, pool, tmp_path / "failures", {})
     weights = network.initial_weights(seed=1)
-    (sound,) = evaluator.measure([weights], [one])
+    (sound,) = measurer.measure(network, [weights], [one])
     assert not sound.failed
     parts = {**one.default.costs.parts, "vanished": 3.0}
     default = dataclasses.replace(one.default, costs=Costs(parts))
-    (vanished,) = evaluator.measure([weights], [dataclasses.replace(one, default=default)])
+    (vanished,) = measurer.measure(network, [weights], [dataclasses.replace(one, default=default)])
     assert vanished.failed_everywhere
 
 
@@ -291,7 +289,7 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.train.compilation import Compiler, Default, record_path
-from compiler_opt_perf.train.evaluation import measure_defaults
+from compiler_opt_perf.train.measure import measure_defaults
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -5,34 +5,40 @@ Cross-entropy between the network's scores and the logged decisions (training.gr
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from absl import logging
+from msgspec import Meta
 
 from compiler_opt_perf.policy.network import FloatArray, IntArray, Network, to_grid
+from compiler_opt_perf.train.algorithm import (
+    Algorithm,
+    Arrays,
+    Count,
+    Rate,
+    StageSettings,
+    Step,
+    Steps,
+)
 from compiler_opt_perf.train.gradient_descent import descend
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How to imitate.
+class Cloning(StageSettings, frozen=True, kw_only=True, tag="cloning"):
+    """Imitates the compiler's own decisions (training.cloning)."""
 
-    Attributes:
-      steps: gradient steps.
-      batch_size: rows a step.
-      learning_rate: Adam's, decaying to a tenth (cosine).
-      label_smoothing: share of the probability that is spread over all admissible decisions.
-        Without it the scores lie far apart, and small changes of the weights change no decision.
-      seed: of initial weights and of the batches.
-    """
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    label_smoothing: float
-    seed: int
+    tries: Annotated[
+        int, Meta(ge=1, le=100, description="imitations; validation chooses among them")
+    ] = 3
+    steps: Annotated[Steps, Meta(description="gradient steps of an imitation")] = 1000
+    batch_size: Annotated[Count, Meta(description="decisions in a gradient step")] = 512
+    learning_rate: Annotated[Rate, Meta(description="Adam's, decaying to a tenth")] = 0.02
+    # Without it the scores lie far apart, and small changes of the weights change no decision.
+    label_smoothing: Annotated[
+        float, Meta(ge=0, le=0.99, description="probability that is spread over all decisions")
+    ] = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,6 @@ class Accuracy:
     idle: float
     active: float
 
-    def as_json(self) -> dict[str, float]:
-        """For reports."""
-        return asdict(self)
-
 
 def class_weights(decisions: IntArray, idle_decision: int) -> FloatArray:
     """The rows' weights, mean 1, float32 [rows]: idle and other decisions weigh the same in sum."""
@@ -68,13 +70,18 @@ def train(
     network: Network,
     inputs: Mapping[str, npt.NDArray[Any]],
     decisions: IntArray,
-    settings: Settings,
+    settings: Cloning,
+    seed: int,
 ) -> FloatArray:
-    """Fits weights to logged decisions.
+    """Minimises the cross-entropy -E[ sum_a y(a) log pi(a|s) ] over logged decisions.
+
+    The label y is 1 - label_smoothing for the compiler's decision; the rest is spread over all
+    admissible ones.
 
     Args:
       inputs: as in Network.encode, [rows] or [rows, columns] each.
       decisions: int64 [rows], the compiler's own.
+      seed: of initial weights and of the batches.
 
     Returns:
       The weights, float32 [network.size], not yet on the grid.
@@ -92,7 +99,7 @@ def train(
         steps=settings.steps,
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
-        seed=settings.seed,
+        seed=seed,
         row_weights=class_weights(decisions, problem.idle_decision),
     )
 
@@ -111,3 +118,28 @@ def accuracy(
         return float(equal[rows].mean()) if rows.any() else 1.0
 
     return Accuracy(len(equal), share(np.ones_like(idle)), share(idle), share(~idle))
+
+
+class CloningStage(Algorithm[Cloning]):
+    """Imitations of the compiler's decisions in the training modules, from initial weights."""
+
+    def start(self, weights: npt.NDArray[Any]) -> Arrays:
+        """Nothing but the weights, which are not used."""
+        return {"weights": weights.astype(np.float64)}
+
+    def iterate(self, state: Arrays, number: int) -> Step:
+        """Several imitations: the costs of nearly equal ones can differ by several per cent."""
+        env, network = self.env, self.env.network
+        inputs, decisions = env.default_decisions(env.training)
+        weights = [
+            train(network, inputs, decisions, self.settings, env.seed("imitation", number, one))
+            for one in range(self.settings.tries)
+        ]
+        found = accuracy(network, weights[0], *env.default_decisions(env.validation))
+        logging.info(
+            "the first imitation equals the compiler in %.1f%% of %d decisions of the validation "
+            "modules (%.1f%% where it acts, %.1f%% where not)",
+            *(100 * found.overall, found.rows, 100 * found.active, 100 * found.idle),
+        )
+        facts = {"equals_default": found.overall}
+        return Step(self.start(weights[0]), self.propose(*weights), facts)
