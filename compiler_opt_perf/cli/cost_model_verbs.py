@@ -63,7 +63,7 @@ def _define_train(values: flags.FlagValues) -> None:
 def _train(values: Any, arguments: list[str]) -> None:
     from compiler_opt_perf.blocks.config import LearnedError, read_config
     from compiler_opt_perf.blocks.data import read_data
-    from compiler_opt_perf.blocks.trainer import MODEL, train
+    from compiler_opt_perf.train.cost_model import train
 
     changes = settings_of(values, seed=values.seed, epochs=values.epochs)
     try:
@@ -81,7 +81,7 @@ def _train(values: Any, arguments: list[str]) -> None:
     )
     result = model.description["results"]["all"]
     print(
-        f"{output / MODEL}: mean error {result['mean_error']:.2%}, median "
+        f"{output / 'model'}: mean error {result['mean_error']:.2%}, median "
         f"{result['median_error']:.2%} on {result['blocks']:,} blocks left out, of "
         f"{', '.join(model.cpus)}; {model.description['unknown_opcodes']:,} blocks with opcodes "
         "that no training block has"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a training must remember to go on exactly where it stopped."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -39,6 +40,24 @@ _STATE = "state."
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be read."""
+
+
+def write_state(path: Path, record: Any, arrays: Arrays) -> None:
+    """Writes arrays, and a record as JSON, atomically. Raises FileWriteError."""
+    content = np.frombuffer(json.dumps(record, allow_nan=False).encode(), np.uint8)
+    with atomic_write(path) as temporary:
+        write_arrays(temporary, compressed=False, record=content, **arrays)
+
+
+@contextlib.contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """What reading a damaged checkpoint raises is a CheckpointError that tells the remedy."""
+    try:
+        yield
+    except (ArraysError, JsonError, KeyError, ValueError, TypeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path}: damaged ({error}); remove it to start the training again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -98,18 +117,14 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Writes the file, atomically. Raises FileWriteError."""
-        record = {**self.record, "state": list(self.state)}
-        with atomic_write(path) as temporary:
-            write_arrays(
-                temporary,
-                compressed=False,
-                version=np.array(_VERSION),
-                best=self.best,
-                center=self.normalisation.center,
-                inverse_scale=self.normalisation.inverse_scale,
-                record=np.frombuffer(json.dumps(record, allow_nan=False).encode(), np.uint8),
-                **{_STATE + name: array for name, array in self.state.items()},
-            )
+        arrays = {
+            "version": np.array(_VERSION),
+            "best": self.best,
+            "center": self.normalisation.center,
+            "inverse_scale": self.normalisation.inverse_scale,
+            **{_STATE + name: array for name, array in self.state.items()},
+        }
+        write_state(path, {**self.record, "state": list(self.state)}, arrays)
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint":
@@ -118,7 +133,7 @@ class Checkpoint:
         Raises:
           CheckpointError: damaged or of another version.
         """
-        try:
+        with damage(path):
             version = int(read_arrays(path, ["version"])["version"])
             if version != _VERSION:
                 raise CheckpointError(
@@ -138,10 +153,6 @@ class Checkpoint:
             require_vector("best", arrays["best"], "float32", size)
             for name in ("center", "inverse_scale"):
                 require_vector(name, arrays[name], "float32", features)
-        except (ArraysError, KeyError, ValueError, TypeError, OverflowError) as error:
-            raise CheckpointError(
-                f"{path}: damaged ({error}); remove it to start the training again"
-            ) from error
         return cls(
             state=state,
             best=arrays["best"],

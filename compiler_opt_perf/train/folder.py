@@ -36,6 +36,7 @@ class TrainingFolder:
         self.result = path / "training.json"
         self.failures = path / "failures"
         self.policy = path / "policy"
+        self.model = path / "model"
         self.ablated = path / "ablated"
         self.labels = path / "labels"
         self.inputs_file = path / "inputs.json"
