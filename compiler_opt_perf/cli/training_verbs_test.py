@@ -101,7 +101,7 @@ def test_a_learned_model_rewards_a_training(
     inputs = json.loads((tmp_path / "t" / "inputs.json").read_text())["evaluator"]
     assert inputs["name"] == "granite-pmu" and inputs["cpu"] is None and inputs["learned"]
     costs = [
-        json.loads(path.read_text())["costs"]["parts"]
+        json.loads(path.read_text())["result"]["costs"]["parts"]
         for path in (tmp_path / "t" / "default").rglob("*.json")
     ]
     named = {name: cycles for parts in costs for name, cycles in parts.items()}

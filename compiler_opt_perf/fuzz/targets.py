@@ -190,7 +190,7 @@ def _measured_defaults() -> list[object]:
     found = []
     for sound in sorted(Path("sound/default").rglob("*.json")):
         log = Path("training", *sound.parts[1:]).with_suffix(".log")
-        one = read_default(log, json.loads(sound.read_bytes())["key"])
+        one = read_default(log, json.loads(sound.read_bytes())["inputs"])
         if one is None:
             raise RefusedError(f"{log}: is measured again")
         found += [one, read_log(log)]

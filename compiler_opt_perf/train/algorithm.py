@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What every algorithm of a training has: settings, a state, and a step to the next state."""
+"""The interface of training algorithms: settings, a state, and a step to the next state."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ class Algorithm(abc.ABC, Generic[S]):
     """One stage of a training.
 
     Attributes:
-      settings: of the recipe.
+      settings: the stage's settings in the recipe.
       env: the compiler, and the modules to train on.
     """
 
@@ -105,7 +105,7 @@ def limited(weights: Vector) -> Vector:
 
 
 def facts_of(measured: Sequence[Measurement]) -> dict[str, float]:
-    """What the curve tells of an iteration's candidates."""
+    """Figures of an iteration's candidates for the training curve."""
     changes = [one.change for one in measured]
     return {
         "candidates_mean": float(np.mean(changes)),

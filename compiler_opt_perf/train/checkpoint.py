@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a training must remember to go on exactly where it stopped."""
+"""The state of a training in a file, from which it goes on exactly where it stopped."""
 
 import contextlib
 import dataclasses
@@ -51,7 +51,7 @@ def write_state(path: Path, record: Any, arrays: Arrays) -> None:
 
 @contextlib.contextmanager
 def damage(path: Path) -> Iterator[None]:
-    """What reading a damaged checkpoint raises is a CheckpointError that tells the remedy."""
+    """Turns the errors of reading a damaged checkpoint into a CheckpointError with a remedy."""
     try:
         yield
     except (ArraysError, JsonError, KeyError, ValueError, TypeError, OverflowError) as error:
@@ -65,10 +65,10 @@ class Checkpoint:
     """The state after an iteration.
 
     Attributes:
-      state: of the stage's algorithm.
+      state: the state of the stage's algorithm.
       best: weights that cost least on the validation modules so far, and failed on none; not yet
         on the grid.
-      normalisation: of the inputs of the best policy's network.
+      normalisation: how the best policy's network scales its inputs.
       record: JSON-able: `stage` and `iteration`, the number of the stage from 0 and of its
         iterations done; `curve` (a record for each iteration of all stages, and for the start),
         `modules` (names, by purpose), `best_generation`, `best_change` and `start_change` (None
@@ -183,7 +183,7 @@ class _Ended(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What a training needs of the record to go on; its files and logs have the rest of it."""
+    """The fields of the record that a training needs to go on."""
 
     best_change: Finite | None
     start_change: Finite | None

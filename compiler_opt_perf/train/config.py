@@ -182,7 +182,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def iterations(self) -> int:
-        """Of all stages."""
+        """The number of iterations in all stages."""
         return sum(stage.iterations for stage in self.stages)
 
     def changed(self, changes: Mapping[str, Any], source: str = "settings") -> "Config":
@@ -219,7 +219,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return values
 
     def fixed(self) -> dict[str, Any]:
-        """What a training that is continued must have again, as JSON has it."""
+        """The settings that a continued training must have again, as JSON values."""
         values = {k: v for k, v in self.as_json().items() if k not in FREE_SETTINGS}
         values["stages"][-1].pop("iterations")
         return values
@@ -234,7 +234,7 @@ def read_config(name: str) -> Config:
     """Reads a configuration.
 
     Args:
-      name: of a preset, or a path that ends with .toml.
+      name: the name of a preset, or a path that ends with .toml.
 
     Raises:
       ConfigError: missing, not TOML, or a value is unknown or out of its range; names file and

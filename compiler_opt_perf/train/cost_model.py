@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.blocks.config import Config, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
 from compiler_opt_perf.blocks.data import (
     PURPOSES,
     TEST,
@@ -70,7 +70,7 @@ _VECTORS = ("weights", "first", "second", "best")
 
 @dataclass(frozen=True)
 class _State:
-    """What a training must remember to go on exactly where it stopped.
+    """The state of a training, from which it goes on exactly where it stopped.
 
     Attributes:
       weights, first, second: float32 [size] each: the weights and Adam's moments.
@@ -100,7 +100,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 def train(
     files: Sequence[DataFile],
-    config: Config,
+    config: CostModelConfig,
     output: Path,
     *,
     warm_start: Path | None = None,
@@ -165,7 +165,7 @@ def train(
 
 
 def _first(
-    config: Config, vocabulary: Vocabulary, cpus: Sequence[str], start: CostModel | None
+    config: CostModelConfig, vocabulary: Vocabulary, cpus: Sequence[str], start: CostModel | None
 ) -> tuple[Vocabulary, Weights]:
     """The vocabulary, with that of the model to begin as, and first weights.
 
@@ -191,7 +191,7 @@ def _first(
 class _Training:
     def __init__(
         self,
-        config: Config,
+        config: CostModelConfig,
         vocabulary: Vocabulary,
         cpus: Sequence[str],
         every: Samples,
@@ -303,7 +303,7 @@ class _Training:
         write_state(self._folder.checkpoint, record, vectors)
 
     def _batches(self, epoch: int) -> list[npt.NDArray[np.int64]]:
-        """The blocks of each step of an epoch; those of a batch are of about the same length."""
+        """The blocks of each step of an epoch; the blocks of a batch have about the same length."""
         random = np.random.default_rng(derive_seed(self._config.seed, "epoch", epoch))
         blocks = random.permutation(self._blocks(TRAINING))
         size = self._config.batch_size
@@ -319,7 +319,7 @@ class _Training:
         decay = 0.5 * (1 + np.cos(np.pi * state.step / total))
         rate = config.learning_rate * (_LAST_RATE + (1 - _LAST_RATE) * decay)
         rate *= min(1.0, number / max(min(config.warm_up, total // _WARM_UP_PART), 1))
-        # Of Adam's moments, which begin at zero.
+        # Adam's bias correction: its moments begin at zero.
         rate *= np.sqrt(1 - BETA2**number) / (1 - BETA1**number)
         weights, first, second, loss = self._step(
             state.weights,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from compiler_opt_perf.blocks.block_file import Cpu, MeasuredBlocks, Row, read_blocks, write_blocks
-from compiler_opt_perf.blocks.config import Config, Granite, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, Granite, LearnedError
 from compiler_opt_perf.blocks.data import DataFile, read_data
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, GraphBuilder, Vocabulary
 from compiler_opt_perf.blocks.judge import evaluate
@@ -40,7 +40,7 @@ from compiler_opt_perf.train.errors import TrainingError
 LATENCIES = {"4801c8": 1.0, "480fafc1": 3.0, "4831c8": 1.0, "48c1c003": 1.0}
 LATENCY_3 = "480fafc1"
 PROGRAMS = ("a", "b", "c", "d")
-CONFIG = Config(
+CONFIG = CostModelConfig(
     Granite(width=8, rounds=1, resources=2),
     epochs=40,
     batch_size=32,
@@ -214,7 +214,7 @@ def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
 def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None:
     codes = [bytes.fromhex(row.code) for row in blocks()][::20]
     vocabulary = Vocabulary.of(codes, 1)
-    config = Config(Granite(width=8, rounds=2, resources=2))
+    config = CostModelConfig(Granite(width=8, rounds=2, resources=2))
     cpus = ("skylake", "znver3")
     weights = initial_weights(layout(config, len(vocabulary), len(cpus)), 1)
     several = CostModel(config, vocabulary, cpus, weights, {})

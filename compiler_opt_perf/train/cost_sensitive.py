@@ -39,13 +39,13 @@ class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How boosted trees are fitted to labels.
 
     Attributes:
-      ensembles: so many sets of trees, each with a seed of its own, vote.
-      trees: in a set.
-      leaves: of a tree.
+      ensembles: number of sets of trees that vote, each with a seed of its own.
+      trees: trees in a set.
+      leaves: leaves of a tree.
       leaf_rows: labels in a leaf, at least.
       learning_rate: share of each tree that counts.
-      largest: bytes. Of a difference above this, a gain weighs no more and a loss by its logarithm:
-        a few labels shall not decide alone, and a large loss is still no small one.
+      largest: bytes. An advantage above this weighs no more, a loss by its logarithm: a few
+        labels shall not decide alone, but a large loss counts more than a small one.
       least_share: kinds of decisions (`strata`) of which trees that have not seen a program keep
         less than this share of what could be saved are left to the compiler.
     """
@@ -80,7 +80,7 @@ class Trees:
         cls,
         problem: Problem,
         inputs: Inputs,
-        gain: npt.NDArray[np.float64],
+        advantage: npt.NDArray[np.float64],
         groups: npt.NDArray[np.int64],
         settings: TreeSettings,
         seed: int,
@@ -90,28 +90,28 @@ class Trees:
         Args:
           problem: one with two decisions.
           inputs: by feature, [rows] each.
-          gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
-            where deciding otherwise pays.
+          advantage: [rows], of deciding otherwise: cost of the compiler's own decision less cost
+            of the other one.
           groups: [rows], the number of the program, or of the module, that each row is of. With
             one group nothing is kept: nothing is unseen.
-          seed: of the samples of rows and features that each tree is fitted to.
+          seed: for the samples of rows and features that each tree is fitted to.
         """
         rows = _matrix(problem, inputs)
         # Each group judged by trees that know only the others.
-        judged = np.zeros(len(gain))
+        judged = np.zeros(len(advantage))
         for group in np.unique(groups):
             others = groups != group
-            boosters = _boosters(rows[others], gain[others], settings, seed)
+            boosters = _boosters(rows[others], advantage[others], settings, seed)
             if boosters:
                 judged[~others] = _votes(boosters, rows[~others])
         kept = {}
-        of = strata(inputs)
-        for stratum in np.unique(of):
-            own = gain[of == stratum]
-            best = own[own > 0].sum()
-            kept[int(stratum)] = float(own[judged[of == stratum] > 0.5].sum() / max(best, 1.0))
+        stratum_of = strata(inputs)
+        for stratum in np.unique(stratum_of):
+            own = advantage[stratum_of == stratum]
+            saved = own[judged[stratum_of == stratum] > 0.5].sum()
+            kept[int(stratum)] = float(saved / max(own[own > 0].sum(), 1.0))
         kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
-        return cls(problem, _boosters(rows, gain, settings, seed), kept)
+        return cls(problem, _boosters(rows, advantage, settings, seed), kept)
 
     def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
@@ -134,7 +134,7 @@ def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
 
 def _boosters(
     rows: npt.NDArray[np.float64],
-    gain: npt.NDArray[np.float64],
+    advantage: npt.NDArray[np.float64],
     settings: TreeSettings,
     seed: int,
 ) -> list["lightgbm.Booster"]:
@@ -142,9 +142,9 @@ def _boosters(
     # Not at the top: pool workers import the modules of their jobs, and need no LightGBM.
     import lightgbm
 
-    size = np.abs(gain)
+    size = np.abs(advantage)
     excess = np.log(np.maximum(size, settings.largest) / settings.largest)
-    weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
+    weight = np.minimum(size, settings.largest) * np.where(advantage < 0, 1.0 + excess, 1.0)
     told = weight > 0
     boosters: list[lightgbm.Booster] = []
     if not told.any():
@@ -167,7 +167,7 @@ def _boosters(
         }
         data = lightgbm.Dataset(
             rows[told],
-            (gain[told] > 0).astype(np.int64),
+            (advantage[told] > 0).astype(np.int64),
             weight=weight[told] / weight[told].mean(),
         )
         boosters.append(lightgbm.train(parameters, data, settings.trees))
@@ -196,11 +196,11 @@ def distil(
     learning_rate: float,
     seed: int,
 ) -> FloatArray:
-    """Fits a network to what the trees say (training.gradient_descent).
+    """Fits a network to what the trees say (train.gradient_descent).
 
     Args:
-      inputs: of logged decisions, [rows] each.
-      seed: of initial weights and of the batches.
+      inputs: features of logged decisions by name, [rows] each.
+      seed: for initial weights and batches.
 
     Returns:
       The weights, float32 [network.size], not yet on the grid.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The loop of a training: stage after stage on training modules, selection on validation modules.
 
-A Run has what does not change; a Checkpoint has the state after an iteration.
+A Training has what does not change; a Checkpoint has the state after an iteration.
 """
 
 import dataclasses
@@ -51,8 +51,8 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What does not change during a run.
+class Training:
+    """The fixed inputs of a training.
 
     Attributes:
       compiler: with the problem, the profile and the reward.
@@ -67,7 +67,7 @@ class Run:
       left_out: why each other module is not among them, by name.
       large: by name of the modules with more than `max_decisions`, the share of the iterations
         drawing them in which they take part.
-      clock: of the time budget.
+      clock: measures the time budget.
       warm_start: the policy to begin with; None: an untrained one.
     """
 
@@ -232,7 +232,7 @@ def seconds_per_generation(checkpoint: Checkpoint) -> float:
     return seconds / max(len(curve) - 1, 1)
 
 
-def search(run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> Checkpoint:
+def search(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> Checkpoint:
     """Runs the stages until all iterations are done or a budget is used up.
 
     Each stage begins with the best policy so far.
@@ -263,9 +263,9 @@ def search(run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> Che
 
 
 def validate(
-    run: Run, proposals: tuple[Proposal, ...], measurer: CandidateMeasurer
+    run: Training, proposals: tuple[Proposal, ...], measurer: CandidateMeasurer
 ) -> list[Measurement]:
-    """What the policies cost on the validation modules; those of one network in one go."""
+    """Measures policies on the validation modules; all policies of one network at once."""
     measured: list[Measurement] = []
     for _, group in itertools.groupby(proposals, key=lambda one: id(one.network)):
         own = list(group)
@@ -275,7 +275,7 @@ def validate(
 
 
 def _next(
-    run: Run,
+    run: Training,
     checkpoint: Checkpoint,
     measurer: CandidateMeasurer,
     step: Step,
@@ -298,12 +298,12 @@ def _next(
         "validation_of_mean": measured[0].change,
     }
     if len(measured) > 1:
-        # Of further policies: with evolution strategies the fittest of the candidates.
+        # The other policies; with evolution strategies, the fittest of the candidates.
         point["validation_of_fittest"] = min(one.change for one in measured[1:])
     return run.save(checkpoint, measurer, point)
 
 
-def _report(run: Run, checkpoint: Checkpoint, compilations: int, seconds: float) -> None:
+def _report(run: Training, checkpoint: Checkpoint, compilations: int, seconds: float) -> None:
     """An iteration, in the log."""
     stage, point = run.config.stages[checkpoint.stage], checkpoint.record["curve"][-1]
     general = {"generation", "elapsed_s", "stage", "compilations"}
@@ -319,7 +319,7 @@ def _report(run: Run, checkpoint: Checkpoint, compilations: int, seconds: float)
     )
 
 
-def _sound(run: Run, checkpoint: Checkpoint) -> Checkpoint:
+def _sound(run: Training, checkpoint: Checkpoint) -> Checkpoint:
     """Raises TrainingError if no policy so far compiles all validation modules."""
     if checkpoint.record["best_change"] is None:
         raise TrainingError(

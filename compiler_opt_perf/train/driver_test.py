@@ -17,16 +17,16 @@ from compiler_opt_perf.train.algorithms.evolution_strategies import EvolutionStr
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.compilation import Default
 from compiler_opt_perf.train.config import Config, read_config
-from compiler_opt_perf.train.driver import Clock, Run, search
+from compiler_opt_perf.train.driver import Clock, Training, search
 from compiler_opt_perf.train.folder import TrainingFolder
 from compiler_opt_perf.train.measure import CandidateMeasurer, MeasuredModule, Measurement
 from compiler_opt_perf.train.rewards import Costs
 from compiler_opt_perf.train.split import Split
 
 
-def make_run(config: Config, folder: Path = Path("t"), split: Split | None = None) -> Run:
+def make_run(config: Config, folder: Path = Path("t"), split: Split | None = None) -> Training:
     """A run without a compiler."""
-    return Run(
+    return Training(
         compiler=cast(
             Any,
             SimpleNamespace(problem=PROBLEMS["inline-size"], profiles=Profiles(), copies=False),

@@ -41,12 +41,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TrainingEnv:
-    """What an algorithm can ask of the compiler, and on which modules.
+    """The compiler as an environment: measures candidates and runs jobs on training modules.
 
     Attributes:
-      name: of the problem and the algorithm, for people.
-      network: of the best policy before the stage; its weights are trained.
-      margin: of the training's settings; the network's is another one after a stage of labels.
+      name: the problem and the algorithm, for logs.
+      network: the best policy's network when the stage began; its weights are trained.
+      margin: the training's setting; after a stage of labels, the network has another one.
       measurer: measures candidates, and counts compilations.
       training, validation: the modules for these purposes.
       large: by name of the modules with more than `max_decisions`, the share of the iterations
@@ -88,7 +88,7 @@ class TrainingEnv:
         return derive_seed(self.seed_of_training, "stage", self.stage, *names)
 
     def draw(self, count: int, number: int) -> list[MeasuredModule]:
-        """So many training modules for an iteration; large ones take part in a share of them."""
+        """Draws training modules for an iteration; a large module is skipped in most iterations."""
         shares = [self.large.get(one.module.name, 1.0) for one in self.training]
         return [self.training[i] for i in draw(shares, count, self.seed("modules", number))]
 
@@ -129,7 +129,7 @@ class TrainingEnv:
         """Compiles in workers, a module a job; None where the compiler failed.
 
         Args:
-          compilations: of a job, at most, for its limit of time.
+          compilations: the most that one job runs; its time limit grows with them.
           keep: as of `Executor.map`.
 
         Raises:
@@ -160,7 +160,7 @@ class TrainingEnv:
     def default_decisions(
         self, modules: Sequence[MeasuredModule]
     ) -> tuple[dict[str, npt.NDArray[Any]], IntArray]:
-        """As the function of this name, with the training's settings."""
+        """Calls the function of this name with the training's settings."""
         seed = derive_seed(self.seed_of_training, "rows")
         return default_decisions(self.compiler, modules, self.rows, seed)
 
@@ -207,10 +207,8 @@ def default_decisions(
         first += count
         if own.size:
             log = read_log(measured.log).select(own)
-            has_profile = profiles.of(measured.module.program) is not None
-            inputs = log.inputs(problem, has_profile)
-            if profiles.are_read and not has_profile:
-                inputs |= log.missing_inputs(problem)
+            profiled = profiles.of(measured.module.program) is not None
+            inputs = log.inputs(problem, profiles.are_read, profiled=profiled)
             parts.append((inputs, log.default_decisions(problem)))
     joined = {name: np.concatenate([inputs[name] for inputs, _ in parts]) for name in parts[0][0]}
     return joined, np.concatenate([decisions for _, decisions in parts])

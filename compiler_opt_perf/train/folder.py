@@ -74,7 +74,7 @@ class TrainingFolder:
         return self.inputs_file.exists()
 
     def inputs(self) -> dict[str, Any]:
-        """What the training here is of. Raises TrainingError if there is none, or it is damaged."""
+        """The inputs of the training here. Raises TrainingError: they are missing or damaged."""
         if not self.is_claimed:
             raise TrainingError(
                 f"{self.path}: no training has begun here; name a folder that `cop train` wrote"

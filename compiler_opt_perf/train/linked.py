@@ -55,7 +55,7 @@ class ProgramResult:
     """A test program with the policy.
 
     Attributes:
-      name: of the program.
+      name: the program's name.
       linked: bytes of its linked text, with the compiler's own policy and with this one.
       objects: the same of its objects.
     """
@@ -66,7 +66,7 @@ class ProgramResult:
 
     @property
     def change(self) -> float:
-        """Of the linked text, -0.01 for 1% less."""
+        """The change of the linked text; -0.01 is 1% less."""
         return self.linked[1] / self.linked[0] - 1.0
 
 
@@ -104,12 +104,12 @@ def link_programs(
     return tuple(programs), tuple(failed)
 
 
-#: Of a table of programs.
+#: The columns of a table of programs.
 COLUMNS = ("program", "linked text", "with the policy", "change", "objects")
 
 
 def cells(one: ProgramResult) -> list[str]:
-    """What the `COLUMNS` say of a program."""
+    """The cells of a program's row, one for each of `COLUMNS`."""
     objects = one.objects[1] / one.objects[0] - 1.0
     return [
         *(one.name, f"{one.linked[0]:,}", f"{one.linked[1]:,}"),
@@ -118,7 +118,7 @@ def cells(one: ProgramResult) -> list[str]:
 
 
 def mean_cells(programs: Sequence[ProgramResult]) -> list[str]:
-    """The same of all of them."""
+    """The cells of the last row: geometric means over the programs."""
     linked = mean_change([one.change for one in programs])
     objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in programs])
     return ["geometric mean", "", "", f"{100 * linked:+.2f}%", f"{100 * objects:+.2f}%"]

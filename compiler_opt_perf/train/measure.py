@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
@@ -25,20 +24,18 @@ from compiler_opt_perf.policy.export import (
 from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.executor import Executor, WorkerError
-from compiler_opt_perf.run.files import FileWriteError, copy_folder, read_input, sha256
-from compiler_opt_perf.run.json_text import Count, Finite, JsonError, convert, decode
+from compiler_opt_perf.run.files import FileWriteError, copy_folder, sha256
+from compiler_opt_perf.run.memo import recall
 from compiler_opt_perf.train.compilation import (
     Compiler,
     Default,
     Job,
-    digest,
     keep_default,
     measure_candidate,
     measure_default,
     record_path,
 )
 from compiler_opt_perf.train.log import LogError
-from compiler_opt_perf.train.rewards import Costs
 
 # Added to the compiler's own limit, for starting it and reading what it wrote.
 _GRACE_S = 30.0
@@ -50,7 +47,7 @@ FAILURE_RATIO = 2.0
 
 @dataclass(frozen=True)
 class MeasuredModule:
-    """A module and what the compiler's own policy makes of it.
+    """A module with the result of the compiler's own policy.
 
     Attributes:
       module: the IR and its command.
@@ -65,7 +62,7 @@ class MeasuredModule:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a candidate costs on some modules.
+    """The cost of a candidate on some modules.
 
     Attributes:
       change: against the default's cost; -0.01 is 1% less. Modules with failures are charged.
@@ -141,28 +138,13 @@ def measure_defaults(
     return measured, left_out
 
 
-class _Measured(msgspec.Struct, frozen=True):
-    """The result beside a log, as `keep_default` writes it."""
-
-    key: tuple[str, ...]
-    costs: Costs
-    decisions: Count
-    seconds: Finite
-
-
 def read_default(log: Path, key: Sequence[str]) -> Default | None:
     """The result beside a log; None if one of them is missing, damaged or of something else."""
-    path = record_path(log)
+    found = recall(record_path(log), key, Default)
     try:
-        fields = decode(read_input(path), dict[str, Any], path)
-        whole = fields.pop("sha256", None) == digest(fields, log)
-        measured = convert(fields, _Measured, path)
-    except (OSError, JsonError):
-        # Missing or damaged: it is measured again.
+        return found if found is not None and sha256(log) == found.log else None
+    except OSError:
         return None
-    if not whole or measured.key != tuple(key):
-        return None
-    return Default(measured.costs, measured.decisions, measured.seconds)
 
 
 def raise_unless_of_one_compilation(error: Exception | None) -> None:
@@ -208,7 +190,7 @@ class CandidateMeasurer:
 
         Args:
           failures: folder for models that made the compiler fail.
-          weights: of functions, by program and name (`Reward.ratio`).
+          weights: weights of functions, by program and name (`Reward.ratio`).
         """
         self.compiler = compiler
         self.pool = pool
@@ -233,10 +215,10 @@ class CandidateMeasurer:
         as much as the worst candidate if that is more, so that failing never pays.
 
         Args:
-          network: of all candidates.
+          network: the network of all candidates.
           candidates: weights [network.size] each.
           modules: at least one.
-          label: of the progress display.
+          label: shown with the progress.
           on_grid: the weights are brought to the grid that published ones are on.
         """
         ratios = self._ratios(network, candidates, modules, label, on_grid)

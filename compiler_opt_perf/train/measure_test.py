@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,12 @@ from compiler_opt_perf.policy.export import CandidateTemplate
 from compiler_opt_perf.policy.network import Network, fit_normalisation
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.command import CommandError
-from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.files import sha256, write_json
 from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import note
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.train.compilation import Compiler, Default, digest, record_path
+from compiler_opt_perf.train.compilation import Compiler, Default, record_path
 from compiler_opt_perf.train.log import read_log
 from compiler_opt_perf.train.measure import (
     FAILURE_RATIO,
@@ -41,30 +43,27 @@ def test_results_that_are_not_whole_are_measured_again(tmp_path: Path) -> None:
     log.touch()
     key = ("clang", "m.bc")
     for executions in ({"f": 7}, None):
-        default = Default(Costs({"f": 1.0}, executions), 3, 0.5)
-        written = {"key": list(key), **dataclasses.asdict(default)}
-        written["sha256"] = digest(written, log)
-        write_json(record_path(log), written)
+        default = Default(Costs({"f": 1.0}, executions, ("f",)), 3, 0.5, sha256(log))
+        note(record_path(log), key, Default, default)
         assert read_default(log, key) == default
         assert read_default(log, ("clang", "other.bc")) is None
-        # Damaged, though it could be a result; or its log is.
-        write_json(record_path(log), written | {"decisions": 4})
-        assert read_default(log, key) is None
-        write_json(record_path(log), written)
         log.write_bytes(b"x")
         assert read_default(log, key) is None
         log.write_bytes(b"")
+        written = json.loads(record_path(log).read_text())
         for damage in (
             {"costs": {"parts": {"f": "1"}}},
             {"costs": {"parts": {"f": 1.0}, "executions": {"f": 1.5}}},
             {"decisions": -1},
             {"seconds": None},
-            {"key": "clang"},
+            {"log": "0"},
         ):
-            damaged = {**written, **damage}
-            del damaged["sha256"]
-            write_json(record_path(log), {**damaged, "sha256": digest(damaged, log)})
+            damaged = {**written, "result": {**written["result"], **damage}}
+            write_json(record_path(log), damaged)
             assert read_default(log, key) is None
+    note(record_path(log), key, Default, default)
+    log.unlink()
+    assert read_default(log, key) is None
     record_path(log).write_text("{")
     assert read_default(log, key) is None
     record_path(log).unlink()

@@ -20,7 +20,7 @@ from compiler_opt_perf.train.algorithms.cloning import Cloning
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.config import Config, presets, read_config
-from compiler_opt_perf.train.driver import Run
+from compiler_opt_perf.train.driver import Training
 from compiler_opt_perf.train.measure import measure_defaults
 from compiler_opt_perf.train.train import train
 
@@ -73,15 +73,15 @@ def test_a_recipe_trains_and_resumes_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem, config = PROBLEMS["inline-size"], tiny(name, 2)
-    save, interrupt_after = Run.save, [-1]
+    save, interrupt_after = Training.save, [-1]
 
-    def interrupted(self: Run, *args: Any) -> Checkpoint:
+    def interrupted(self: Training, *args: Any) -> Checkpoint:
         saved = save(self, *args)
         if saved.generation in interrupt_after:
             raise KeyboardInterrupt
         return saved
 
-    monkeypatch.setattr(Run, "save", interrupted)
+    monkeypatch.setattr(Training, "save", interrupted)
     # Publication takes long, and train_test.py looks at it.
     monkeypatch.setattr(result, "publish", result.result_of)
 

@@ -23,14 +23,14 @@ from compiler_opt_perf.run.curve import curve_text, write_curve
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.checkpoint import Checkpoint
-from compiler_opt_perf.train.driver import Run
+from compiler_opt_perf.train.driver import Training
 from compiler_opt_perf.train.env import default_decisions
 from compiler_opt_perf.train.linked import LinkJob, ProgramResult, link_programs, mean_change
 from compiler_opt_perf.train.measure import CandidateMeasurer
 
 #: What stages use besides.
 PACKAGES = ("cmaes", "lightgbm")
-# Trees learn from some thousand labels (`training.cost_sensitive`).
+# Trees learn from some thousand labels (`train.cost_sensitive`).
 _ENOUGH_LABELS = 2000
 WORSE = "worse than the default: do not ship"
 
@@ -49,12 +49,12 @@ class TrainingResult:
     Attributes:
       policy: directory of the published policy.
       reward: name of what was made smaller.
-      test_change: of the published policy, on the modules used for neither training nor choice.
+      test_change: change with the published policy on the test modules.
       test_failed: names of the test modules, or of the programs, on which the compiler failed.
-      validation_change: of the published policy on the validation modules; optimistic, since the
-        policy was chosen by them.
-      start_change: of the policy that the training began with, there, or of the first that was
-        trained, if the one before decided at random.
+      validation_change: change with it on the validation modules; optimistic, since the policy
+        was chosen by them.
+      start_change: change there with the policy that the training began with; if that one
+        decided at random, with the first policy that was trained.
       generations: iterations done, of all stages.
       programs: the linked test programs, for trainings that count copies.
     """
@@ -79,7 +79,7 @@ class TrainingResult:
         return verdict(self.test_change, self.test_failed)
 
 
-def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
+def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     """Why a policy is not better than the default, and what to do next, as far as that is known.
 
     They are said, and are no part of what is published.
@@ -115,7 +115,7 @@ def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
     return said
 
 
-def final_test(run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> Checkpoint:
+def final_test(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> Checkpoint:
     """Measures the best weights on the test modules, or on the linked test programs.
 
     The compilations are not counted, so that a training that goes on after this equals one that
@@ -145,7 +145,7 @@ def final_test(run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer) ->
 
 
 def _link(
-    run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer
+    run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer
 ) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
     """Links the test programs; as `link_programs`."""
     with tempfile.TemporaryDirectory(prefix="policy-") as folder:
@@ -161,8 +161,10 @@ def _link(
         return link_programs(jobs, run.pool)
 
 
-def _grid_loss(run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> dict[str, float]:
-    """What it costs that weights are published on the grid of `policies.network`.
+def _grid_loss(
+    run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer
+) -> dict[str, float]:
+    """Measures the loss from rounding weights to the grid of `policy.network`.
 
     Returns:
       Changes on the validation modules with the weights as they were trained and as they are
@@ -193,7 +195,7 @@ def _grid_loss(run: Run, checkpoint: Checkpoint, measurer: CandidateMeasurer) ->
     return loss
 
 
-def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+def result_of(run: Training, checkpoint: Checkpoint) -> TrainingResult:
     """The result of an ended training."""
     record = checkpoint.record
     return TrainingResult(
@@ -211,7 +213,7 @@ def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     )
 
 
-def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+def publish(run: Training, checkpoint: Checkpoint) -> TrainingResult:
     """Writes policy and record of a training that has ended. Raises FileWriteError."""
     result = result_of(run, checkpoint)
     network = run.network(checkpoint)
@@ -244,7 +246,7 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     return result
 
 
-def is_published(run: Run, checkpoint: Checkpoint) -> bool:
+def is_published(run: Training, checkpoint: Checkpoint) -> bool:
     """Whether policy, record and curve of an ended training are in place."""
     report = json.dumps(_report(run, checkpoint), indent=1) + "\n"
     try:
@@ -260,7 +262,7 @@ def is_published(run: Run, checkpoint: Checkpoint) -> bool:
         return False
 
 
-def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+def _report(run: Training, checkpoint: Checkpoint) -> dict[str, Any]:
     """The content of training.json."""
     return {
         "problem": run.problem.name,
@@ -271,7 +273,7 @@ def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+def _description(run: Training, checkpoint: Checkpoint) -> dict[str, Any]:
     """The common part of model.json and training.json; nothing in it depends on time."""
     result, record = result_of(run, checkpoint), checkpoint.record
     return {
@@ -311,5 +313,5 @@ def _programs(result: TrainingResult) -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of packages that the weights depend on: of these, and of those that all need."""
+    """Versions of the packages that weights depend on: numpy, TensorFlow and the ones given."""
     return {name: version(name) for name in ("numpy", "tensorflow-cpu", *packages)}

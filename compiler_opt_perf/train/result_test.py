@@ -14,7 +14,7 @@ from compiler_opt_perf.train import result
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.compilation import Default
 from compiler_opt_perf.train.config import read_config
-from compiler_opt_perf.train.driver import Run
+from compiler_opt_perf.train.driver import Training
 from compiler_opt_perf.train.folder import TrainingFolder
 from compiler_opt_perf.train.measure import CandidateMeasurer, MeasuredModule, Measurement
 from compiler_opt_perf.train.result import final_test, result_of
@@ -63,8 +63,8 @@ def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(
     state = {"weights": weights.astype(np.float64)}
     checkpoint = Checkpoint(state, weights, Normalisation(weights, weights), record)
     monkeypatch.setattr(result, "_grid_loss", lambda *_: {"loss": 0.0})
-    ended = final_test(cast(Run, run), checkpoint, cast(CandidateMeasurer, _Measurer()))
-    found = result_of(cast(Run, run), ended)
+    ended = final_test(cast(Training, run), checkpoint, cast(CandidateMeasurer, _Measurer()))
+    found = result_of(cast(Training, run), ended)
     assert (found.test_change, found.validation_change) == (0.1, -0.2)
     assert found.is_worse
 
@@ -111,11 +111,11 @@ def test_what_is_no_better_than_the_default_says_why(
     change: float, best_generation: int, labels: int | None, iterations: int, words: list[str]
 ) -> None:
     run, checkpoint = _ended(change, best_generation, labels, iterations)
-    found = result.remarks(cast(Run, run), checkpoint)
+    found = result.remarks(cast(Training, run), checkpoint)
     assert len(found) == len(words)
     assert all(word in one for word, one in zip(words, found, strict=True))
     if words:
         # Such a training needs not be told to do what it did; nor one for other policies.
         for own in ({"warm_start": object()}, {"with_pmu": True}):
             other = SimpleNamespace(**{**vars(run), **own})
-            assert len(result.remarks(cast(Run, other), checkpoint)) == len(words) - 1
+            assert len(result.remarks(cast(Training, other), checkpoint)) == len(words) - 1

@@ -26,13 +26,13 @@ LINKED_TEXT = "linked text bytes"
 
 @dataclass(frozen=True)
 class Costs:
-    """What one compilation of a module costs.
+    """The cost of one compilation of a module.
 
     Attributes:
       parts: cost of each part: functions, or "text".
       executions: by function, how many of the recorded run's block executions the code accounts
         for; None when no run is replayed.
-      shared: the functions that other modules of the program may have, too, where that counts.
+      shared: the functions that other modules of the program may have, too; for linked text.
     """
 
     parts: Mapping[str, float]
@@ -72,7 +72,7 @@ class Reward:
 
         Args:
           default: with a total above 0, if costs add up.
-          weights: by function: how often it was called, for scores; its share of a copy's bytes.
+          weights: by function; for scores how often it was called, for linked text 1 / copies.
 
         Raises:
           ScoreError: the two have scores of other functions.
@@ -147,7 +147,7 @@ REWARDS: dict[str, Reward] = {
     reward.name: reward
     for reward in (
         Reward("text bytes", adds_up=True, measure=_size),
-        # Of the copies of a function that several objects have, the linker keeps one.
+        # The linker keeps one copy of a function that several objects have.
         Reward(LINKED_TEXT, adds_up=True, measure=_function_sizes, by_program=True),
         Reward("RegAllocScore", adds_up=False, measure=_regalloc_score),
     )
@@ -165,7 +165,7 @@ def require_comparable(
 
     Args:
       traces: by program, in the place of the context's.
-      programs: those of the modules.
+      programs: the programs of the modules.
 
     Raises:
       TrainingError: it replays no trace, the problem does not keep the recorded functions and

@@ -54,7 +54,7 @@ def usable_modules(
         if one.default.decisions == 0:
             left_out[one.module.name] = "has nothing to decide"
         elif adds_up and one.default.costs.total <= 0:
-            # Of a module whose functions are all defined elsewhere (gnu_inline), nothing is left.
+            # All functions of such a module are defined elsewhere (gnu_inline).
             replayed = one.default.costs.executions is not None
             left_out[one.module.name] = (
                 "is not executed in the recorded run" if replayed else "compiles to no code"

@@ -22,7 +22,7 @@ from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.algorithms.cloning import Cloning
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.config import Config
-from compiler_opt_perf.train.driver import Run
+from compiler_opt_perf.train.driver import Training
 from compiler_opt_perf.train.env import default_decisions
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.measure import CandidateMeasurer
@@ -83,7 +83,7 @@ def resolved(config: Config, policy: Policy | None) -> Config:
     return msgspec.structs.replace(config, hidden=hidden, margin=margin)
 
 
-def begin(run: Run) -> tuple[Checkpoint, CandidateMeasurer]:
+def begin(run: Training) -> tuple[Checkpoint, CandidateMeasurer]:
     """The state before the first iteration, and the measurer that measured it.
 
     A network without a margin decides at random until cloning has trained it: it is not measured.

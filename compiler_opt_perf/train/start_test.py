@@ -30,7 +30,7 @@ class _Log:
     def select(self, rows: npt.NDArray[Any]) -> "_Log":
         return _Log(self.rows[rows].copy())
 
-    def inputs(self, *_: object) -> dict[str, npt.NDArray[Any]]:
+    def inputs(self, *_: object, **__: object) -> dict[str, npt.NDArray[Any]]:
         return {"feature": self.rows}
 
     def default_decisions(self, *_: object) -> npt.NDArray[Any]:

@@ -12,7 +12,7 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   events...        the same for TensorBoard
   training.json    settings, modules and results
   failures/        models that made the compiler fail, for reproduction
-  policy/          the published policy (see policies.export)
+  policy/          the published policy (see policy.export)
   lock             held while a process works in the folder
   programs/, corpora/   the modules that `cop train` extracted, if the recipe names programs
 
@@ -47,8 +47,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import result, start
 from compiler_opt_perf.train.ablation import ablated
 from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.config import Config, require_stages
-from compiler_opt_perf.train.driver import Clock, Run, search
+from compiler_opt_perf.train.config import Config, Programs, require_stages
+from compiler_opt_perf.train.driver import Clock, Training, search
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.folder import TrainingFolder
 from compiler_opt_perf.train.labels import count_copies
@@ -76,7 +76,7 @@ def train(
     """Trains a policy, or goes on with the training in `output`.
 
     Args:
-      problem: a row of policies.problem.PROBLEMS, possibly with extra rates.
+      problem: a row of policy.problem.PROBLEMS, possibly with extra rates.
       corpus: modules to train on; held-out modules are not among them.
       toolchain: the patched compiler.
       profiles: PMU profiles; with one the policy reads the PMU features, which are missing in the
@@ -84,7 +84,7 @@ def train(
       output: folder of this training.
       config: settings.
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
-        reward (`training.rewards.evaluator_reward`).
+        reward (`train.rewards.evaluator_reward`).
       context: the recorded run; without `traces` all modules are of the program that ran.
       warm_start: directory of a published policy to begin with, of the same problem and features.
       executor: makes the workers that compile, given how many there are at most.
@@ -184,7 +184,7 @@ def _prepare(
     calls: Mapping[str, Mapping[str, float]],
     policy: Policy | None,
     linker: Path,
-) -> Run:
+) -> Training:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.
 
     Raises:
@@ -223,9 +223,9 @@ def _prepare(
             "draw it",
             *(name, config.max_decisions, 100 * large[name]),
         )
+    copies, linked = _programs(measured, config.programs) if config.copies else ({}, {})
     folder.claim(inputs)
-    copies, linked = _programs(measured, config) if config.copies else ({}, {})
-    return Run(
+    return Training(
         *(compiler, folder, config, pool, calls, copies, linked, linker, split, left_out, large),
         clock,
         policy,
@@ -233,9 +233,14 @@ def _prepare(
 
 
 def _programs(
-    measured: Sequence[MeasuredModule], config: Config
+    measured: Sequence[MeasuredModule], split: Programs | None
 ) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Module, ...]]]:
-    """By program, in how many objects functions are; and the modules of each test program."""
+    """Counts copies, by program and function; and finds the modules of each test program.
+
+    Raises:
+      TrainingError: of a program, no module that compiles has anything to decide.
+    """
+    assert split is not None
     programs: dict[str, list[MeasuredModule]] = {}
     for one in measured:
         programs.setdefault(one.module.program, []).append(one)
@@ -243,12 +248,16 @@ def _programs(
         name: count_copies(one.default.costs.shared for one in own)
         for name, own in programs.items()
     }
-    test = config.programs.test if config.programs is not None else ()
-    return copies, {name: tuple(one.module for one in programs[name]) for name in test}
+    for name in split.all:
+        if not any(one.default.decisions for one in programs.get(name, ())):
+            raise TrainingError(
+                f"{name}: no module compiles and has anything to decide; leave it out"
+            )
+    return copies, {name: tuple(one.module for one in programs[name]) for name in split.test}
 
 
 def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any]:
-    """What a training is of: all that its result depends on."""
+    """The inputs of a training: all that its result depends on."""
     profiles = compiler.profiles
     return {
         "problem": compiler.problem.name,

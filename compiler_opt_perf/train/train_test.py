@@ -388,7 +388,9 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     output = tmp_path / "t"
     result = train(problem, corpus, toolchain, Profiles(), output, config, COUNT, context)
     assert result.reward == "count instructions"
-    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]["parts"]
+    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["result"]["costs"][
+        "parts"
+    ]
     # Each of the 200 turns multiplies, loads and adds for each value at least.
     (counted,) = (value for name, value in costs.items() if name.startswith("pressure"))
     assert 200 * 22 * 2 < counted < 200 * 22 * 10

@@ -29,7 +29,7 @@ from compiler_opt_perf.train.rollouts import RolloutJob, best_of, joined
 
 
 class BcMax(StageSettings, frozen=True, kw_only=True, tag="bc-max"):
-    """Imitates the best of several policies, part by part (training.bc_max)."""
+    """Imitates the best of several policies, part by part."""
 
     modules: Annotated[Count, Meta(description="that are compiled in an iteration")] = 8
     thresholds: Annotated[
@@ -52,7 +52,7 @@ class BcMax(StageSettings, frozen=True, kw_only=True, tag="bc-max"):
 
 
 _BEST = ROWS + "best."
-# Of trajectories that are kept; the latest stay.
+# Rows of trajectories that are kept; the latest stay.
 _MOST_ROWS = 20_000
 
 
@@ -73,7 +73,7 @@ def with_rows(
     """The state with further trajectories.
 
     Args:
-      inputs: of the network, by feature, [rows] or [rows, columns] each.
+      inputs: the network's inputs by feature, [rows] or [rows, columns] each.
       decisions: [rows], the best policies'.
     """
     new = {_BEST + name: values for name, values in inputs.items()}
@@ -88,7 +88,7 @@ def update(network: Network, state: Arrays, settings: BcMax, seed: int) -> Array
     """Maximises E[ log pi(a|s) ] over the state's trajectories, from the student before.
 
     Args:
-      seed: of the batches.
+      seed: for the batches.
     """
     inputs = {feature.name: state[_BEST + feature.name] for feature in network.features}
     decisions = state[_BEST + "decisions"]
@@ -109,7 +109,7 @@ class BcMaxStage(Algorithm[BcMax]):
     """BC-Max on the training modules' best decisions."""
 
     def start(self, weights: npt.NDArray[Any]) -> Arrays:
-        """As of the function `start`."""
+        """Calls the function `start`."""
         return start(self.env.network, weights)
 
     def iterate(self, state: Arrays, number: int) -> Step:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Behavioural cloning: a network that imitates the compiler's own decisions.
 
-Cross-entropy between the network's scores and the logged decisions (training.gradient_descent).
+Cross-entropy between the network's scores and the logged decisions (train.gradient_descent).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from compiler_opt_perf.train.gradient_descent import descend
 
 
 class Cloning(StageSettings, frozen=True, kw_only=True, tag="cloning"):
-    """Imitates the compiler's own decisions (training.cloning)."""
+    """Imitates the compiler's own decisions."""
 
     tries: Annotated[
         int, Meta(ge=1, le=100, description="imitations; validation chooses among them")
@@ -39,23 +38,6 @@ class Cloning(StageSettings, frozen=True, kw_only=True, tag="cloning"):
     label_smoothing: Annotated[
         float, Meta(ge=0, le=0.99, description="probability that is spread over all decisions")
     ] = 0.1
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Share of decisions that equal the compiler's.
-
-    Attributes:
-      rows: number of rows.
-      overall: of all rows.
-      idle: of rows where the compiler does nothing (no inlining, no eviction).
-      active: of the other rows.
-    """
-
-    rows: int
-    overall: float
-    idle: float
-    active: float
 
 
 def class_weights(decisions: IntArray, idle_decision: int) -> FloatArray:
@@ -81,7 +63,7 @@ def train(
     Args:
       inputs: as in Network.encode, [rows] or [rows, columns] each.
       decisions: int64 [rows], the compiler's own.
-      seed: of initial weights and of the batches.
+      seed: for initial weights and batches.
 
     Returns:
       The weights, float32 [network.size], not yet on the grid.
@@ -109,15 +91,18 @@ def accuracy(
     weights: FloatArray,
     inputs: Mapping[str, npt.NDArray[Any]],
     decisions: IntArray,
-) -> Accuracy:
-    """How often the network decides as the compiler did; arguments as for `train`."""
+) -> tuple[float, float, float]:
+    """How often the network decides as the compiler did; arguments as for `train`.
+
+    Returns:
+      The share of equal decisions among all, among the idle ones (no inlining, no eviction) and
+      among the others; 1 where there are none.
+    """
     equal = network.decide(to_grid(weights), inputs) == decisions
     idle = decisions == network.problem.idle_decision
-
-    def share(rows: npt.NDArray[np.bool_]) -> float:
-        return float(equal[rows].mean()) if rows.any() else 1.0
-
-    return Accuracy(len(equal), share(np.ones_like(idle)), share(idle), share(~idle))
+    rows = (equal, equal[idle], equal[~idle])
+    overall, of_idle, of_active = (float(one.mean()) if one.size else 1.0 for one in rows)
+    return overall, of_idle, of_active
 
 
 class CloningStage(Algorithm[Cloning]):
@@ -135,11 +120,12 @@ class CloningStage(Algorithm[Cloning]):
             train(network, inputs, decisions, self.settings, env.seed("imitation", number, one))
             for one in range(self.settings.tries)
         ]
-        found = accuracy(network, weights[0], *env.default_decisions(env.validation))
+        unseen, decided = env.default_decisions(env.validation)
+        overall, idle, active = accuracy(network, weights[0], unseen, decided)
         logging.info(
             "the first imitation equals the compiler in %.1f%% of %d decisions of the validation "
             "modules (%.1f%% where it acts, %.1f%% where not)",
-            *(100 * found.overall, found.rows, 100 * found.active, 100 * found.idle),
+            *(100 * overall, len(decided), 100 * active, 100 * idle),
         )
-        facts = {"equals_default": found.overall}
+        facts = {"equals_default": overall}
         return Step(self.start(weights[0]), self.propose(*weights), facts)

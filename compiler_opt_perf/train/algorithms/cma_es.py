@@ -29,7 +29,7 @@ _LEAST_POPULATION = 4
 
 
 class CmaEs(StageSettings, frozen=True, kw_only=True, tag="cma-es"):
-    """Adapts a normal distribution of a few weights (training.cma_es)."""
+    """Adapts a normal distribution of a few weights."""
 
     parameters: Annotated[
         Literal["biases", "last-layer", "all"], Meta(description="which weights it changes")
@@ -68,7 +68,7 @@ def ask(state: Arrays, population: int, seed: int) -> tuple[Any, Vector]:
     """Samples candidates.
 
     Args:
-      state: of `start` or `tell`.
+      state: from `start` or `tell`.
       population: candidates; 0: 4 + 3 log(size).
 
     Returns:
@@ -97,7 +97,7 @@ def tell(optimiser: Any, candidates: Vector, fitness: Vector) -> Arrays:
     """Moves the distribution towards the fittest (Hansen 2016, equations 9 to 37).
 
     Args:
-      optimiser, candidates: of `ask`.
+      optimiser, candidates: from `ask`.
       fitness: [candidates], higher is better; -inf for one that could not be measured.
 
     Returns:

@@ -26,7 +26,7 @@ from compiler_opt_perf.train.algorithm import (
 
 
 class EvolutionStrategies(StageSettings, frozen=True, kw_only=True, tag="evolution-strategies"):
-    """Steps along the fitness of perturbed weights (training.evolution_strategies)."""
+    """Steps along the fitness of perturbed weights."""
 
     pairs: Annotated[
         int, Meta(ge=1, le=10**4, description="antithetic pairs of candidates in an iteration")
@@ -99,7 +99,7 @@ class EvolutionStrategiesStage(Algorithm[EvolutionStrategies]):
     """Evolution strategies on training modules."""
 
     def start(self, weights: npt.NDArray[Any]) -> Arrays:
-        """As of the function `start`."""
+        """Calls the function `start`."""
         return start(weights)
 
     def iterate(self, state: Arrays, number: int) -> Step:

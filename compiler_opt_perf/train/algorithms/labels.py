@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Learns counterfactual labels of single decisions, with dataset aggregation.
 
-A label tells what a decision would change in bytes, taken the other way (training.labels).
+A label tells what a decision would change in bytes, taken the other way (train.labels).
 
 Ross, Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret
 Online Learning", AISTATS 2011: labels around the compiler's own decisions tell nothing of the
 states that another policy comes to. So each iteration labels decisions around those of the policy
 before, and fits a policy to all labels so far: boosted trees learn the labels, and a network learns
-what the trees say of all logged decisions (training.cost_sensitive).
+what the trees say of all logged decisions (train.cost_sensitive).
 
 The labels of a module are kept in a file: an interrupted iteration labels no module twice.
 """
@@ -57,7 +57,7 @@ _COMPILATIONS = 3
 
 
 class LabelSettings(StageSettings, frozen=True, kw_only=True, tag="labels"):
-    """Learns counterfactual labels of single decisions, weighed by cost (training.labels)."""
+    """Learns counterfactual labels of single decisions, weighed by cost."""
 
     modules: Annotated[
         int, Meta(ge=0, le=10**9, description="that are labelled in an iteration; 0: all")
@@ -92,10 +92,10 @@ def words(kind: Kind) -> str:
 
 
 def student_state(network: Network, weights: npt.NDArray[Any], kinds: Sequence[int]) -> Arrays:
-    """The state that stands for a policy: its weights, and what of its network labels change.
+    """A policy as a state: its weights, and the parts of its network that labels change.
 
     Args:
-      kinds: numbers of the kinds of decisions that it is asked about.
+      kinds: numbers (`KINDS`) of the kinds of decisions that the policy is asked about.
     """
     return {
         "weights": weights.astype(np.float64),
@@ -107,21 +107,21 @@ def student_state(network: Network, weights: npt.NDArray[Any], kinds: Sequence[i
 
 
 class LabelStage(Algorithm[LabelSettings]):
-    """Labels of the training modules' decisions, trees fitted to them, and a network to these."""
+    """Labels decisions of training modules, fits trees to the labels and a network to the trees."""
 
     def start(self, weights: npt.NDArray[Any]) -> Arrays:
-        """The policy to label around."""
+        """The state of the policy that the first iteration labels around."""
         return student_state(self.env.network, weights, range(len(KINDS)))
 
     def iterate(self, state: Arrays, number: int) -> Step:
-        """Labels of some modules, and policies fitted to all labels so far."""
+        """Labels some modules, and fits policies to all labels so far."""
         env, settings = self.env, self.settings
         self._label(state, number)
         labels = [one for past in range(1, number + 1) for one in self._read(past) if one]
-        inputs, gain, groups = labelled_rows(env.problem, labels)
+        inputs, advantage, groups = labelled_rows(env.problem, labels)
         seed = self._seed("trees", number)
-        trees = Trees.fit(env.problem, inputs, gain, groups, settings.trees, seed)
-        self._tell(trees, number, len(gain))
+        trees = Trees.fit(env.problem, inputs, advantage, groups, settings.trees, seed)
+        self._tell(trees, number, len(advantage))
         logged = logged_rows(env.problem, labels)
         network = Network(
             env.problem,
@@ -141,7 +141,7 @@ class LabelStage(Algorithm[LabelSettings]):
             seed=self._seed("network", number),
         )
         following = student_state(network, weights, sorted(trees.kept))
-        facts = {"labels": len(gain), "labels_that_pay": int((gain > 0).sum())}
+        facts = {"labels": len(advantage), "labels_that_pay": int((advantage > 0).sum())}
         proposals = [
             Proposal(self._network(following, margin), weights)
             for margin in settings.margins or (env.margin,)

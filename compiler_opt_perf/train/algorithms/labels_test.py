@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -153,6 +154,21 @@ def test_lost_labels_of_an_earlier_iteration_are_told(
     lost.unlink()
     with pytest.raises(LabelsError, match=r"labels/0/.*\.npz: damaged"):
         train(PROBLEM, corpus, toolchain, Profiles(), output, CONFIG.changed({"iterations": 3}))
+
+
+def test_a_program_without_decisions_leaves_nothing_behind(
+    corpus: Corpus, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    # Those of assembly have none.
+    nothing = tmp_path / "nothing.bc"
+    nothing.write_text('target triple = "x86_64-pc-linux-gnu"\n')
+    empty = dataclasses.replace(corpus.modules[0], name="d/nothing", bitcode=nothing)
+    with_empty = dataclasses.replace(corpus, modules=(*corpus.modules, empty))
+    config = msgspec.structs.replace(CONFIG, programs=Programs(("a",), ("b",), ("c", "d")))
+    output = tmp_path / "run"
+    with pytest.raises(TrainingError, match="d: no module compiles and has anything to decide"):
+        train(PROBLEM, with_empty, toolchain, Profiles(), output, config)
+    assert not output.exists()
 
 
 def test_programs_without_code_are_refused(toolchain: Toolchain) -> None:

@@ -32,7 +32,7 @@ _VALUE_WIDTH = 16
 
 
 class Ppo(StageSettings, frozen=True, kw_only=True, tag="ppo"):
-    """Steps along the policy gradient of sampled decisions (training.ppo)."""
+    """Steps along the policy gradient of sampled decisions."""
 
     modules: Annotated[Count, Meta(description="that are compiled in an iteration")] = 8
     rollouts: Annotated[
@@ -53,7 +53,7 @@ class Rollout:
     """Sampled decisions.
 
     Attributes:
-      inputs: of the network, by feature, [rows] or [rows, columns] each.
+      inputs: the network's inputs by feature, [rows] or [rows, columns] each.
       decisions: int64 [rows].
       log_probability: float32 [rows], of each when it was sampled.
       reward: float32 [rows].
@@ -99,8 +99,8 @@ def update(
     deviation 1 (equations 7 and 9 of the paper).
 
     Args:
-      state: of `start` or of the update before.
-      seed: of the batches.
+      state: from `start` or the update before.
+      seed: for the batches.
 
     Returns:
       The next state, and facts: the mean reward, and the share of its variance that V_old told.
@@ -110,9 +110,9 @@ def update(
     ops = tensorflow_ops()
     ops.relu, ops.mean = tf.nn.relu, lambda values: tf.reduce_mean(values, axis=2)
     encoded = network.encode(rollout.inputs)
-    lead = (network.default_lead * network.is_default(rollout.inputs)).astype(np.float32)
+    margin = (network.default_lead * network.is_default(rollout.inputs)).astype(np.float32)
     mask = network.problem.mask
-    closed = np.zeros(lead.shape, bool) if mask is None else rollout.inputs[mask] == 0
+    closed = np.zeros(margin.shape, bool) if mask is None else rollout.inputs[mask] == 0
     taken = np.eye(network.problem.decisions, dtype=np.float32)[rollout.decisions]
     size, rows = network.size, len(taken)
     value = value_of(tf.constant(state["value"], tf.float32), encoded, ops).numpy()
@@ -139,7 +139,7 @@ def update(
             loss = value_loss - surrogate - settings.entropy_coefficient * entropy
         return tape.gradient(loss, [theta, phi])
 
-    arrays = (encoded, lead, closed, taken, rollout.log_probability, advantage, rollout.reward)
+    arrays = (encoded, margin, closed, taken, rollout.log_probability, advantage, rollout.reward)
     adam = Adam.of(state)
     both: Vector = np.concatenate([state["weights"], state["value"]])
     random = np.random.default_rng(seed)
@@ -160,7 +160,7 @@ class PpoStage(Algorithm[Ppo]):
     """PPO on decisions of the training modules."""
 
     def start(self, weights: npt.NDArray[Any]) -> Arrays:
-        """As of the function `start`."""
+        """Calls the function `start`."""
         return start(self.env.network, weights, self.env.seed("value"))
 
     def iterate(self, state: Arrays, number: int) -> Step:
