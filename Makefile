@@ -22,7 +22,7 @@ demo: bootstrap ## the whole way on a real program: profile, corpus, training, r
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 
 train-inline: build ## train the policy in models/inline-size again, as its recipe says; 22 minutes to hours on two cores, resumable
-	@$(COP) train labels models/inline-size/recipe.toml --output=build/train-inline
+	@$(COP) train policy --problem=inline-size --recipe=models/inline-size/recipe.toml --output=build/train-inline
 
 check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel, pytest, upstream's lit tests
 	@tools/check

@@ -35,7 +35,7 @@ class Granite(
     resources: Annotated[int, Meta(ge=1, le=64, description="that instructions claim")] = 8
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CostModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration; `describe` lists it."""
 
     network: Granite
@@ -84,7 +84,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pmu = ("-shuffled" * self.shuffled_pmu + "-pmu") * self.pmu
         return f"{self.network.__struct_config__.tag}{pmu}"
 
-    def changed(self, changes: Mapping[str, Any]) -> "Config":
+    def changed(self, changes: Mapping[str, Any]) -> "CostModelConfig":
         """A copy with other values, as JSON has them; `network.rounds` is one of the network.
 
         Raises:
@@ -107,7 +107,7 @@ def presets() -> dict[str, Path]:
     return {path.stem: path for path in sorted(_PRESETS.glob("*.toml"))}
 
 
-def read_config(name: str) -> Config:
+def read_config(name: str) -> CostModelConfig:
     """A preset, or a TOML file. Raises LearnedError."""
     path = presets().get(name, Path(name))
     try:
@@ -121,9 +121,9 @@ def read_config(name: str) -> Config:
     return _config(table, path.name)
 
 
-def _config(table: Any, source: str) -> Config:
+def _config(table: Any, source: str) -> CostModelConfig:
     try:
-        return convert(table, Config, source)
+        return convert(table, CostModelConfig, source)
     except JsonError as error:
         raise LearnedError(str(error)) from error
 
@@ -135,7 +135,7 @@ def describe() -> str:
         first = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         lines.append(f"  {name}: {first}")
     lines.append("settings:")
-    for kind, prefix in ((Config, ""), (Granite, "network.")):
+    for kind, prefix in ((CostModelConfig, ""), (Granite, "network.")):
         for field in msgspec.structs.fields(kind):
             metas = [one for one in getattr(field.type, "__metadata__", ()) if one.description]
             if metas:

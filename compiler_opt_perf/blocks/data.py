@@ -14,7 +14,7 @@ from absl import logging
 
 from compiler_opt_perf.blocks.block_code import canonical
 from compiler_opt_perf.blocks.block_file import MeasuredBlock, MeasuredBlocks, read_blocks
-from compiler_opt_perf.blocks.config import Config, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.seeds import derive_seed
@@ -96,7 +96,7 @@ class Samples:
         return np.flatnonzero(self.purposes == PURPOSES.index(purpose))
 
 
-def samples(files: Sequence[DataFile], config: Config) -> Samples:
+def samples(files: Sequence[DataFile], config: CostModelConfig) -> Samples:
     """The blocks of files, by purpose.
 
     A block that another one equals but for the distance from the instruction pointer, on the same
@@ -168,7 +168,7 @@ def _shuffled(pmu: Sequence[Floats | None], seed: int) -> list[Floats | None]:
     return [None if one is None else part for one, part in zip(pmu, parts, strict=True)]
 
 
-def purpose_of(program: str, key: bytes, config: Config) -> str:
+def purpose_of(program: str, key: bytes, config: CostModelConfig) -> str:
     """What a block is for, by its program, or by itself in a collection.
 
     Args:

@@ -15,13 +15,19 @@ from compiler_opt_perf.blocks.block_file import (
     write_bhive,
     write_blocks,
 )
-from compiler_opt_perf.blocks.config import Config, Granite, LearnedError, presets, read_config
+from compiler_opt_perf.blocks.config import (
+    CostModelConfig,
+    Granite,
+    LearnedError,
+    presets,
+    read_config,
+)
 from compiler_opt_perf.blocks.data import PURPOSES, TEST, TRAINING, read_data, samples
 from compiler_opt_perf.blocks.graphs import Vocabulary
 from compiler_opt_perf.blocks.judge import evaluate
 from compiler_opt_perf.blocks.model import CostModel
 
-CONFIG = Config(Granite(), test_programs=("lua",), validation_programs=("zlib",))
+CONFIG = CostModelConfig(Granite(), test_programs=("lua",), validation_programs=("zlib",))
 
 
 def write(path: Path, rows: list[MeasuredBlock], mcpu: str = "znver3") -> Path:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.blocks.config import Config, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
 from compiler_opt_perf.blocks.networks import Weights, cycles, layout, specs
 from compiler_opt_perf.blocks.runtime import predictions, start_tensorflow
@@ -50,7 +50,7 @@ _AT_ONCE, _MOST_INSTRUCTIONS = 4096, 500_000
 class _Description(msgspec.Struct, frozen=True):
     """model.json, after format and version; `CostModel.description` has what else is there."""
 
-    config: Config
+    config: CostModelConfig
     cpus: tuple[str, ...]
     pmu_inputs: tuple[str, ...]
     vocabulary: tuple[str, ...]
@@ -69,7 +69,7 @@ class CostModel:
       description: JSON-able facts: data, results.
     """
 
-    config: Config
+    config: CostModelConfig
     vocabulary: Vocabulary
     cpus: tuple[str, ...]
     weights: Weights

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.blocks.block_graph import EDGE_KINDS, ROLES
-from compiler_opt_perf.blocks.config import Config, Granite
+from compiler_opt_perf.blocks.config import CostModelConfig, Granite
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Batch
 
 #: A tensor of TensorFlow.
@@ -31,7 +31,7 @@ _FIRST_CLAIM, _FIRST_LATENCY = 0.3, 1.0
 _GRAPH = ("tokens", "forms", "instructions", "sources", "targets", "kinds")
 
 
-def layout(config: Config, tokens: int, cpus: int) -> dict[str, tuple[int, ...]]:
+def layout(config: CostModelConfig, tokens: int, cpus: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the weights by name."""
     network, width = config.network, config.network.width
     found: dict[str, tuple[int, ...]] = {"tokens": (tokens, width)}
@@ -96,7 +96,7 @@ def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Weights
 
 
 def transferred(
-    config: Config,
+    config: CostModelConfig,
     start: Weights,
     tokens: Mapping[int, int],
     cpus: Sequence[int],
@@ -129,7 +129,7 @@ def transferred(
     return found
 
 
-def inputs_of(batch: Batch, config: Config) -> dict[str, npt.NDArray[Any]]:
+def inputs_of(batch: Batch, config: CostModelConfig) -> dict[str, npt.NDArray[Any]]:
     """What the network takes of a batch, by name."""
     found: dict[str, npt.NDArray[Any]] = {
         "links": batch.chain * ROLES + batch.roles,
@@ -143,7 +143,7 @@ def inputs_of(batch: Batch, config: Config) -> dict[str, npt.NDArray[Any]]:
     return found
 
 
-def specs(config: Config, tf: Any) -> dict[str, Any]:
+def specs(config: CostModelConfig, tf: Any) -> dict[str, Any]:
     """The types of `inputs_of`, of any size."""
     flat = tf.TensorSpec([None], tf.int32)
     found = dict.fromkeys(("blocks", "links", "link_blocks", *_GRAPH), flat)
@@ -154,7 +154,11 @@ def specs(config: Config, tf: Any) -> dict[str, Any]:
 
 
 def cycles(
-    config: Config, weights: Mapping[str, Tensor], inputs: Mapping[str, Tensor], cpus: int, tf: Any
+    config: CostModelConfig,
+    weights: Mapping[str, Tensor],
+    inputs: Mapping[str, Tensor],
+    cpus: int,
+    tf: Any,
 ) -> Tensor:
     """Predicted cycles of an execution, float32 [blocks, cpus]."""
     network = config.network

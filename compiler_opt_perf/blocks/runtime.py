@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from compiler_opt_perf.blocks.config import Config
+from compiler_opt_perf.blocks.config import CostModelConfig
 from compiler_opt_perf.blocks.graph_network import graph_cycles
 from compiler_opt_perf.blocks.graphs import Floats, Graphs
 from compiler_opt_perf.policy.export import import_tensorflow
@@ -34,7 +34,7 @@ def start_tensorflow() -> Any:
 
 
 def predictions(
-    config: Config,
+    config: CostModelConfig,
     weights: Mapping[str, Floats],
     cpus: int,
     graphs: Graphs,

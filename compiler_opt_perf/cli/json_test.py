@@ -44,7 +44,6 @@ WITHOUT_TABLES = {
     "trace windows": "what was written, in a line",
     "trace overlap": "one number",
     "train policy": "what was written, in a line; the figures are in training.json",
-    "train labels": "a table of the figures that training.json has",
     "train cost-model": "what was written, in a line; the figures are in model.json",
     "policy flags": "words for a command line",
     "policy interact": "decisions, when they are taken",

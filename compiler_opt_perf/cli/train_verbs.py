@@ -3,7 +3,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,10 @@ from compiler_opt_perf.run.symbol_names import printable_lines
 
 if TYPE_CHECKING:
     from compiler_opt_perf.compare.training_run import TrainingRun
+    from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.cost.evaluator import Evaluator
+    from compiler_opt_perf.policy.problem import Problem
+    from compiler_opt_perf.train.config import Config
     from compiler_opt_perf.train.differences import Differences
 
 train = Group("train", help="Trainings of policies and of cost models.")
@@ -55,8 +57,11 @@ def _model_settings() -> str:
 )
 def policy(
     problem: options.Problem,
-    corpus: Annotated[Path, Flag("training corpus")],
     output: Annotated[Path, Flag("folder for checkpoint, training curve and the policy")],
+    corpus: Annotated[
+        Path | None,
+        Flag("training corpus; without one, the programs of the recipe are fetched and extracted"),
+    ] = None,
     profile: options.Profiles = (),
     toolchain: options.Toolchain = options.DEV,
     extra_rates: Annotated[
@@ -103,11 +108,11 @@ def policy(
     ] = (),
 ) -> int:
     """Train a policy, from the compiler's own decisions or a published one, as a recipe says."""
-    from compiler_opt_perf.corpus.corpus import Corpus
     from compiler_opt_perf.corpus.profiles import Profiles, by_program
     from compiler_opt_perf.cost.evaluator import Context
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.train.config import ConfigError, read_config
+    from compiler_opt_perf.train.linked import table
     from compiler_opt_perf.train.train import train
 
     changes = settings_of(setting, seed=seed, iterations=iterations, budget_s=budget)
@@ -131,9 +136,9 @@ def policy(
             "each program"
         )
     replayed = profiles.paths[0] if profiles.paths else None
-    modules = Corpus.load(corpus)
     tools = Toolchain.load(toolchain)
     decided = PROBLEMS[problem].with_rates(_extra_rates(extra_rates, profiles.paths))
+    modules = _corpus(corpus, config, decided, output)
     # Modules are compiled side by side already.
     context = Context(tools.trace_cost, common, cpu=cpu_file, profile=replayed, threads=1)
     profiles = dataclasses.replace(profiles, ablation=ablate)
@@ -153,6 +158,8 @@ def policy(
         )
     except ConfigError as error:
         raise UsageError(f"--recipe={recipe}: {error}") from None
+    if result.programs:
+        print(printable_lines(table(result.programs)), end="")
     failed = f", fails on {', '.join(result.test_failed)}" if result.test_failed else ""
     print(
         f"{result.policy}: {result.reward} {100 * result.test_change:+.2f}% on the test modules"
@@ -161,6 +168,18 @@ def policy(
         f"start {100 * result.start_change:+.2f}%): {result.verdict}"
     )
     return EXIT_WORSE if result.is_worse else 0
+
+
+def _corpus(folder: Path | None, config: "Config", problem: "Problem", output: Path) -> "Corpus":
+    """The corpus that is named, or the modules of the recipe's programs."""
+    from compiler_opt_perf.corpus.corpus import Corpus
+    from compiler_opt_perf.train.folder import program_corpus
+
+    if folder is not None:
+        return Corpus.load(folder)
+    if config.programs is None:
+        raise UsageError("--corpus: name one, or a recipe with [programs]")
+    return program_corpus(config.programs.all, problem, output.resolve())
 
 
 def _evaluator(
@@ -192,56 +211,6 @@ def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str
 
 
 @train.verb(
-    "labels",
-    example="train labels models/inline-size/recipe.toml --output=build/train-inline",
-    statuses={EXIT_WORSE: "the published policy is worse than the default on test programs"},
-)
-def labels(
-    recipe: Annotated[Path, Argument("RECIPE.toml", "for example models/inline-size/recipe.toml")],
-    output: Annotated[
-        Path, Flag("folder for modules, labels and, in run/, candidates and the policy")
-    ],
-    toolchain: options.Toolchain = options.DEV,
-    workers: options.Workers = 0,
-    executor: options.ExecutorName = "processes",
-    address: options.Address = None,
-) -> int:
-    """Train an inlining policy for size on labels of single decisions, as a recipe says."""
-    from compiler_opt_perf.corpus.programs import find_program, program_modules
-    from compiler_opt_perf.toolchain.installation import Toolchain
-    from compiler_opt_perf.train.dataset_aggregation import PROBLEM, imitate
-    from compiler_opt_perf.train.folder import TrainingFolder
-    from compiler_opt_perf.train.imitation_result import table
-    from compiler_opt_perf.train.recipe import read_recipe
-
-    make_workers = partial(executor_of(executor, address), workers or None)
-    stages = read_recipe(recipe)
-    tools = Toolchain.load(toolchain)
-    output = output.resolve()
-    TrainingFolder(output).require_none()
-    for name in stages.programs.all:
-        find_program(name)
-    programs = {
-        name: program_modules(
-            name,
-            output / "programs",
-            output / "corpora",
-            opt_level=PROBLEM.optimization_level,
-            stage=PROBLEM.corpus_stage,
-        )
-        for name in stages.programs.all
-    }
-    result = imitate(stages, programs, tools, output / "run", executor=make_workers)
-    print(printable_lines(table(result)), end="")
-    print(
-        f"{result.policy}: linked text {100 * result.change:+.2f}% on the test programs after "
-        f"{result.labels} labels ({100 * result.validation_change:+.2f}% on the programs that it "
-        f"was chosen by): {result.verdict}"
-    )
-    return EXIT_WORSE if result.is_worse else 0
-
-
-@train.verb(
     "cost-model",
     example="train cost-model --data=lua.blocks --recipe=granite --output=build/granite",
 )
@@ -266,7 +235,7 @@ def cost_model(
     interrupted."""
     from compiler_opt_perf.blocks.config import LearnedError, read_config
     from compiler_opt_perf.blocks.data import read_data
-    from compiler_opt_perf.blocks.trainer import MODEL, train
+    from compiler_opt_perf.train.cost_model import train
 
     changes = settings_of(setting, seed=seed, epochs=epochs)
     try:
@@ -283,7 +252,7 @@ def cost_model(
     )
     result = model.description["results"]["all"]
     print(
-        f"{output / MODEL}: mean error {result['mean_error']:.2%}, median "
+        f"{output / 'model'}: mean error {result['mean_error']:.2%}, median "
         f"{result['median_error']:.2%} on {result['blocks']:,} blocks left out, of "
         f"{', '.join(model.cpus)}; {model.description['unknown_opcodes']:,} blocks with opcodes "
         "that no training block has"

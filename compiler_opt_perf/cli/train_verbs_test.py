@@ -18,7 +18,6 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.folder import TrainingFolder
 
 CPU = "icelake-server"
 MODEL = REPO_ROOT / "models" / f"cost-{CPU}-pmu"
@@ -102,7 +101,7 @@ def test_a_learned_model_rewards_a_training(
     inputs = json.loads((tmp_path / "t" / "inputs.json").read_text())["evaluator"]
     assert inputs["name"] == "granite-pmu" and inputs["cpu"] is None and inputs["learned"]
     costs = [
-        json.loads(path.read_text())["costs"]["parts"]
+        json.loads(path.read_text())["result"]["costs"]["parts"]
         for path in (tmp_path / "t" / "default").rglob("*.json")
     ]
     named = {name: cycles for parts in costs for name, cycles in parts.items()}
@@ -140,19 +139,17 @@ def test_an_evaluator_has_what_was_given(
     assert cost.total > 0 and cost.report["functions"]
 
 
-def test_labels_are_not_kept_in_the_folder_of_a_training(
+def test_a_training_needs_a_corpus_or_programs(
     tmp_path: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Programs would be fetched and built in it; the training of `cop train labels` is in run/."""
-    TrainingFolder(tmp_path).claim({"problem": "inline-size"})
-    recipe = Path(__file__).parents[2] / "models" / "inline-size" / "recipe.toml"
-    words = [
-        "train",
-        "labels",
-        str(recipe),
-        f"--output={tmp_path}",
-        f"--toolchain={toolchain.directory}",
-    ]
-    assert run(words) == 1
-    assert f"{tmp_path}: holds a training of its own; choose another" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["inputs.json"]
+    words = ["train", "--problem=inline-size", f"--output={tmp_path / 't'}"]
+    words.append(f"--toolchain={toolchain.directory}")
+    assert run(words) == 2
+    assert "--corpus: name one, or a recipe with [programs]" in capsys.readouterr().err
+    # Programs would be fetched and built in the folder.
+    (tmp_path / "notes.txt").write_text("mine")
+    recipe = REPO_ROOT / "models" / "inline-size" / "recipe.toml"
+    words = [f"--output={tmp_path}" if "--output" in word else word for word in words]
+    assert run([*words, f"--recipe={recipe}"]) == 1
+    assert "holds 'notes.txt', which is not part of a training" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

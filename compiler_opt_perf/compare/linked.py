@@ -20,15 +20,15 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.table import markdown
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.imitation_result import (
+from compiler_opt_perf.train.config import Programs
+from compiler_opt_perf.train.linked import (
     COLUMNS,
+    LinkJob,
     ProgramResult,
     cells,
     link_programs,
     mean_cells,
 )
-from compiler_opt_perf.train.labels import LinkJob
-from compiler_opt_perf.train.recipe import Programs
 
 FORMAT = "compiler-opt-perf/linked-programs"
 VERSION = 1
@@ -131,8 +131,11 @@ def compare_linked(
 def _purposes(description: Mapping[str, Any]) -> dict[str, str]:
     """The purposes of programs in the policy's training, by name, if they are known."""
     try:
-        split = msgspec.convert(description["training"]["recipe"]["programs"], Programs)
-    except (KeyError, TypeError, msgspec.ValidationError):
+        training = description["training"]
+        # Of models/inline-size, the recipe has another form.
+        settings = training.get("config") or training["recipe"]
+        split = msgspec.convert(settings["programs"], Programs)
+    except (AttributeError, KeyError, TypeError, msgspec.ValidationError):
         return {}
     return {name: purpose for purpose, names in split.by_purpose.items() for name in names}
 

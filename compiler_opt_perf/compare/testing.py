@@ -104,14 +104,16 @@ DIFFERENCES = Differences(
 
 
 def write_imitation(folder: Path) -> None:
-    """A folder as `cop train labels` leaves it, of two rounds, with labels of one module."""
+    """A folder of a training on labels, of two rounds, with labels of one module."""
     programs = {"training": ["p"], "validation": ["b"], "test": ["c"]}
-    recipe = {"seed": 3, "programs": programs, "trees": {"trees": 5}}
-    inputs = {"kind": "labels", "recipe": recipe, "corpus": {"p/a": "0"}}
+    config = {"seed": 3, "programs": programs, "stages": [{"algorithm": "labels"}]}
+    inputs = {"problem": "inline-size", "config": config, "corpus": {"p/a": "0"}}
     write_json(folder / "inputs.json", {**inputs, "versions": {"numpy": "1.2"}})
-    for number, change in enumerate((-0.02, -0.04)):
-        round = {"labels": 4, "candidates": {"1.0": {"b": change}, "2.0": None}}
-        write_json(folder / "rounds" / f"{number}.json", round)
+    curve = [
+        {"generation": number, "labels": 4 * number, "validation_of_mean": change}
+        for number, change in enumerate((0.0, -0.02, -0.04))
+    ]
+    write_text(folder / "curve.jsonl", "".join(json.dumps(row) + "\n" for row in curve))
     rows = np.zeros(4, [("f", np.int64, (1,))])
     difference = np.array([-3.0, 0.0, 5.5, 2000.0])
     labels = Labels("p/a", ("a", "b", "c", "d"), rows, rows, difference, 100.0, 5)

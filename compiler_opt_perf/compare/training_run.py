@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A training's folder as people read it: what was done so far, by what settings, with what result.
 
-Folders of `cop train policy` and of `cop train labels`, ended or not. What a training
-has not written yet is not there; what is damaged is an error.
+`cop train policy` writes the folder. What a training has not written yet is not there; what is
+damaged is an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,6 @@ from compiler_opt_perf.run.curve import curve_values
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import Count, JsonError, decode, parse_json
 from compiler_opt_perf.train.folder import TrainingFolder
-from compiler_opt_perf.train.imitation_result import Round, read_round
 from compiler_opt_perf.train.label_files import read_labels
 
 # Inputs that are shown elsewhere, or too long.
@@ -80,7 +79,7 @@ class _Bytes(msgspec.Struct, frozen=True):
 
 
 class _Results(msgspec.Struct, frozen=True):
-    """What both kinds of trainings have; further ones are shown as they are."""
+    """What every training has; `programs` where it linked some."""
 
     reward: str
     verdict: str
@@ -102,20 +101,18 @@ class TrainingRun:
     Attributes:
       path: the folder.
       problem: name of what is decided.
-      steps: what a step of the curve is, "generation" or "round".
       settings: by name, with dots between the parts of nested ones; JSON values.
       versions: of packages, by name.
       modules: how many it is on.
-      curve: the steps so far.
+      curve: the generations so far.
       labels: by round, the differences of all labels in bytes; empty without labels.
       results: what the test gave; None while it is not ended.
-      policy: folder of the published policy, or of the best candidate so far; None without any.
+      policy: folder of the published policy; None while there is none.
       validation: names of modules or of programs by which the policy is chosen, as far as known.
     """
 
     path: Path
     problem: str
-    steps: str
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
     modules: int
@@ -132,45 +129,31 @@ class TrainingRun:
 
 
 def read_run(path: Path) -> TrainingRun:
-    """Reads a training's folder, or the one of `cop train labels` that holds it as `run`.
+    """Reads a training's folder.
 
     Raises:
       TrainingError: there is no training, or a file of it is damaged.
       LabelsError: damaged labels.
       CompareError: a damaged curve or result.
     """
-    if not TrainingFolder(path).is_claimed and TrainingFolder(path / "run").is_claimed:
-        path = path / "run"
     folder = TrainingFolder(path)
     inputs = folder.inputs()
-    with_labels = "recipe" in inputs
     ended = _read_ended(folder.result)
-    rounds = _read_rounds(path) if with_labels else {}
-    curve = (
-        [_round_point(number, one) for number, one in rounds.items()]
-        if with_labels
-        else (read_curve(folder.curve) if folder.curve.exists() else [])
-    )
     settings = dict(_flat("", {k: v for k, v in inputs.items() if k not in _NOT_SETTINGS}))
-    policy = folder.policy if folder.policy.exists() else None
-    if policy is None and rounds:
-        number, one = min(rounds.items(), key=lambda item: (item[1].best[1], item[0]))
-        policy = path / "rounds" / f"{number}-{one.best[0]}"
-    validation = _texts(settings.get("recipe.programs.validation", ()))
+    validation = _texts(settings.get("config.programs.validation", ()))
     validation += ended.modules.get("validation", []) if ended else []
-    problem = inputs.get("problem", "inline-size")
+    problem = inputs.get("problem")
     versions, corpus = inputs.get("versions"), inputs.get("corpus")
     return TrainingRun(
         path,
         problem if isinstance(problem, str) else "",
-        "round" if with_labels else "generation",
-        {name.removeprefix("recipe.").removeprefix("config."): v for name, v in settings.items()},
+        {name.removeprefix("config."): v for name, v in settings.items()},
         {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
         len(corpus) if isinstance(corpus, dict) else 0,
-        curve,
-        _read_differences(path) if with_labels else {},
+        read_curve(folder.curve) if folder.curve.exists() else [],
+        _read_differences(folder.labels),
         ended.results if ended else None,
-        policy,
+        folder.policy if folder.policy.exists() else None,
         frozenset(validation),
     )
 
@@ -233,22 +216,10 @@ def _read_ended(path: Path) -> _Ended | None:
         raise CompareError(f"{error}; {_REMEDY}") from error
 
 
-def _read_rounds(path: Path) -> dict[int, Round]:
-    rounds: dict[int, Round] = {}
-    while (file := path / "rounds" / f"{len(rounds)}.json").exists():
-        rounds[len(rounds)] = read_round(file)
-    return rounds
-
-
-def _round_point(number: int, one: Round) -> Point:
-    shown = {name: v for name, v in one.values.items() if name.startswith("validation")}
-    return Point(number, shown)
-
-
 def _read_differences(path: Path) -> dict[int, npt.NDArray[np.float64]]:
     found: dict[int, list[npt.NDArray[np.float64]]] = {}
-    for file in sorted((path / "labels").glob("*/**/*.npz")):
-        number = file.relative_to(path / "labels").parts[0]
+    for file in sorted(path.glob("*/**/*.npz")):
+        number = file.relative_to(path).parts[0]
         if number.isdecimal():
             found.setdefault(int(number), []).append(read_labels(file).difference)
     return {number: np.concatenate(found[number]) for number in sorted(found)}

@@ -11,7 +11,7 @@ from compiler_opt_perf.compare.decision_names import decided, names_in, place
 from compiler_opt_perf.compare.training_run import CHANGE, SHARE, TrainingRun, unit_of
 from compiler_opt_perf.run.table import markdown, percent
 from compiler_opt_perf.train.differences import Differences
-from compiler_opt_perf.train.imitation_result import COLUMNS, ProgramResult, cells
+from compiler_opt_perf.train.linked import COLUMNS, ProgramResult, cells
 
 MODULE_COLUMNS = ("module", "bytes", "with the policy", "change", "decisions", "different")
 SITE_COLUMNS = ("decision", "the policy's", "the compiler's", "bytes that it changes", "module")
@@ -34,7 +34,7 @@ def latest(run: TrainingRun) -> str:
         return ""
     point = run.curve[-1]
     values = ", ".join(f"{name} {shown(name, one)}" for name, one in point.values.items())
-    return f"{run.steps} {point.step}: {values}"
+    return f"generation {point.step}: {values}"
 
 
 def headline(run: TrainingRun) -> str:
@@ -42,7 +42,7 @@ def headline(run: TrainingRun) -> str:
     seed = run.settings.get("seed")
     text = f"{run.path}: {run.problem}, {run.modules} modules, seed {seed}\n"
     if run.results is None:
-        done = f"{len(run.curve)} {run.steps}s" if run.curve else f"no {run.steps}"
+        done = f"{len(run.curve)} generations" if run.curve else "no generation"
         return f"{text}not ended; {done} so far, run its command again to go on\n"
     result = run.results
     return (
@@ -184,7 +184,7 @@ def document(run: TrainingRun, differences: Differences | None) -> dict[str, Any
                 for name, own in result.programs.items()
             ],
         },
-        "curve": [{run.steps: one.step, **one.values} for one in run.curve],
+        "curve": [{"generation": one.step, **one.values} for one in run.curve],
         "labels": [
             {
                 "round": number,

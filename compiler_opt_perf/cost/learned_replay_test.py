@@ -14,7 +14,7 @@ import pytest
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
-from compiler_opt_perf.blocks.config import Config, Granite, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, Granite, LearnedError
 from compiler_opt_perf.blocks.cpu_files import cpu_file
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats, Vocabulary
 from compiler_opt_perf.blocks.model import CostModel, load
@@ -268,7 +268,7 @@ def test_a_correction_says_what_it_adds(
 
 def untrained(codes: Sequence[bytes]) -> CostModel:
     """A model that takes PMU inputs, of random weights."""
-    config = Config(Granite(width=8, rounds=1, resources=2), pmu=True)
+    config = CostModelConfig(Granite(width=8, rounds=1, resources=2), pmu=True)
     vocabulary = Vocabulary.of([*codes, bytes.fromhex("7500")], 1)
     weights = initial_weights(layout(config, len(vocabulary), 1), seed=1)
     return CostModel(config, vocabulary, ("znver3",), weights, {})

@@ -68,7 +68,7 @@ def write_page(
                 ],
                 "left_out": summary.left_out,
                 "bars": _bars(summary.modules),
-                "curve": curve_plot(points, "generation") if points else "",
+                "curve": curve_plot(points) if points else "",
             }
         )
     linked = [(title(one), *table(one), one.failed) for one in programs]

@@ -12,7 +12,7 @@ from compiler_opt_perf.compare import training_tables as tables
 from compiler_opt_perf.compare.training_run import CHANGE, Point, TrainingRun, unit_of
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.train.differences import Differences
-from compiler_opt_perf.train.imitation_result import COLUMNS
+from compiler_opt_perf.train.linked import COLUMNS
 
 # Rows of the table of decisions.
 _SITES = 200
@@ -37,7 +37,7 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
     values = {
         "title": f"Training {run.path.absolute().name}: {run.problem}",
         "summary": tables.headline(run),
-        "curve": curve_plot(run.curve, run.steps) if run.curve else "",
+        "curve": curve_plot(run.curve) if run.curve else "",
         "latest": tables.latest(run),
         "columns": COLUMNS,
         "programs": tables.programs(run),
@@ -50,12 +50,8 @@ def write_page(run: TrainingRun, differences: Differences | None, output: Path) 
     page.write_page("training.html.j2", output, values)
 
 
-def curve_plot(points: Sequence[Point], steps: str) -> str:
-    """The costs of each step; other fields of a curve have other units. SVG.
-
-    Args:
-      steps: what a step is: "generation" or "round".
-    """
+def curve_plot(points: Sequence[Point]) -> str:
+    """The costs of each generation as SVG; other fields of a curve have other units."""
     figure = matplotlib.figure.Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.subplots()
     names = dict.fromkeys(
@@ -65,7 +61,7 @@ def curve_plot(points: Sequence[Point], steps: str) -> str:
         known = [(one.step, 100 * one.values[name]) for one in points if name in one.values]
         axes.plot(*zip(*known, strict=True), marker=".", label=page.literal(name))
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xlabel(steps)
+    axes.set_xlabel("generation")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("cost against the default, %")
     if names:

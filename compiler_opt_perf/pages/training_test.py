@@ -20,7 +20,7 @@ def test_the_page_of_a_training_on_labels(tmp_path: Path) -> None:
     assert "half(int) in twice(int), call 7 of" not in page
     assert "main in twice(int), call 7 of half(int), twice:2&lt;half:1, #1" in page
     assert "q/c is left out: clang: exit status 1" in page
-    assert "<td>trees.trees</td><td>5</td>" in page
+    assert "<td>seed</td><td>3</td>" in page
     assert "1 decisions would save bytes if taken the other way" in page
 
 

@@ -28,7 +28,7 @@ def ablated(profiles: Profiles, folder: Path, seed: int) -> Profiles:
     Args:
       profiles: those that it was given, with what is ablated.
       folder: receives the shuffled ones; what is there of the same ones is not made again.
-      seed: of the training.
+      seed: the training's seed.
 
     Raises:
       PmuError: a profile cannot be read.

@@ -1,19 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What every algorithm of a training is: a state, and a step from one state to the next."""
+"""The interface of training algorithms: settings, a state, and a step to the next state."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Generic, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
+
+from compiler_opt_perf.policy.network import WEIGHT_LIMIT, Network
+from compiler_opt_perf.train.env import TrainingEnv
+from compiler_opt_perf.train.measure import Measurement
 
 Vector = npt.NDArray[np.float64]
-#: A state: arrays by name, all that the next iteration depends on besides its number. `weights`
-#: are those of the policy, float64 [size].
+#: A state: arrays by name. With the number of the iteration, the next step depends on nothing else.
+#: `weights` are the policy's, float64 [size].
 Arrays = Mapping[str, npt.NDArray[Any]]
-#: Names of arrays that grow are rows.GROUP.NAME; those of a group have as many rows.
+#: Names of arrays that grow are rows.GROUP.NAME; the arrays of a group have as many rows.
 ROWS = "rows."
+
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+Steps = Annotated[int, Meta(ge=0, le=10**7)]
+Rate = Annotated[float, Meta(ge=0, le=10)]
+
+
+class StageSettings(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="algorithm"
+):
+    """The settings that all stages of a recipe have."""
+
+    iterations: Annotated[
+        int, Meta(ge=0, le=10**6, description="of the stage; the policy is validated after each")
+    ] = 1
+
+    @property
+    def algorithm(self) -> str:
+        """The name in recipes."""
+        return str(self.__struct_config__.tag)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A policy that an iteration proposes: a network and its weights [size]."""
+
+    network: Network
+    weights: npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -22,24 +56,62 @@ class Step:
 
     Attributes:
       state: the next one.
-      policies: weights [size] to validate; the first are those that the next iteration goes on
-        from.
-      facts: for the training curve.
+      proposals: policies to validate, at least one; the cheapest of the whole training is
+        published.
+      facts: figures for the training curve.
     """
 
     state: Arrays
-    policies: tuple[npt.NDArray[Any], ...]
+    proposals: tuple[Proposal, ...]
     facts: Mapping[str, float] = field(default_factory=dict)
 
 
-class Algorithm(Protocol):
-    """One stage of a training."""
+S = TypeVar("S", bound=StageSettings)
 
+
+class Algorithm(abc.ABC, Generic[S]):
+    """One stage of a training.
+
+    Attributes:
+      settings: the stage's settings in the recipe.
+      env: the compiler, and the modules to train on.
+    """
+
+    def __init__(self, settings: S, env: TrainingEnv):
+        self.settings = settings
+        self.env = env
+
+    @abc.abstractmethod
     def start(self, weights: npt.NDArray[Any]) -> Arrays:
         """The state before the first iteration, with a policy's weights [size]."""
 
+    @abc.abstractmethod
     def iterate(self, state: Arrays, number: int) -> Step:
         """One iteration, the first is 1; equal arguments give an equal step."""
+
+    def validated(self, state: Arrays, measured: Sequence[Measurement]) -> Arrays:
+        """The state, given what the step's proposals cost on the validation modules."""
+        del measured
+        return state
+
+    def propose(self, *weights: npt.NDArray[Any]) -> tuple[Proposal, ...]:
+        """Proposals with the stage's network."""
+        return tuple(Proposal(self.env.network, one) for one in weights)
+
+
+def limited(weights: Vector) -> Vector:
+    """The nearest weights that the network admits, float64 [size]."""
+    return np.clip(weights, -WEIGHT_LIMIT, WEIGHT_LIMIT)
+
+
+def facts_of(measured: Sequence[Measurement]) -> dict[str, float]:
+    """Figures of an iteration's candidates for the training curve."""
+    changes = [one.change for one in measured]
+    return {
+        "candidates_mean": float(np.mean(changes)),
+        "candidates_best": min(changes),
+        "candidates_failed": sum(bool(one.failed) for one in measured),
+    }
 
 
 def require_like(state: Arrays, template: Arrays) -> None:
@@ -61,20 +133,3 @@ def require_like(state: Arrays, template: Arrays) -> None:
             group = name.split(".")[1]
             if groups.setdefault(group, len(array)) != len(array):
                 raise ValueError(f"{name} has {len(array)} rows, others {groups[group]}")
-
-
-def draw(shares: Sequence[float], count: int, seed: int) -> list[int]:
-    """Tasks for an iteration, all of whose candidates see the same ones (common random numbers).
-
-    Args:
-      shares: for each task the probability, in (0, 1], that it is used when it is drawn. If none
-        of the drawn tasks would be used, the one with the largest share is.
-      count: how many are drawn.
-
-    Returns:
-      The indices of those that are used, ascending.
-    """
-    random = np.random.default_rng(seed)
-    drawn = sorted(random.choice(len(shares), min(count, len(shares)), replace=False).tolist())
-    used = [i for i in drawn if random.random() < shares[i]]
-    return used or [max(drawn, key=lambda i: shares[i])]

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compiler_opt_perf.train.algorithm import draw, require_like
+from compiler_opt_perf.train.algorithm import require_like
+from compiler_opt_perf.train.env import draw
 
 
 def test_a_task_takes_part_in_its_share_of_the_iterations() -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -6,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler_opt_perf.policy.network import Kind
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_network
 from compiler_opt_perf.train.checkpoint import Checkpoint, CheckpointError
@@ -23,6 +25,8 @@ RECORD: dict[str, Any] = {
     "start_change": 0.01,
     "compilations": 10,
     "failures": 0,
+    "margin": 0.25,
+    "asked": None,
 }
 
 
@@ -54,6 +58,8 @@ def test_a_saved_checkpoint_is_loaded_with_all_of_its_record(tmp_path: Path) -> 
         ({"best_change": "1"}, '$.best_change: expected `float | null`, found "1"'),
         ({"best_change": ...}, "$.best_change: is missing"),
         ({"compilations": 1.5}, "$.compilations: expected `int`, found 1.5"),
+        ({"margin": "0.5"}, '$.margin: expected `float`, found "0.5"'),
+        ({"asked": [{"inlining_default": 2}]}, "$.asked[0].inlining_default: invalid"),
         ({"failures": -1}, "$.failures: expected `int` >= 0, found -1"),
         ({"modules": []}, "$.modules: expected `object`, found []"),
         ({"curve": []}, "$.curve: expected generations from 0 on, found []"),
@@ -106,3 +112,18 @@ def test_a_missing_or_strange_array_of_the_state_is_named(tmp_path: Path) -> Non
     np.savez(path, **arrays)
     with pytest.raises(CheckpointError, match=r"damaged \(.*rows\.a\.count.*; remove it"):
         Checkpoint.load(path)
+
+
+def test_the_network_of_the_best_policy_is_kept(tmp_path: Path) -> None:
+    """Labels choose another margin and mask than the training began with."""
+    problem = PROBLEMS["inline-size"]
+    network = random_network(problem, (4,))
+    kinds = (Kind(0, 1, 1), Kind(1, 0, 1))
+    chosen = dataclasses.replace(network, default_lead=1.5, asked=kinds)
+    checkpoint = _checkpoint(RECORD).with_best(chosen, network.initial_weights(2), best_change=-0.1)
+    checkpoint.save(tmp_path / "checkpoint.npz")
+    loaded = Checkpoint.load(tmp_path / "checkpoint.npz")
+    found = loaded.network(problem, False, (4,))
+    assert (found.default_lead, found.asked) == (1.5, kinds)
+    assert loaded.record["best_change"] == -0.1
+    np.testing.assert_array_equal(loaded.best, network.initial_weights(2))

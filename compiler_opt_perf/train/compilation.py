@@ -8,13 +8,12 @@ nothing that this module imports loads TensorFlow, SciPy or matplotlib (layers_t
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
@@ -25,14 +24,14 @@ from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.content import Content, Tool
 from compiler_opt_perf.run.files import (
     atomic_write,
-    read_input,
     require_space,
     sha256,
-    write_json,
 )
+from compiler_opt_perf.run.json_text import Count, Finite
+from compiler_opt_perf.run.memo import note
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.log import LogError, read_log
-from compiler_opt_perf.train.rewards import REWARDS, Costs, Reward, evaluator_reward
+from compiler_opt_perf.train.rewards import LINKED_TEXT, REWARDS, Costs, Reward, evaluator_reward
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ class Compiler:
       evaluator: what measures costs, by replaying a recorded run; None to use the problem's own
         reward.
       context: the recorded run, for the evaluator.
-      traces: of several programs, the recorded runs by program, in the place of the context's.
+      traces: the recorded runs by program; with several programs they replace the context's.
+      copies: whether the reward counts that linking keeps one copy of a function (COMDAT).
     """
 
     clang: Tool
@@ -61,6 +61,7 @@ class Compiler:
     evaluator: Evaluator | None = None
     context: Context = dataclasses.field(default_factory=Context)
     traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
+    copies: bool = False
 
     @classmethod
     def of(
@@ -80,7 +81,7 @@ class Compiler:
     def reward(self) -> Reward:
         """The cost that training makes smaller; to measure it, `reward_of` a program."""
         if self.evaluator is None:
-            return REWARDS[self.problem.reward]
+            return REWARDS[LINKED_TEXT if self.copies else self.problem.reward]
         return evaluator_reward(self.evaluator, self.context)
 
     def reward_of(self, program: str) -> Reward:
@@ -94,7 +95,7 @@ class Compiler:
 
     @property
     def evaluator_inputs(self) -> dict[str, str | None] | None:
-        """What the evaluator's costs depend on: its name, and files by their content."""
+        """The evaluator's name and the SHA-256 of the files that its costs depend on."""
         evaluator = self.evaluator
         if evaluator is None:
             return None
@@ -151,12 +152,14 @@ class Default:
     Attributes:
       costs: by part.
       decisions: how many the policy took.
-      seconds: of one compilation.
+      seconds: wall time of one compilation.
+      log: SHA-256 of the training log.
     """
 
     costs: Costs
-    decisions: int
-    seconds: float
+    decisions: Count
+    seconds: Finite
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,25 +188,23 @@ def measure_default(job: Job) -> DefaultRun:
         log = read_log(log_file)
         if job.compiler.score_in_log:
             costs = reward.measure(log_file)
+        elif job.compiler.copies:
+            # As labels are measured.
+            costs = reward.measure(object_file)
         else:
             # Development mode takes the default policy's decisions, but differs from it otherwise.
             job.compiler.compile(job.module, object_file, [])
             costs = reward.measure(object_file)
-        return DefaultRun(Default(costs, len(log.starts), seconds), log.content)
+        digest = hashlib.sha256(log.content).hexdigest()
+        return DefaultRun(Default(costs, len(log.starts), seconds, digest), log.content)
 
 
 def keep_default(job: Job, run: DefaultRun) -> None:
-    """Writes the log, and the result as JSON beside it. Raises FileWriteError."""
+    """Writes the log, and the result as a note beside it. Raises FileWriteError."""
     assert job.log is not None
     with atomic_write(job.log) as temporary:
         temporary.write_bytes(run.log)
-    record = {"key": job.key, **dataclasses.asdict(run.default)}
-    write_json(record_path(job.log), {**record, "sha256": digest(record, job.log)})
-
-
-def digest(record: Mapping[str, Any], log: Path) -> str:
-    """SHA-256 of a result, as JSON, and of the log that belongs to it. Raises OSError."""
-    return hashlib.sha256(json.dumps(record).encode() + read_input(log)).hexdigest()
+    note(record_path(job.log), job.key, Default, run.default)
 
 
 def record_path(log: Path) -> Path:

@@ -15,155 +15,79 @@ import msgspec
 from msgspec import Meta
 
 from compiler_opt_perf.policy.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
+from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import FieldError, JsonError, convert, parse_toml, shown
-from compiler_opt_perf.train.recipe import Programs, TreeSettings
+from compiler_opt_perf.train.algorithm import Algorithm, Count, StageSettings
+from compiler_opt_perf.train.algorithms.bc_max import BcMax, BcMaxStage
+from compiler_opt_perf.train.algorithms.cloning import Cloning, CloningStage
+from compiler_opt_perf.train.algorithms.cma_es import CmaEs, CmaEsStage
+from compiler_opt_perf.train.algorithms.evolution_strategies import (
+    EvolutionStrategies,
+    EvolutionStrategiesStage,
+)
+from compiler_opt_perf.train.algorithms.labels import LabelSettings, LabelStage
+from compiler_opt_perf.train.algorithms.ppo import Ppo, PpoStage
 
 #: Settings by which a continued training may differ from the one that it continues; so may the
 #: iterations of the last stage.
 FREE_SETTINGS = ("budget_s", "compilations", "workers")
-# Of CMA-ES; with fewer it has no direction to go.
-_LEAST_POPULATION = 4
 _PRESETS = Path(__file__).parent / "presets"
 #: What is trained by unless another one is named.
 DEFAULT_PRESET = "evolution-strategies"
 
 _Width = Annotated[int, Meta(ge=1, le=MAX_LAYER_INPUTS)]
-_Count = Annotated[int, Meta(ge=1, le=10**9)]
 _Share = Annotated[float, Meta(ge=0, le=0.9)]
-_Rate = Annotated[float, Meta(ge=0, le=10)]
+_Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 class ConfigError(UserError):
     """An unknown setting, or a value outside its range."""
 
 
-class _Stage(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="algorithm"
-):
-    iterations: Annotated[
-        int, Meta(ge=0, le=10**6, description="of the stage; the policy is validated after each")
-    ] = 1
+class Programs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The split by program, so that nothing of a test program was seen.
+
+    Attributes:
+      training: policies learn from their modules.
+      validation: the policy is chosen by them.
+      test: the published policy is measured on them, once.
+    """
+
+    training: _Names
+    validation: _Names
+    test: _Names
 
     @property
-    def algorithm(self) -> str:
-        """The name in configurations."""
-        return str(self.__struct_config__.tag)
+    def all(self) -> tuple[str, ...]:
+        """All names."""
+        return tuple(name for names in self.by_purpose.values() for name in names)
 
-
-class Cloning(_Stage, frozen=True, kw_only=True, tag="cloning"):
-    """Imitates the compiler's own decisions (training.behavioural_cloning)."""
-
-    tries: Annotated[
-        int, Meta(ge=1, le=100, description="imitations; validation chooses among them")
-    ] = 3
-    steps: Annotated[int, Meta(ge=0, le=10**7, description="gradient steps of an imitation")] = 1000
-    batch_size: Annotated[_Count, Meta(description="decisions in a gradient step")] = 512
-    learning_rate: Annotated[_Rate, Meta(description="Adam's")] = 0.02
-    label_smoothing: Annotated[
-        float, Meta(ge=0, le=0.99, description="probability that is spread over all decisions")
-    ] = 0.1
-
-
-class EvolutionStrategies(_Stage, frozen=True, kw_only=True, tag="evolution-strategies"):
-    """Steps along the fitness of perturbed weights (training.evolution_strategies)."""
-
-    pairs: Annotated[
-        int, Meta(ge=1, le=10**4, description="antithetic pairs of candidates in an iteration")
-    ] = 8
-    sigma: Annotated[
-        float, Meta(ge=1e-4, le=1, description="standard deviation of the perturbations")
-    ] = 0.03
-    learning_rate: Annotated[float, Meta(ge=0, le=1, description="Adam's")] = 0.01
-    modules: Annotated[
-        _Count, Meta(description="on which the candidates of an iteration are compared")
-    ] = 8
-
-
-class CmaEs(_Stage, frozen=True, kw_only=True, tag="cma-es"):
-    """Adapts a normal distribution of a few weights (training.cma_es)."""
-
-    parameters: Annotated[
-        typing.Literal["biases", "last-layer", "all"], Meta(description="which weights it changes")
-    ] = "last-layer"
-    population: Annotated[
-        int, Meta(ge=0, le=10**4, description="candidates in an iteration; 0: by their number")
-    ] = 0
-    sigma: Annotated[
-        float, Meta(ge=1e-4, le=1, description="standard deviation, to begin with")
-    ] = 0.03
-    modules: Annotated[
-        _Count, Meta(description="on which the candidates of an iteration are compared")
-    ] = 8
+    @property
+    def by_purpose(self) -> dict[str, tuple[str, ...]]:
+        """The names by the field that has them."""
+        return {"training": self.training, "validation": self.validation, "test": self.test}
 
     def __post_init__(self) -> None:
-        if 0 < self.population < _LEAST_POPULATION:
-            raise FieldError(
-                "population", f"{self.population}: expected 0, or {_LEAST_POPULATION} and more"
-            )
+        seen: set[str] = set()
+        for purpose, names in self.by_purpose.items():
+            for name in names:
+                if name in seen:
+                    raise FieldError(purpose, f"{name} is named twice")
+                seen.add(name)
 
 
-class Ppo(_Stage, frozen=True, kw_only=True, tag="ppo"):
-    """Steps along the policy gradient of sampled decisions (training.ppo)."""
-
-    modules: Annotated[_Count, Meta(description="that are compiled in an iteration")] = 8
-    rollouts: Annotated[
-        int, Meta(ge=1, le=1000, description="compilations of each with sampled decisions")
-    ] = 3
-    temperature: Annotated[
-        float, Meta(gt=0, le=100, description="of the scores that decisions are sampled from")
-    ] = 0.1
-    clip_epsilon: Annotated[float, Meta(ge=0, le=1, description="of the probability ratio")] = 0.2
-    entropy_coefficient: Annotated[_Rate, Meta(description="of the bonus for exploring")] = 0.003
-    epochs: Annotated[int, Meta(ge=1, le=1000, description="over the decisions")] = 4
-    batch_size: Annotated[_Count, Meta(description="decisions in a gradient step")] = 256
-    learning_rate: Annotated[_Rate, Meta(description="Adam's, of policy and value")] = 0.01
-
-
-class BestOfSeveral(_Stage, frozen=True, kw_only=True, tag="best-of-several"):
-    """Imitates the best of several policies, part by part (training.best_of_several)."""
-
-    modules: Annotated[_Count, Meta(description="that are compiled in an iteration")] = 8
-    thresholds: Annotated[
-        tuple[Annotated[int, Meta(ge=-(10**6), le=10**6)], ...],
-        Meta(
-            max_length=32,
-            description="policies: inline what the compiler estimates to cost less than this "
-            "(where a problem has an estimate)",
-        ),
-    ] = (-25, 15, 50)
-    explored: Annotated[
-        int, Meta(ge=0, le=1000, description="policies: decisions sampled from the student")
-    ] = 2
-    temperature: Annotated[
-        float, Meta(gt=0, le=100, description="of the scores that decisions are sampled from")
-    ] = 0.1
-    steps: Annotated[int, Meta(ge=0, le=10**7, description="gradient steps an iteration")] = 300
-    batch_size: Annotated[_Count, Meta(description="decisions in a gradient step")] = 256
-    learning_rate: Annotated[_Rate, Meta(description="Adam's")] = 0.005
-
-
-class Labels(_Stage, frozen=True, kw_only=True, tag="labels"):
-    """Imitates labels of single decisions, weighed by cost (training.cost_sensitive)."""
-
-    modules: Annotated[_Count, Meta(description="that are labelled in an iteration")] = 8
-    sites: Annotated[_Count, Meta(description="decisions of a module that are labelled")] = 24
-    trees: TreeSettings = TreeSettings(
-        ensembles=3,
-        trees=200,
-        leaves=15,
-        leaf_rows=20,
-        learning_rate=0.05,
-        largest=10.0,
-        least_share=0.1,
-    )
-    steps: Annotated[int, Meta(ge=0, le=10**7, description="gradient steps of the network")] = 2000
-    batch_size: Annotated[_Count, Meta(description="decisions in a gradient step")] = 512
-    learning_rate: Annotated[_Rate, Meta(description="Adam's")] = 0.01
-
-
-Stage = Cloning | EvolutionStrategies | CmaEs | Ppo | BestOfSeveral | Labels
+Stage = Cloning | EvolutionStrategies | CmaEs | Ppo | BcMax | LabelSettings
+#: The algorithm that has these settings.
+ALGORITHMS: dict[type[StageSettings], type[Algorithm[Any]]] = {
+    Cloning: CloningStage,
+    EvolutionStrategies: EvolutionStrategiesStage,
+    CmaEs: CmaEsStage,
+    Ppo: PpoStage,
+    BcMax: BcMaxStage,
+    LabelSettings: LabelStage,
+}
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,14 +130,22 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[_Width, ...] | None,
         Meta(description="widths of the hidden layers; [16, 8], or those of --warm-start"),
     ] = None
-    default_lead: Annotated[
+    margin: Annotated[
         float | None,
         Meta(
-            description="of the compiler's own decision in the scores, a multiple of 2**-8 up to "
-            f"{MAX_DEFAULT_LEAD:g}; 0.25, or that of --warm-start. With one, a policy begins as "
-            "the compiler decides; with 0, the first stage must be cloning"
+            description="that the score of another decision must have above the compiler's own, a "
+            f"multiple of 2**-8 up to {MAX_DEFAULT_LEAD:g}; 0.25, or that of --warm-start. With "
+            "one, a policy begins as the compiler decides; with 0, the first stage must be cloning"
         ),
     ] = None
+    copies: Annotated[
+        bool,
+        Meta(
+            description="of a function that several objects of a program have, the linker keeps "
+            "one: each copy counts as a part, programs are compared one by one, and the result is "
+            "measured by linking the test programs; for inline-size, with [programs]"
+        ),
+    ] = False
     validation_share: Annotated[
         _Share, Meta(description="of the modules, at least one, by which policies are chosen")
     ] = 0.2
@@ -222,11 +154,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="of the modules, at least one, on which the result is measured, once"),
     ] = 0.2
     max_decisions: Annotated[
-        _Count,
+        Count,
         Meta(description="modules with more decisions take part in a share of the iterations"),
     ] = 1000
     rows: Annotated[
-        _Count,
+        Count,
         Meta(description="logged decisions that inputs are scaled by and cloning learns, at most"),
     ] = 50_000
 
@@ -239,17 +171,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if self.hidden is not None and not 1 <= len(self.hidden) <= 8:
             raise FieldError("hidden", f"{len(self.hidden)} layers: expected 1 to 8")
-        lead = self.default_lead
-        if lead is not None and not (0 <= lead <= MAX_DEFAULT_LEAD and lead % GRID == 0):
+        margin = self.margin
+        if margin is not None and not (0 <= margin <= MAX_DEFAULT_LEAD and margin % GRID == 0):
             raise FieldError(
-                "default_lead", f"{lead}: expected a multiple of 2**-8 from 0 to {MAX_DEFAULT_LEAD}"
+                "margin", f"{margin}: expected a multiple of 2**-8 from 0 to {MAX_DEFAULT_LEAD}"
             )
-        if lead == 0 and not isinstance(self.stages[0], Cloning):
-            raise FieldError("default_lead", "0: expected cloning as the first stage")
+        if margin == 0 and not isinstance(self.stages[0], Cloning):
+            raise FieldError("margin", "0: expected cloning as the first stage")
+        if self.copies and self.programs is None:
+            raise FieldError("copies", "true: expected [programs], whose linked text is measured")
 
     @property
     def iterations(self) -> int:
-        """Of all stages."""
+        """The number of iterations in all stages."""
         return sum(stage.iterations for stage in self.stages)
 
     def changed(self, changes: Mapping[str, Any], source: str = "settings") -> "Config":
@@ -286,7 +220,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return values
 
     def fixed(self) -> dict[str, Any]:
-        """What a training that is continued must have again, as JSON has it."""
+        """The settings that a continued training must have again, as JSON values."""
         values = {k: v for k, v in self.as_json().items() if k not in FREE_SETTINGS}
         values["stages"][-1].pop("iterations")
         return values
@@ -301,7 +235,7 @@ def read_config(name: str) -> Config:
     """Reads a configuration.
 
     Args:
-      name: of a preset, or a path that ends with .toml.
+      name: the name of a preset, or a path that ends with .toml.
 
     Raises:
       ConfigError: missing, not TOML, or a value is unknown or out of its range; names file and
@@ -372,3 +306,22 @@ def _described(kind: type[msgspec.Struct], prefix: str) -> list[str]:
         default = "" if field.default is None else f"={shown(field.default)}"
         lines.append(f"  {prefix}{field.name}{default}: {meaning}{ends}")
     return lines
+
+
+def require_stages(config: Config, problem: Problem, with_pmu: bool, by_evaluator: bool) -> None:
+    """Refuses settings that cannot train for a problem. Raises ConfigError."""
+    if config.copies and (problem.reward != "text bytes" or by_evaluator or with_pmu):
+        raise ConfigError("copies: are counted for inline-size, without --evaluator and --profile")
+    for number, stage in enumerate(config.stages):
+        place = f"stage {number + 1}, {stage.algorithm}"
+        single = isinstance(stage, LabelSettings)
+        if single and (problem.keeps_blocks or problem.mask or with_pmu):
+            raise ConfigError(
+                f"{place}: labels of single decisions are for inline-size, without a profile; "
+                "take another recipe, or leave --profile away"
+            )
+        if isinstance(stage, Ppo | BcMax | LabelSettings) and by_evaluator:
+            raise ConfigError(
+                f"{place}: learns from what functions cost by {problem.reward}, not by an "
+                "evaluator; take another recipe, or leave --evaluator away"
+            )

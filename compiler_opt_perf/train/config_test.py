@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.train.algorithms.evolution_strategies import EvolutionStrategies
 from compiler_opt_perf.train.config import (
     DEFAULT_PRESET,
     Config,
     ConfigError,
-    EvolutionStrategies,
     describe,
     presets,
     read_config,
+    require_stages,
 )
 
 
@@ -38,9 +41,9 @@ from compiler_opt_perf.train.config import (
         ("hidden", [100_000], "$.hidden[0]: expected `int` <= 62"),
         ("hidden", [1] * 9, "$.hidden: 9 layers: expected 1 to 8"),
         ("hidden", [], "$.hidden: 0 layers: expected 1 to 8"),
-        ("default_lead", 0.3, "$.default_lead: 0.3: expected a multiple of 2**-8 from 0 to 4"),
-        ("default_lead", 5, "$.default_lead: 5.0: expected a multiple of 2**-8 from 0 to 4"),
-        ("default_lead", 0, "$.default_lead: 0: expected cloning as the first stage"),
+        ("margin", 0.3, "$.margin: 0.3: expected a multiple of 2**-8 from 0 to 4"),
+        ("margin", 5, "$.margin: 5.0: expected a multiple of 2**-8 from 0 to 4"),
+        ("margin", 0, "$.margin: 0: expected cloning as the first stage"),
         ("workers", 100_000, "$.workers: expected `int` <= 1024"),
         ("memory_mib", 1, "$.memory_mib: expected `int` >= 64"),
         ("iterations", None, "$.stages[0].iterations: expected `int`, found null"),
@@ -114,3 +117,37 @@ def test_a_missing_one_is_told_with_those_that_there_are(tmp_path: Path) -> None
         read_config("magic")
     with pytest.raises(ConfigError, match="none.toml: No such file"):
         read_config(str(tmp_path / "none.toml"))
+
+
+_SHIPPED = REPO_ROOT / "models" / "inline-size" / "recipe.toml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"bzip2", "tcc"', '"bzip2", "lua"', "$.programs.test: lua is named twice"),
+        ('"bzip2", "tcc"', '"bzip2", "bzip2"', "$.programs.validation: bzip2 is named twice"),
+        ("[0.25, 0.5", "[0.25, 0.501", "$.stages[0].margins[1]: expected `float` that"),
+        ("least_share = 0.1", "least_share = 2", "$.stages[0].trees.least_share: expected"),
+        ("least_share = 0.1", "share = 0.1", "$.stages[0].trees: object contains unknown field"),
+    ],
+)
+def test_a_wrong_value_in_the_shipped_recipe_is_named(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "recipe.toml"
+    text = _SHIPPED.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=re.escape(f"{path}: {message}")):
+        read_config(str(path))
+
+
+def test_copies_are_counted_for_programs_and_their_size_only() -> None:
+    config = read_config(str(_SHIPPED))
+    require_stages(config, PROBLEMS["inline-size"], False, False)
+    for problem, with_pmu in (("regalloc-evict", False), ("inline-size", True)):
+        with pytest.raises(ConfigError, match="copies: are counted for inline-size, without"):
+            require_stages(config, PROBLEMS[problem], with_pmu, False)
+    with pytest.raises(ConfigError, match=r"\$\.copies: true: expected \[programs\]"):
+        read_config("labels").changed({"copies": True})

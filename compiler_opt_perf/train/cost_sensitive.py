@@ -12,21 +12,51 @@ the compiler in a fraction of a microsecond, with the same decisions everywhere.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import lightgbm
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from compiler_opt_perf.policy.network import FloatArray, Kind, Network, fit_normalisation
+from compiler_opt_perf.policy.network import FloatArray, Kind, Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.gradient_descent import descend
-from compiler_opt_perf.train.recipe import NetworkSettings, TreeSettings
+
+if TYPE_CHECKING:
+    import lightgbm
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 #: All kinds of decisions, by number: `strata`.
 KINDS = tuple(itertools.starmap(Kind, itertools.product((0, 1), repeat=3)))
+
+_Whole = Annotated[int, Meta(ge=1, le=10**9)]
+_Positive = Annotated[float, Meta(gt=0, le=10**9)]
+
+
+class TreeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How boosted trees are fitted to labels.
+
+    Attributes:
+      ensembles: number of sets of trees that vote, each with a seed of its own.
+      trees: trees in a set.
+      leaves: leaves of a tree.
+      leaf_rows: labels in a leaf, at least.
+      learning_rate: share of each tree that counts.
+      largest: bytes. An advantage above this weighs no more, a loss by its logarithm: a few
+        labels shall not decide alone, but a large loss counts more than a small one.
+      least_share: kinds of decisions (`strata`) of which trees that have not seen a program keep
+        less than this share of what could be saved are left to the compiler.
+    """
+
+    ensembles: Annotated[int, Meta(ge=1, le=100)] = 3
+    trees: _Whole = 200
+    leaves: Annotated[int, Meta(ge=2, le=1024)] = 15
+    leaf_rows: _Whole = 20
+    learning_rate: _Positive = 0.05
+    largest: _Positive = 10.0
+    least_share: Annotated[float, Meta(ge=-1, le=1)] = 0.1
 
 
 class Trees:
@@ -39,7 +69,7 @@ class Trees:
     """
 
     def __init__(
-        self, problem: Problem, boosters: Sequence[lightgbm.Booster], kept: dict[int, float]
+        self, problem: Problem, boosters: Sequence["lightgbm.Booster"], kept: dict[int, float]
     ):
         self._problem = problem
         self._boosters = boosters
@@ -50,7 +80,7 @@ class Trees:
         cls,
         problem: Problem,
         inputs: Inputs,
-        gain: npt.NDArray[np.float64],
+        advantage: npt.NDArray[np.float64],
         groups: npt.NDArray[np.int64],
         settings: TreeSettings,
         seed: int,
@@ -60,28 +90,28 @@ class Trees:
         Args:
           problem: one with two decisions.
           inputs: by feature, [rows] each.
-          gain: [rows], cost of the compiler's own decision less cost of the other one: above 0
-            where deciding otherwise pays.
+          advantage: [rows], of deciding otherwise: cost of the compiler's own decision less cost
+            of the other one.
           groups: [rows], the number of the program, or of the module, that each row is of. With
             one group nothing is kept: nothing is unseen.
-          seed: of the samples of rows and features that each tree is fitted to.
+          seed: for the samples of rows and features that each tree is fitted to.
         """
         rows = _matrix(problem, inputs)
         # Each group judged by trees that know only the others.
-        judged = np.zeros(len(gain))
+        judged = np.zeros(len(advantage))
         for group in np.unique(groups):
             others = groups != group
-            boosters = _boosters(rows[others], gain[others], settings, seed)
+            boosters = _boosters(rows[others], advantage[others], settings, seed)
             if boosters:
                 judged[~others] = _votes(boosters, rows[~others])
         kept = {}
-        of = strata(inputs)
-        for stratum in np.unique(of):
-            own = gain[of == stratum]
-            best = own[own > 0].sum()
-            kept[int(stratum)] = float(own[judged[of == stratum] > 0.5].sum() / max(best, 1.0))
+        stratum_of = strata(inputs)
+        for stratum in np.unique(stratum_of):
+            own = advantage[stratum_of == stratum]
+            saved = own[judged[stratum_of == stratum] > 0.5].sum()
+            kept[int(stratum)] = float(saved / max(own[own > 0].sum(), 1.0))
         kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
-        return cls(problem, _boosters(rows, gain, settings, seed), kept)
+        return cls(problem, _boosters(rows, advantage, settings, seed), kept)
 
     def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
@@ -104,14 +134,17 @@ def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
 
 def _boosters(
     rows: npt.NDArray[np.float64],
-    gain: npt.NDArray[np.float64],
+    advantage: npt.NDArray[np.float64],
     settings: TreeSettings,
     seed: int,
-) -> list[lightgbm.Booster]:
+) -> list["lightgbm.Booster"]:
     """The ensembles; none when no label tells a difference."""
-    size = np.abs(gain)
+    # Not at the top: pool workers import the modules of their jobs, and need no LightGBM.
+    import lightgbm
+
+    size = np.abs(advantage)
     excess = np.log(np.maximum(size, settings.largest) / settings.largest)
-    weight = np.minimum(size, settings.largest) * np.where(gain < 0, 1.0 + excess, 1.0)
+    weight = np.minimum(size, settings.largest) * np.where(advantage < 0, 1.0 + excess, 1.0)
     told = weight > 0
     boosters: list[lightgbm.Booster] = []
     if not told.any():
@@ -134,7 +167,7 @@ def _boosters(
         }
         data = lightgbm.Dataset(
             rows[told],
-            (gain[told] > 0).astype(np.int64),
+            (advantage[told] > 0).astype(np.int64),
             weight=weight[told] / weight[told].mean(),
         )
         boosters.append(lightgbm.train(parameters, data, settings.trees))
@@ -142,7 +175,7 @@ def _boosters(
 
 
 def _votes(
-    boosters: Sequence[lightgbm.Booster], rows: npt.NDArray[np.float64]
+    boosters: Sequence["lightgbm.Booster"], rows: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     votes = [np.asarray(one.predict(rows, num_threads=1)) for one in boosters]
     return np.asarray(np.mean(votes, axis=0))
@@ -151,34 +184,6 @@ def _votes(
 def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
     columns = [inputs[feature.name] for feature in problem.inputs(with_pmu=False)]
     return np.stack(columns, axis=1).astype(np.float64)
-
-
-def student(
-    trees: Trees, problem: Problem, inputs: Inputs, settings: NetworkSettings, seed: int
-) -> tuple[Network, FloatArray]:
-    """A new network without PMU features, and its weights, fitted to what the trees say.
-
-    Args:
-      inputs: of logged decisions, [rows] each.
-      seed: of initial weights and of the batches.
-
-    Returns:
-      The network, and its weights as `distil` returns them.
-    """
-    normalisation = fit_normalisation(inputs, problem, with_pmu=False)
-    # What the trees leave alone, the network must not touch: it only comes near them.
-    asked = tuple(KINDS[stratum] for stratum in sorted(trees.kept))
-    network = Network(problem, False, settings.hidden, normalisation, settings.default_lead, asked)
-    weights = distil(
-        trees,
-        inputs,
-        network,
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        seed=seed,
-    )
-    return network, weights
 
 
 def distil(
@@ -191,11 +196,11 @@ def distil(
     learning_rate: float,
     seed: int,
 ) -> FloatArray:
-    """Fits a network to what the trees say (training.gradient_descent).
+    """Fits a network to what the trees say (train.gradient_descent).
 
     Args:
-      inputs: of logged decisions, [rows] each.
-      seed: of initial weights and of the batches.
+      inputs: features of logged decisions by name, [rows] each.
+      seed: for initial weights and batches.
 
     Returns:
       The weights, float32 [network.size], not yet on the grid.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a policy decides otherwise than the compiler's own, decision by decision.
+"""The decisions that a policy takes otherwise than the compiler's own, with their worth.
 
 A module is compiled with the policy in development mode. Where a decision is another one than the
 compiler's own policy would take there, after all that was decided before, it is taken back: the
-bytes that this alone changes are what the decision is worth (training.labels).
+bytes that this alone changes are what the decision is worth (train.labels).
 
 The functions here run in pool workers: nothing that this module imports loads TensorFlow.
 """
@@ -21,7 +21,6 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import raise_unless_of_one_compilation
 from compiler_opt_perf.train.labels import (
     Flipper,
     LabelJob,
@@ -30,6 +29,7 @@ from compiler_opt_perf.train.labels import (
     module_sizes,
 )
 from compiler_opt_perf.train.log import TrainingLog
+from compiler_opt_perf.train.measure import raise_unless_of_one_compilation
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Site:
 
     Attributes:
       module: its module's name.
-      key: of the decision (docs/features.md).
+      key: the decision's key (docs/features.md).
       decision, default: the policy's, and what the compiler's own would be in its place.
       change: bytes of the module, less bytes with this decision taken back; None where that was
         not tried, or decisions are not about call sites.
@@ -79,34 +79,34 @@ class ModuleDifferences:
 class DifferencesJob:
     """A module, with the policy, and how many decisions are taken back in it, at most."""
 
-    of: LabelJob
+    label: LabelJob
     default: ModuleSizes
 
 
 def module_differences(job: DifferencesJob) -> ModuleDifferences:
-    """Compiles one module. In a pool's worker. Raises as `training.labels.label`."""
+    """Compiles one module. In a pool's worker. Raises as `train.labels.label`."""
     with scratch() as folder:
-        problem, module = job.of.compiler.problem, job.of.module.name
-        flipper = Flipper(job.of, folder)
+        problem, module = job.label.compiler.problem, job.label.module.name
+        flipper = Flipper(job.label, folder)
         sizes, log = flipper.compile({})
         decided = log.observations[problem.decision].reshape(-1).tolist() if log.keys else []
         defaults = _defaults(problem, log)
         taken = dict(zip(log.keys, decided, strict=True))
         rows = [row for row, default in enumerate(defaults) if decided[row] != default]
         change: dict[str, float] = {}
-        # Of an eviction nobody knows what another one would make of the function as a whole.
+        # Another eviction changes all later ones in the function: no single one has a worth.
         if problem.mask is None:
             tried = rows
-            if len(rows) > job.of.most:
-                draw = np.random.default_rng(job.of.seed)
-                tried = sorted(draw.choice(rows, job.of.most, replace=False).tolist())
+            if len(rows) > job.label.most:
+                draw = np.random.default_rng(job.label.seed)
+                tried = sorted(draw.choice(rows, job.label.most, replace=False).tolist())
             flips = flipper.flips([log.keys[row] for row in tried], taken, sizes)
             change = {key: -difference for key, difference in flips.items()}
         sites = [
             Site(module, log.keys[row], decided[row], defaults[row], change.get(log.keys[row]))
             for row in rows
         ]
-        copies = job.of.copies
+        copies = job.label.copies
         return ModuleDifferences(
             module,
             job.default.weighted(copies),
@@ -121,7 +121,7 @@ def _by_worth(site: Site) -> tuple[bool, float, str, str]:
 
 
 def _defaults(problem: Problem, log: TrainingLog) -> list[int]:
-    """What the compiler's own policy would decide each time."""
+    """The decision that the compiler's own policy would take, for each decision of the log."""
     if not log.keys:
         return []
     values = log.observations[problem.default_feature].reshape(len(log.keys), -1)
@@ -131,7 +131,7 @@ def _defaults(problem: Problem, log: TrainingLog) -> list[int]:
 
 @dataclass(frozen=True)
 class Differences:
-    """What a policy does differently in some modules.
+    """The differences between a policy and the compiler's own in some modules.
 
     Attributes:
       problem: name of what is decided.
@@ -145,7 +145,7 @@ class Differences:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Of all modules, those that save most first."""
+        """The sites of all modules, ordered by bytes saved, most first."""
         return tuple(sorted((s for one in self.modules for s in one.sites), key=_by_worth))
 
 
@@ -157,7 +157,7 @@ def find_differences(
     Args:
       policy: its folder.
       most: so many decisions of a module are taken back, drawn at random if there are more.
-      seed: of the draws.
+      seed: for the draws.
 
     Raises:
       TrainingError: no module compiles.
@@ -195,7 +195,7 @@ def find_differences(
         if result.error is None:
             found.append(result.get())
         else:
-            failed[job.of.module.name] = _reason(result.error)
+            failed[job.label.module.name] = _reason(result.error)
     for name, reason in failed.items():
         logging.warning("%s is left out: %s", name, reason)
     if not found:

@@ -42,7 +42,7 @@ def descend(
       targets: [rows, decisions], probabilities; 0 where a decision is not admissible.
       batch_size: rows a step.
       learning_rate: Adam's, decaying to a tenth (cosine).
-      seed: of initial weights and of the batches.
+      seed: for initial weights and batches.
       row_weights: float32 [rows], how much each counts; None: all the same.
       start: the weights to begin with; None: initial ones.
 
@@ -57,10 +57,10 @@ def descend(
 
     rows = len(targets)
     encoded = network.encode(inputs)
-    # The lead is no input of the perceptron, but part of what it is compared by.
-    lead = np.zeros(targets.shape, np.float32)
+    # The margin is no input of the perceptron, but part of what it is compared by.
+    margin = np.zeros(targets.shape, np.float32)
     if network.default_lead:
-        lead = (network.default_lead * network.is_default(inputs)).astype(np.float32)
+        margin = (network.default_lead * network.is_default(inputs)).astype(np.float32)
     mask = network.problem.mask
     closed = np.zeros(targets.shape, bool) if mask is None else inputs[mask] == 0
     labels = targets.astype(np.float32)
@@ -80,7 +80,7 @@ def descend(
     adam = Adam.start(network.size)
     for number in range(steps):
         batch = random.integers(0, rows, batch_size)
-        arrays = (array[batch] for array in (encoded, lead, closed, labels, counts))
+        arrays = (array[batch] for array in (encoded, margin, closed, labels, counts))
         adam, direction = adam.step(gradient(to_grid(weights), *arrays).numpy().astype(np.float64))
         rate = learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / steps)))
         weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)

@@ -33,13 +33,13 @@ class Labels:
 
     Attributes:
       module: its name.
-      keys: of the decisions (docs/features.md).
+      keys: the keys of the decisions (docs/features.md).
       observations: [decisions], structured: the logged tensors.
       logged: the same of some hundred decisions drawn from all that the policy took, labelled or
         not.
       difference: float64 [decisions], bytes of the module with the decision taken the other way,
         less bytes as it is; copies count as parts.
-      bytes: of the module as it is; copies count as parts.
+      bytes: size of the module as it is; copies count as parts.
       compilations: that it took.
     """
 
@@ -69,7 +69,7 @@ def write_labels(path: Path, labels: Labels) -> None:
 
 
 def read_labels(path: Path) -> Labels:
-    """What `write_labels` kept.
+    """Reads a file that `write_labels` wrote.
 
     Raises:
       LabelsError: missing or damaged.
@@ -92,7 +92,7 @@ def read_labels(path: Path) -> Labels:
 
 
 def _require_labels(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Raises ArraysError where the arrays are not those of labels."""
+    """Raises ArraysError where the arrays are no labels."""
     count = arrays["keys"].size
     require_vector("difference", arrays["difference"], "float64", count)
     require_vector("bytes", arrays["bytes"].reshape(-1), "float64", 1)
@@ -112,24 +112,24 @@ def _require_labels(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 def labelled_rows(
     problem: Problem, labels: Sequence[Labels]
 ) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """What there is to learn from.
+    """Labels as rows to learn from.
 
     Returns:
-      The inputs by feature, [rows] each; [rows], bytes that deciding otherwise than the compiler
-      would save; [rows], the number of what it is judged with (`groups_of`).
+      The inputs by feature, [rows] each; the advantage of deciding otherwise than the compiler,
+      bytes saved, [rows]; the cross-validation groups (`groups_of`), [rows].
     """
     inputs = _inputs(problem, [one.observations for one in labels])
     decided = np.concatenate([one.observations[problem.decision].reshape(-1) for one in labels])
     difference = np.concatenate([one.difference for one in labels])
     modules = [one.module for one in labels for _ in one.keys]
-    # The difference is of the other decision than the policy's, the gain of the other one than the
-    # compiler's.
+    # A difference is that of flipping the policy's decision, an advantage that of flipping the
+    # compiler's own.
     is_default = decided == inputs[problem.default_feature]
     return inputs, np.where(is_default, -difference, difference), groups_of(modules)
 
 
 def groups_of(modules: Sequence[str]) -> npt.NDArray[np.int64]:
-    """What is judged by those that have not seen it: programs, or the modules of a single one.
+    """The cross-validation group of each row: its program, or its module if there is one program.
 
     Args:
       modules: the name of each row's module.

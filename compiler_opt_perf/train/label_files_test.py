@@ -9,8 +9,8 @@ import pytest
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.train import cost_sensitive
+from compiler_opt_perf.train.cost_sensitive import TreeSettings
 from compiler_opt_perf.train.label_files import Labels, groups_of, labelled_rows
-from compiler_opt_perf.train.recipe import TreeSettings
 
 PROBLEM = PROBLEMS["inline-size"]
 

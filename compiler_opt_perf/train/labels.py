@@ -29,10 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.cost.linked import linked_text_bytes
-from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
+from compiler_opt_perf.cost.size import FunctionSizes, function_sizes
 from compiler_opt_perf.policy.problem import decision_lines
-from compiler_opt_perf.run.content import Content, Tool
+from compiler_opt_perf.run.content import Content
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.label_files import Labels, write_labels
@@ -49,10 +48,10 @@ class LabelJob:
 
     Attributes:
       model: directory of the policy around whose decisions the flips are; None: the default.
-      copies: of functions that several objects of the program have: in how many.
-      most: as many sites are tested, drawn at random if there are more; the sites of a function
-        that is called often are as likely as one of another function, all together.
-      seed: of the draw.
+      copies: by function, in how many objects of the program it is, if in more than one.
+      most: number of sites to test. If there are more, they are drawn at random; each callee is
+        equally likely, however often it is called.
+      seed: for the draw.
     """
 
     compiler: Compiler
@@ -64,7 +63,7 @@ class LabelJob:
 
 
 class ModuleSizes(msgspec.Struct, frozen=True):
-    """What one policy leads to in one module.
+    """The sizes and decisions of one module, compiled with one policy.
 
     Attributes:
       decisions: how many it took.
@@ -77,11 +76,11 @@ class ModuleSizes(msgspec.Struct, frozen=True):
     shared: list[str]
 
     def weighted(self, copies: Mapping[str, int]) -> float:
-        """As `FunctionSizes.weighted`."""
+        """The sum of the sizes, see `FunctionSizes.weighted`."""
         return FunctionSizes(self.sizes).weighted(copies)
 
     def own(self, copies: Mapping[str, int]) -> dict[str, int]:
-        """Of the program's `copies`, those of this module's functions."""
+        """The entries of the program's `copies` for this module's functions."""
         return {name: copies[name] for name in self.sizes if name in copies}
 
 
@@ -93,37 +92,16 @@ def module_sizes(job: LabelJob) -> ModuleSizes:
 
 
 @dataclass(frozen=True)
-class LinkJob:
-    """The modules of one program, to compile and link.
-
-    Attributes:
-      model: directory of a policy, in development mode; None for the compiler without any.
-      linker: ld.lld.
-    """
-
-    compiler: Compiler
-    modules: tuple[Module, ...]
-    model: Content | None
-    linker: Tool
-
-
-def linked_size(job: LinkJob) -> tuple[int, int]:
-    """Bytes of text linked, and of the objects. In a pool's worker. Raises as `label`."""
-    with scratch() as folder:
-        objects = [folder / f"{i}.o" for i in range(len(job.modules))]
-        problem = job.compiler.problem
-        for module, target in zip(job.modules, objects, strict=True):
-            options = [] if job.model is None else problem.development_options(model=job.model)
-            job.compiler.compile(module, target, options)
-        return linked_text_bytes(objects, job.linker), sum(map(text_bytes, objects))
-
-
-@dataclass(frozen=True)
 class LabelFile:
     """A module to label, and the file that keeps its labels."""
 
     job: LabelJob
     path: Path
+
+    @property
+    def module(self) -> Module:
+        """The module to label."""
+        return self.job.module
 
 
 def label_file(file: LabelFile) -> Labels:
@@ -137,7 +115,7 @@ def keep_labels(file: LabelFile, labels: Labels) -> None:
 
 
 def count_copies(shared: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Of functions that more than one object of a program has: in how many they are.
+    """Counts in how many objects of a program a function is, for functions in more than one.
 
     Args:
       shared: for each object, those that others may have, too.
@@ -201,7 +179,7 @@ class Flipper:
         """What each decision would change in bytes, taken the other way; by key.
 
         Args:
-          keys: of the decisions to flip.
+          keys: the decisions to flip.
           taken: all decisions of the module.
           base: the sizes that they lead to.
         """

@@ -60,7 +60,7 @@ class TrainingLog:
       content: its bytes.
       record: the structured type of one decision, with a field for each tensor, in the log's order.
       starts: int64 [decisions], where the decisions' bytes lie.
-      keys: of the decisions (docs/features.md), in their order; empty when none were asked for.
+      keys: the keys of the decisions (docs/features.md); empty when none were asked for.
       rewards: [decisions], or None when the log has none.
       contexts: names of the functions with at least one decision, in the log's order.
       context_of: int64 [decisions], index into `contexts`.
@@ -91,31 +91,33 @@ class TrainingLog:
             context_of=self.context_of[rows],
         )
 
-    def inputs(self, problem: Problem, with_pmu: bool) -> dict[str, npt.NDArray[Any]]:
+    def inputs(
+        self, problem: Problem, with_pmu: bool, *, profiled: bool = True
+    ) -> dict[str, npt.NDArray[Any]]:
         """The features as Network takes them: [rows], or [rows, columns].
+
+        Args:
+          with_pmu: the PMU features are among them.
+          profiled: the module was compiled with a profile. Without one, the log has no PMU
+            features; they are as the compiler gives them to a policy then.
 
         Raises:
           LogError: the log lacks a feature or has it with another type or shape.
         """
         result = {}
-        for feature in problem.all_features(with_pmu):
+        for feature in problem.all_features(with_pmu and profiled):
             values = self._field(feature.name, feature.dtype, feature.shape)
             result[feature.name] = values[:, 0]
+        if with_pmu and not profiled:
+            result |= problem.unprofiled_inputs(len(self.starts))
         return result
 
-    def missing_inputs(self, problem: Problem) -> dict[str, npt.NDArray[Any]]:
-        """The PMU features that the compiler gives to a policy when it has no profile, as `inputs`.
-
-        A log that was written without a model and a profile has none of them.
-        """
-        return problem.unprofiled_inputs(len(self.starts))
-
     def decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
-        """What was decided, int64 [rows]. Raises LogError."""
+        """The decisions taken, int64 [rows]. Raises LogError."""
         return self._field(problem.decision, "int64", (1,))[:, 0]
 
     def default_decisions(self, problem: Problem) -> npt.NDArray[np.int64]:
-        """What the compiler's own policy would decide, int64 [rows].
+        """The decisions that the compiler's own policy would take, int64 [rows].
 
         If the problem has no tensor for them (`default_decision`), the decisions taken are
         returned; they are the default's only in a log written without a model. Raises LogError.

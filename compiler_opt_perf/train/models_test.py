@@ -4,8 +4,6 @@
 import os
 from pathlib import Path
 
-import msgspec
-
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, open_elf, read_symbols
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.cost.size import text_bytes
@@ -16,7 +14,8 @@ from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
-from compiler_opt_perf.train.recipe import read_recipe
+from compiler_opt_perf.train.algorithms.labels import LabelSettings
+from compiler_opt_perf.train.config import read_config
 
 _MODEL = REPO_ROOT / "models" / "inline-size"
 
@@ -64,13 +63,29 @@ int main(int argc, char **argv) {
 
 def test_the_policy_is_by_its_recipe() -> None:
     policy = export.load(_MODEL)
-    recipe = read_recipe(_MODEL / "recipe.toml")
-    assert set(recipe.programs.all) <= PROGRAMS.keys()
-    training = policy.description["training"]
-    assert training["recipe"] == msgspec.json.decode(msgspec.json.encode(recipe))
+    config = read_config(str(_MODEL / "recipe.toml"))
+    (stage,), programs = config.stages, config.programs
+    assert isinstance(stage, LabelSettings) and programs is not None
+    assert set(programs.all) <= PROGRAMS.keys()
+    settings = config.as_json()
+    own = settings["stages"][0]
+    # The policy was published when recipes had another form.
+    assert policy.description["training"]["recipe"] == {
+        "seed": settings["seed"],
+        "programs": settings["programs"],
+        "labels": {"rounds": own["iterations"], "sites": own["sites"]},
+        "trees": own["trees"],
+        "network": {
+            "hidden": settings["hidden"],
+            "default_lead": settings["margin"],
+            "leads": own["margins"],
+            **{name: own[name] for name in ("steps", "batch_size", "learning_rate")},
+        },
+    }
+    assert (stage.modules, stage.mask, config.copies) == (0, True, True)
     assert policy.network.problem == PROBLEMS["inline-size"]
     results = policy.description["results"]
-    assert list(results["programs"]) == list(recipe.programs.test)
+    assert list(results["programs"]) == list(programs.test)
     assert results["test_change"] < 0 and not results["test_failed"]
 
 

@@ -6,6 +6,7 @@ Nothing that is published depends on time, on the number of workers or on interr
 
 import dataclasses
 import json
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,14 +21,16 @@ from compiler_opt_perf.policy.export import ModelError, Policy
 from compiler_opt_perf.policy.network import to_grid
 from compiler_opt_perf.run.curve import curve_text, write_curve
 from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.checkpoint import Checkpoint
-from compiler_opt_perf.train.evaluation import Evaluator
-from compiler_opt_perf.train.run import Run
-from compiler_opt_perf.train.start import default_decisions
+from compiler_opt_perf.train.driver import Training
+from compiler_opt_perf.train.env import default_decisions
+from compiler_opt_perf.train.linked import LinkJob, ProgramResult, link_programs, mean_change
+from compiler_opt_perf.train.measure import CandidateMeasurer
 
 #: What stages use besides.
 PACKAGES = ("cmaes", "lightgbm")
-# Trees learn from some thousand labels (`training.cost_sensitive`).
+# Trees learn from some thousand labels (`train.cost_sensitive`).
 _ENOUGH_LABELS = 2000
 WORSE = "worse than the default: do not ship"
 
@@ -46,13 +49,14 @@ class TrainingResult:
     Attributes:
       policy: directory of the published policy.
       reward: name of what was made smaller.
-      test_change: of the published policy, on the modules used for neither training nor choice.
-      test_failed: names of the test modules on which the compiler failed with the policy.
-      validation_change: of the published policy on the validation modules; optimistic, since the
-        policy was chosen by them.
-      start_change: of the policy that the training began with, there, or of the first that was
-        trained, if the one before decided at random.
+      test_change: change with the published policy on the test modules.
+      test_failed: names of the test modules, or of the programs, on which the compiler failed.
+      validation_change: change with it on the validation modules; optimistic, since the policy
+        was chosen by them.
+      start_change: change there with the policy that the training began with; if that one
+        decided at random, with the first policy that was trained.
       generations: iterations done, of all stages.
+      programs: the linked test programs, for trainings that count copies.
     """
 
     policy: Path
@@ -62,6 +66,7 @@ class TrainingResult:
     validation_change: float
     start_change: float
     generations: int
+    programs: tuple[ProgramResult, ...] = ()
 
     @property
     def is_worse(self) -> bool:
@@ -74,7 +79,7 @@ class TrainingResult:
         return verdict(self.test_change, self.test_failed)
 
 
-def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
+def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     """Why a policy is not better than the default, and what to do next, as far as that is known.
 
     They are said, and are no part of what is published.
@@ -110,28 +115,56 @@ def remarks(run: Run, checkpoint: Checkpoint) -> list[str]:
     return said
 
 
-def final_test(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> Checkpoint:
-    """Measures the best weights on the test modules.
+def final_test(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -> Checkpoint:
+    """Measures the best weights on the test modules, or on the linked test programs.
 
     The compilations are not counted, so that a training that goes on after this equals one that
     never ended.
     """
-    (measured,) = evaluator.measure([checkpoint.best], run.split.test, f"{run.problem.name}: test")
+    programs: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
+    if run.compiler.copies:
+        found, failed = _link(run, checkpoint, measurer)
+        change = mean_change([one.change for one in found])
+        programs = {one.name: (one.linked, one.objects) for one in found}
+    else:
+        label, network = f"{run.problem.name}: test", run.network(checkpoint)
+        (measured,) = measurer.measure(network, [checkpoint.best], run.split.test, label)
+        change, failed = measured.change, measured.failed
     by_budget = checkpoint.generation < run.config.iterations
     ended = {
         "budget_s": run.config.budget_s if by_budget else 0.0,
-        "compilations": evaluator.compilations,
-        "test_change": measured.change,
-        "test_failed": list(measured.failed),
-        "grid_loss": _grid_loss(run, checkpoint, evaluator),
+        "compilations": measurer.compilations,
+        "test_change": change,
+        "test_failed": list(failed),
+        "grid_loss": _grid_loss(run, checkpoint, measurer),
+        "programs": programs,
     }
     checkpoint = dataclasses.replace(checkpoint, record={**checkpoint.record, "ended": ended})
     checkpoint.save(run.folder.checkpoint)
     return checkpoint
 
 
-def _grid_loss(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> dict[str, float]:
-    """What it costs that weights are published on the grid of `policies.network`.
+def _link(
+    run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer
+) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
+    """Links the test programs; as `link_programs`."""
+    with tempfile.TemporaryDirectory(prefix="policy-") as folder:
+        model = Path(folder) / "model"
+        measurer.write_model(model, run.network(checkpoint), checkpoint.best)
+        jobs = {
+            name: (
+                LinkJob(run.compiler, modules, None, run.linker),
+                LinkJob(run.compiler, modules, model, run.linker),
+            )
+            for name, modules in run.linked.items()
+        }
+        return link_programs(jobs, run.pool)
+
+
+def _grid_loss(
+    run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer
+) -> dict[str, float]:
+    """Measures the loss from rounding weights to the grid of `policy.network`.
 
     Returns:
       Changes on the validation modules with the weights as they were trained and as they are
@@ -139,10 +172,11 @@ def _grid_loss(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> dict[s
       policies decide differently.
     """
     trained, published = checkpoint.best, to_grid(checkpoint.best)
-    label = f"{run.problem.name}: validation, weights as trained"
-    (as_trained,) = evaluator.measure([trained], run.split.validation, label, on_grid=False)
-    network = run.network(checkpoint.normalisation)
-    inputs, _ = default_decisions(run, run.split.validation)
+    label, network = f"{run.problem.name}: validation, weights as trained", run.network(checkpoint)
+    modules, config = run.split.validation, run.config
+    (as_trained,) = measurer.measure(network, [trained], modules, label, on_grid=False)
+    seed = derive_seed(config.seed, "rows")
+    inputs, _ = default_decisions(run.compiler, modules, config.rows, seed)
     differing = network.decide(trained, inputs) != network.decide(published, inputs)
     change = checkpoint.record["best_change"]
     loss = {
@@ -161,7 +195,7 @@ def _grid_loss(run: Run, checkpoint: Checkpoint, evaluator: Evaluator) -> dict[s
     return loss
 
 
-def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+def result_of(run: Training, checkpoint: Checkpoint) -> TrainingResult:
     """The result of an ended training."""
     record = checkpoint.record
     return TrainingResult(
@@ -172,13 +206,17 @@ def result_of(run: Run, checkpoint: Checkpoint) -> TrainingResult:
         validation_change=record["best_change"],
         start_change=record["start_change"],
         generations=checkpoint.generation,
+        programs=tuple(
+            ProgramResult(name, tuple(linked), tuple(objects))
+            for name, (linked, objects) in record["ended"].get("programs", {}).items()
+        ),
     )
 
 
-def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
+def publish(run: Training, checkpoint: Checkpoint) -> TrainingResult:
     """Writes policy and record of a training that has ended. Raises FileWriteError."""
     result = result_of(run, checkpoint)
-    network = run.network(checkpoint.normalisation)
+    network = run.network(checkpoint)
     description = _description(run, checkpoint)
     logging.info(
         "%s: writing the policy for TensorFlow and for the compiler, which takes a while",
@@ -208,7 +246,7 @@ def publish(run: Run, checkpoint: Checkpoint) -> TrainingResult:
     return result
 
 
-def is_published(run: Run, checkpoint: Checkpoint) -> bool:
+def is_published(run: Training, checkpoint: Checkpoint) -> bool:
     """Whether policy, record and curve of an ended training are in place."""
     report = json.dumps(_report(run, checkpoint), indent=1) + "\n"
     try:
@@ -224,7 +262,7 @@ def is_published(run: Run, checkpoint: Checkpoint) -> bool:
         return False
 
 
-def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+def _report(run: Training, checkpoint: Checkpoint) -> dict[str, Any]:
     """The content of training.json."""
     return {
         "problem": run.problem.name,
@@ -235,7 +273,7 @@ def _report(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+def _description(run: Training, checkpoint: Checkpoint) -> dict[str, Any]:
     """The common part of model.json and training.json; nothing in it depends on time."""
     result, record = result_of(run, checkpoint), checkpoint.record
     return {
@@ -251,6 +289,7 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
             "best_generation": record["best_generation"],
             "compilations": record["compilations"],
             "failures": record["failures"],
+            **_programs(result),
         },
         "training": {
             "generations": result.generations,
@@ -262,6 +301,17 @@ def _description(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+def _programs(result: TrainingResult) -> dict[str, Any]:
+    """The linked test programs, by name; nothing where there are none."""
+    if not result.programs:
+        return {}
+    programs = {
+        one.name: {"linked": list(one.linked), "objects": list(one.objects), "change": one.change}
+        for one in result.programs
+    }
+    return {"programs": programs}
+
+
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of packages that the weights depend on: of these, and of those that all need."""
+    """Versions of the packages that weights depend on: numpy, TensorFlow and the ones given."""
     return {name: version(name) for name in ("numpy", "tensorflow-cpu", *packages)}

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,26 +14,26 @@ from compiler_opt_perf.train import result
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.compilation import Default
 from compiler_opt_perf.train.config import read_config
-from compiler_opt_perf.train.evaluation import Evaluator, MeasuredModule, Measurement
+from compiler_opt_perf.train.driver import Training
 from compiler_opt_perf.train.folder import TrainingFolder
+from compiler_opt_perf.train.measure import CandidateMeasurer, MeasuredModule, Measurement
 from compiler_opt_perf.train.result import final_test, result_of
 from compiler_opt_perf.train.rewards import Costs
-from compiler_opt_perf.train.run import Clock, Run
 from compiler_opt_perf.train.split import Split
 
 # What the weights cost on the modules for each purpose; the choice has seen all but the last.
 _CHANGES = {"p/training": -0.3, "p/validation": -0.2, "p/test": 0.1}
 
 
-class _Evaluator:
+class _Measurer:
     """Stands for compilations."""
 
     compilations = 0
 
     def measure(
-        self, candidates: Sequence[Any], modules: Sequence[MeasuredModule], label: str
+        self, network: Any, candidates: Sequence[Any], modules: Sequence[MeasuredModule], label: str
     ) -> list[Measurement]:
-        del label
+        del network, label
         (one,) = modules
         return [Measurement(_CHANGES[one.module.name], (), 1)] * len(candidates)
 
@@ -49,23 +48,23 @@ def test_the_result_is_that_of_modules_that_neither_trained_nor_chose(
         )
     )
     reward = SimpleNamespace(name="text bytes")
-    run = Run(
-        cast(Any, SimpleNamespace(problem=PROBLEMS["inline-size"], reward=reward)),
-        TrainingFolder(tmp_path),
-        read_config("evolution-strategies"),
-        cast(Any, None),
-        {},
-        split,
-        {},
-        {},
-        Clock(time.monotonic()),
+    compiler = SimpleNamespace(problem=PROBLEMS["inline-size"], reward=reward, copies=False)
+    config = read_config("evolution-strategies")
+    run = SimpleNamespace(
+        compiler=compiler,
+        problem=compiler.problem,
+        folder=TrainingFolder(tmp_path),
+        config=config,
+        split=split,
+        network=lambda _: None,
     )
     weights = np.zeros(1, np.float32)
     record = {"best_change": -0.2, "start_change": -0.1, "curve": [{"generation": 0}]}
     state = {"weights": weights.astype(np.float64)}
     checkpoint = Checkpoint(state, weights, Normalisation(weights, weights), record)
     monkeypatch.setattr(result, "_grid_loss", lambda *_: {"loss": 0.0})
-    found = result_of(run, final_test(run, checkpoint, cast(Evaluator, _Evaluator())))
+    ended = final_test(cast(Training, run), checkpoint, cast(CandidateMeasurer, _Measurer()))
+    found = result_of(cast(Training, run), ended)
     assert (found.test_change, found.validation_change) == (0.1, -0.2)
     assert found.is_worse
 
@@ -112,11 +111,11 @@ def test_what_is_no_better_than_the_default_says_why(
     change: float, best_generation: int, labels: int | None, iterations: int, words: list[str]
 ) -> None:
     run, checkpoint = _ended(change, best_generation, labels, iterations)
-    found = result.remarks(cast(Run, run), checkpoint)
+    found = result.remarks(cast(Training, run), checkpoint)
     assert len(found) == len(words)
     assert all(word in one for word, one in zip(words, found, strict=True))
     if words:
         # Such a training needs not be told to do what it did; nor one for other policies.
         for own in ({"warm_start": object()}, {"with_pmu": True}):
             other = SimpleNamespace(**{**vars(run), **own})
-            assert len(result.remarks(cast(Run, other), checkpoint)) == len(words) - 1
+            assert len(result.remarks(cast(Training, other), checkpoint)) == len(words) - 1

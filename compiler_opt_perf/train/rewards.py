@@ -13,32 +13,40 @@ from typing import Any
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, Replay
 from compiler_opt_perf.cost.regalloc_score import score_ratio
-from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.cost.size import function_sizes, text_bytes
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.log import read_log
 
 #: The part that holds instructions unknown to the CPU's model, charged the mean cost each.
 UNSUPPORTED = "(unsupported instructions)"
+#: The reward of trainings that count copies of functions (`Config.copies`).
+LINKED_TEXT = "linked text bytes"
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What one compilation of a module costs.
+    """The cost of one compilation of a module.
 
     Attributes:
       parts: cost of each part: functions, or "text".
       executions: by function, how many of the recorded run's block executions the code accounts
         for; None when no run is replayed.
+      shared: the functions that other modules of the program may have, too; for linked text.
     """
 
     parts: Mapping[str, float]
     executions: Mapping[str, int] | None = None
+    shared: tuple[str, ...] = ()
 
     @property
     def total(self) -> float:
         """The sum over all parts."""
         return math.fsum(self.parts.values())
+
+    def weighted(self, weights: Mapping[str, float]) -> float:
+        """The sum over all parts, each by its weight; 1 where there is none."""
+        return math.fsum(cost * weights.get(part, 1.0) for part, cost in self.parts.items())
 
 
 @dataclass(frozen=True)
@@ -51,37 +59,53 @@ class Reward:
         one (scores are relative to each function's entry).
       measure: the costs of one compilation, given its training log if the problem has its score
         there (Problem.score_in_log), else its object file.
+      by_program: programs are compared one by one, by the sums over their modules.
     """
 
     name: str
     adds_up: bool
     measure: Callable[[Path], Costs]
+    by_program: bool = False
 
-    def ratio(self, default: Costs, policy: Costs, calls: Mapping[str, float]) -> float:
+    def ratio(self, default: Costs, policy: Costs, weights: Mapping[str, float]) -> float:
         """The cost of a module with the policy, as a multiple of the default's.
 
         Args:
           default: with a total above 0, if costs add up.
-          calls: how often each function was called, for scores.
+          weights: by function; for scores how often it was called, for linked text 1 / copies.
 
         Raises:
           ScoreError: the two have scores of other functions.
         """
+        if self.by_program:
+            return policy.weighted(weights) / default.weighted(weights)
         if self.adds_up:
             return charged_total(default, policy) / default.total
-        return score_ratio(default.parts, policy.parts, calls)
+        return score_ratio(default.parts, policy.parts, weights)
 
-    def change(self, defaults: Sequence[Costs], ratios: Sequence[float]) -> float:
+    def change(
+        self, totals: Sequence[float], ratios: Sequence[float], programs: Sequence[str]
+    ) -> float:
         """The change over modules: of the sums where costs add up, else the geometric mean.
 
         Args:
-          defaults, ratios: of the same modules in the same order, at least one.
+          totals, ratios, programs: of the same modules in the same order, at least one: the
+            default's cost, the policy's as a multiple of it, and the module's program.
         """
-        if self.adds_up:
-            totals = [costs.total for costs in defaults]
-            products = (total * ratio for total, ratio in zip(totals, ratios, strict=True))
-            return math.fsum(products) / math.fsum(totals) - 1.0
-        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) - 1.0
+        if not self.adds_up:
+            return _geometric_mean(ratios) - 1.0
+        groups = programs if self.by_program else [""] * len(programs)
+        sums: dict[str, tuple[list[float], list[float]]] = {}
+        for total, ratio, group in zip(totals, ratios, groups, strict=True):
+            costs, defaults = sums.setdefault(group, ([], []))
+            costs.append(total * ratio)
+            defaults.append(total)
+        changes = [math.fsum(costs) / math.fsum(own) for costs, own in sums.values()]
+        return (_geometric_mean(changes) if self.by_program else changes[0]) - 1.0
+
+
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
 def charged_total(default: Costs, policy: Costs) -> float:
@@ -105,6 +129,13 @@ def _size(object_file: Path) -> Costs:
     return Costs({"text": float(text_bytes(object_file))})
 
 
+def _function_sizes(object_file: Path) -> Costs:
+    sizes = function_sizes(object_file)
+    return Costs(
+        {name: float(size) for name, size in sizes.items()}, shared=tuple(sorted(sizes.shared))
+    )
+
+
 def _regalloc_score(log: Path) -> Costs:
     # Logged by RegAllocScoring (MLRegAllocEvictAdvisor.cpp) after each function with a decision:
     # block-frequency-weighted loads, stores, copies and rematerialisations; lower is better. Which
@@ -116,6 +147,8 @@ REWARDS: dict[str, Reward] = {
     reward.name: reward
     for reward in (
         Reward("text bytes", adds_up=True, measure=_size),
+        # The linker keeps one copy of a function that several objects have.
+        Reward(LINKED_TEXT, adds_up=True, measure=_function_sizes, by_program=True),
         Reward("RegAllocScore", adds_up=False, measure=_regalloc_score),
     )
 }
@@ -132,7 +165,7 @@ def require_comparable(
 
     Args:
       traces: by program, in the place of the context's.
-      programs: those of the modules.
+      programs: the programs of the modules.
 
     Raises:
       TrainingError: it replays no trace, the problem does not keep the recorded functions and

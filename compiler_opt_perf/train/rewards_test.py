@@ -11,6 +11,7 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.rewards import (
+    LINKED_TEXT,
     REWARDS,
     UNSUPPORTED,
     Costs,
@@ -21,6 +22,7 @@ from compiler_opt_perf.train.rewards import (
 )
 
 SIZE, SCORE = REWARDS["text bytes"], REWARDS["RegAllocScore"]
+LINKED = REWARDS[LINKED_TEXT]
 
 
 def test_a_ratio_below_one_is_cheaper() -> None:
@@ -34,9 +36,21 @@ def test_a_ratio_below_one_is_cheaper() -> None:
 
 
 def test_bytes_add_up_over_modules_and_scores_do_not() -> None:
-    defaults = [Costs({"text": 100.0}), Costs({"text": 900.0})]
-    assert SIZE.change(defaults, [0.5, 1.0]) == pytest.approx(-0.05)
-    assert SCORE.change(defaults, [0.5, 1.0]) == pytest.approx(0.5**0.5 - 1)
+    totals, ratios, programs = [100.0, 900.0], [0.5, 1.0], ["p", "p"]
+    assert SIZE.change(totals, ratios, programs) == pytest.approx(-0.05)
+    assert SCORE.change(totals, ratios, programs) == pytest.approx(0.5**0.5 - 1)
+
+
+def test_copies_count_as_parts_and_programs_are_compared_one_by_one() -> None:
+    default = Costs({"f": 100.0, "g": 60.0}, shared=("g",))
+    # Three objects have a copy of g, of which the linker keeps one.
+    copies = {"g": 1 / 3}
+    assert default.weighted(copies) == pytest.approx(120.0)
+    policy = Costs({"f": 100.0, "g": 30.0, "h": 4.0})
+    assert LINKED.ratio(default, policy, copies) == pytest.approx(114 / 120)
+    # The geometric mean over programs of the sums over their modules.
+    change = LINKED.change([100.0, 300.0, 50.0], [0.5, 1.0, 1.0], ["p", "p", "q"])
+    assert change == pytest.approx((350 / 400 * 1.0) ** 0.5 - 1)
 
 
 def test_code_that_is_lost_is_charged() -> None:
@@ -72,7 +86,7 @@ def test_instructions_without_a_cost_are_charged_the_mean() -> None:
 
 
 def test_each_problem_has_its_reward() -> None:
-    assert {problem.reward for problem in PROBLEMS.values()} == set(REWARDS)
+    assert {problem.reward for problem in PROBLEMS.values()} == set(REWARDS) - {LINKED_TEXT}
 
 
 def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:

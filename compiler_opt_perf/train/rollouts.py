@@ -27,9 +27,9 @@ from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.labels import Flipper, LabelJob, reach_of
 from compiler_opt_perf.train.log import TrainingLog
 
-# What thresholds are of.
+# The feature that thresholds compare.
 _ESTIMATE = "cost_estimate"
-# Of scores, a hundredth of an instruction per call, as cost.regalloc_score adds.
+# Added to scores, as in cost.regalloc_score: a hundredth of an instruction per call.
 _LEAST_SCORE = 0.01
 
 
@@ -43,7 +43,7 @@ class RolloutJob:
       temperature: that scores are divided by.
       samples: how many times decisions are sampled.
       thresholds: policies besides: inline what is estimated to cost less.
-      seed: of the samples.
+      seed: for the samples.
     """
 
     compiler: Compiler
@@ -59,7 +59,7 @@ class RolloutJob:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """What one policy led to: costs by function and the log, with keys."""
+    """The result of one policy: costs by function, and the log with keys."""
 
     costs: Mapping[str, float]
     aliases: Mapping[str, str]
@@ -72,8 +72,8 @@ class Explored:
     """Decisions that were sampled.
 
     Attributes:
-      inputs: of the network, by feature, [rows] or [rows, columns] each, as the policy saw them
-        when it decided itself.
+      inputs: the network's inputs by feature, [rows] or [rows, columns] each, as the policy saw
+        them when it decided itself.
       decisions: int64 [rows], sampled.
       log_probability: float32 [rows].
       reward: float32 [rows]: of bytes saved, s, sign(s) log2(1 + |s|); of scores, the logarithm of
@@ -93,7 +93,7 @@ class Best:
     """The decisions of the best policy in each part of a module.
 
     Attributes:
-      keys: of the decisions.
+      keys: the keys of the decisions.
       inputs, decisions: as of `Explored`.
       saved: cost of the default's code that the best policies' lacks, as a share of it.
       compilations: that it took.
@@ -212,12 +212,10 @@ def _compile(flipper: Flipper, job: RolloutJob, given: Mapping[str, int]) -> _Co
 
 
 def _inputs(job: RolloutJob, log: TrainingLog) -> dict[str, npt.NDArray[Any]]:
-    """As the network takes them; where a program has no profile, its features are missing."""
+    """The network's inputs; the PMU features are missing where a program has no profile."""
     problem, with_pmu = job.compiler.problem, job.network.with_pmu
-    has_profile = job.compiler.profiles.of(job.module.program) is not None
-    inputs = log.inputs(problem, has_profile)
-    if with_pmu and not has_profile:
-        inputs |= log.missing_inputs(problem)
+    profiled = job.compiler.profiles.of(job.module.program) is not None
+    inputs = log.inputs(problem, with_pmu, profiled=profiled)
     return {feature.name: inputs[feature.name] for feature in problem.inputs(with_pmu)}
 
 
@@ -237,7 +235,7 @@ def _log_probabilities(
 def _sample(
     problem: Problem, keys: Sequence[str], log_pi: npt.NDArray[np.float64], seed: int
 ) -> dict[str, int]:
-    """Decisions by key, drawn from log_pi [keys, decisions]: of all, or of one a function."""
+    """Draws decisions by key from log_pi [keys, decisions]: all, or one in each function."""
     random = np.random.default_rng(seed)
     cumulative = np.cumsum(np.exp(log_pi), axis=1)
     draws = random.random((len(log_pi), 1)) * cumulative[:, -1:]
@@ -255,7 +253,7 @@ def _sample(
 def _rewards(
     problem: Problem, keys: Sequence[str], before: _Compiled, after: _Compiled
 ) -> npt.NDArray[np.float64]:
-    """What each decision's functions cost less than before, [keys]."""
+    """The reward of each decision, float64 [keys]: how much less its functions cost."""
     if problem.score_in_log:
         old, new = (
             np.array([one.costs.get(_function(key), 0.0) for key in keys])
@@ -294,7 +292,7 @@ def _parts(problem: Problem, compiled: Sequence[_Compiled]) -> dict[str, str]:
     for one in compiled:
         for key in one.taken:
             caller, callee = key.split(" ")[:2]
-            # Of evictions, the second word is a register.
+            # The second word of an eviction's key is a register.
             parent[root(caller if problem.mask else callee)] = root(caller)
         for alias, name in one.aliases.items():
             parent[root(alias)] = root(name)

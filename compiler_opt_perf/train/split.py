@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.train.config import Config
+from compiler_opt_perf.train.config import Config, Programs
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import MeasuredModule
-from compiler_opt_perf.train.recipe import Programs
+from compiler_opt_perf.train.measure import MeasuredModule
 
 #: One to train on, one to choose by and one to test on.
 LEAST_MODULES = 3
@@ -55,7 +54,7 @@ def usable_modules(
         if one.default.decisions == 0:
             left_out[one.module.name] = "has nothing to decide"
         elif adds_up and one.default.costs.total <= 0:
-            # Of a module whose functions are all defined elsewhere (gnu_inline), nothing is left.
+            # All functions of such a module are defined elsewhere (gnu_inline).
             replayed = one.default.costs.executions is not None
             left_out[one.module.name] = (
                 "is not executed in the recorded run" if replayed else "compiles to no code"

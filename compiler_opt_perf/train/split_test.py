@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.train.algorithms.cloning import Cloning
 from compiler_opt_perf.train.compilation import Default
-from compiler_opt_perf.train.config import Cloning, Config
+from compiler_opt_perf.train.config import Config, Programs
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import MeasuredModule
-from compiler_opt_perf.train.recipe import Programs
+from compiler_opt_perf.train.measure import MeasuredModule
 from compiler_opt_perf.train.rewards import Costs, Reward
 from compiler_opt_perf.train.split import split_modules, usable_modules
 
@@ -76,7 +76,8 @@ def test_modules_that_tell_nothing_are_left_out_by_name(
     reward = Reward("", adds_up, lambda _: Costs({}))
     for one in usable:
         costs = one.default.costs
-        assert reward.change([costs], [reward.ratio(costs, costs, {})]) == 0.0
+        ratio = reward.ratio(costs, costs, {})
+        assert reward.change([costs.total], [ratio], ["p"]) == 0.0
     with pytest.raises(TrainingError, match=r"only \d usable modules(.|\n)*p/01: has nothing to"):
         split_modules(usable[:2], left_out, Config(STAGES))
 

@@ -8,29 +8,27 @@ objects of the default. Or a published policy.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.export import ModelError, Policy
-from compiler_opt_perf.policy.network import IntArray, fit_normalisation
+from compiler_opt_perf.policy.network import Network, fit_normalisation
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
+from compiler_opt_perf.train.algorithms.cloning import Cloning
 from compiler_opt_perf.train.checkpoint import Checkpoint
-from compiler_opt_perf.train.config import Cloning, Config
+from compiler_opt_perf.train.config import Config
+from compiler_opt_perf.train.driver import Training
+from compiler_opt_perf.train.env import default_decisions
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import Evaluator, MeasuredModule
-from compiler_opt_perf.train.log import read_log
-from compiler_opt_perf.train.run import Run
+from compiler_opt_perf.train.measure import CandidateMeasurer
 
 _HIDDEN = (16, 8)
-_DEFAULT_LEAD = 0.25
+_MARGIN = 0.25
 
 
 def read_policy(folder: Path, problem: Problem, with_pmu: bool, config: Config) -> Policy:
@@ -57,8 +55,8 @@ def read_policy(folder: Path, problem: Problem, with_pmu: bool, config: Config) 
     if network.problem != problem:
         rates = ",".join(network.problem.extra_rates) or "none"
         raise TrainingError(f"{place}: its extra rates are {rates}; give --extra-rates the same")
-    for name in ("hidden", "default_lead"):
-        asked, own = getattr(config, name), getattr(network, name)
+    for name, own in (("hidden", network.hidden), ("margin", network.default_lead)):
+        asked = getattr(config, name)
         if asked is not None and asked != own:
             value = json.dumps(own, separators=(",", ":"))
             raise TrainingError(
@@ -79,35 +77,35 @@ def resolved(config: Config, policy: Policy | None) -> Config:
     """The configuration with the shape of its network, which may be that of a policy."""
     if policy is not None:
         network = policy.network
-        return msgspec.structs.replace(
-            config, hidden=network.hidden, default_lead=network.default_lead
-        )
+        return msgspec.structs.replace(config, hidden=network.hidden, margin=network.default_lead)
     hidden = _HIDDEN if config.hidden is None else config.hidden
-    lead = _DEFAULT_LEAD if config.default_lead is None else config.default_lead
-    return msgspec.structs.replace(config, hidden=hidden, default_lead=lead)
+    margin = _MARGIN if config.margin is None else config.margin
+    return msgspec.structs.replace(config, hidden=hidden, margin=margin)
 
 
-def begin(run: Run) -> tuple[Checkpoint, Evaluator]:
-    """The state before the first iteration, and the evaluator that measured it.
+def begin(run: Training) -> tuple[Checkpoint, CandidateMeasurer]:
+    """The state before the first iteration, and the measurer that measured it.
 
-    A network without a default lead decides at random until cloning has trained it: it is not
-    measured.
+    A network without a margin decides at random until cloning has trained it: it is not measured.
 
     Raises:
       TrainingError: the compiler fails on a validation module.
     """
     if run.warm_start is None:
-        inputs, _ = default_decisions(run, run.split.training)
-        network = run.network(fit_normalisation(inputs, run.problem, run.with_pmu))
-        weights = network.initial_weights(derive_seed(run.config.seed, "initial weights"))
+        config = run.config
+        assert config.hidden is not None and config.margin is not None
+        seed = derive_seed(config.seed, "rows")
+        inputs, _ = default_decisions(run.compiler, run.split.training, config.rows, seed)
+        normalisation = fit_normalisation(inputs, run.problem, run.with_pmu)
+        network = Network(run.problem, run.with_pmu, config.hidden, normalisation, config.margin)
+        weights = network.initial_weights(derive_seed(config.seed, "initial weights"))
     else:
         network, weights = run.warm_start.network, run.warm_start.weights
-    evaluator = run.fresh_evaluator(network)
+    measurer = run.measurer()
     change = None
     if not isinstance(run.config.stages[0], Cloning):
-        (measured,) = evaluator.measure(
-            [weights], run.split.validation, f"{run.problem.name}: start"
-        )
+        label = f"{run.problem.name}: start"
+        (measured,) = measurer.measure(network, [weights], run.split.validation, label)
         if measured.failed:
             raise TrainingError(
                 f"the compiler fails on validation modules ({', '.join(measured.failed)}) with the "
@@ -127,33 +125,6 @@ def begin(run: Run) -> tuple[Checkpoint, Evaluator]:
     }
     state = {"weights": weights.astype(np.float64)}
     checkpoint = Checkpoint(state, weights, network.normalisation, record)
+    checkpoint = checkpoint.with_best(network, weights)
     point = {"generation": 0, "validation_of_mean": change}
-    return run.save(checkpoint, evaluator, point), evaluator
-
-
-def default_decisions(
-    run: Run, modules: Sequence[MeasuredModule]
-) -> tuple[dict[str, npt.NDArray[Any]], IntArray]:
-    """Features and decisions of the modules' logs, at most `rows` of them.
-
-    One log at a time is in memory, beside the rows drawn so far.
-    """
-    counts = [measured.default.decisions for measured in modules]
-    drawn = np.arange(sum(counts))
-    if len(drawn) > run.config.rows:
-        random = np.random.default_rng(derive_seed(run.config.seed, "rows"))
-        drawn = np.sort(random.choice(drawn, run.config.rows, replace=False))
-    parts = []
-    first = 0
-    for measured, count in zip(modules, counts, strict=True):
-        own = drawn[(drawn >= first) & (drawn < first + count)] - first
-        first += count
-        if own.size:
-            log = read_log(measured.log).select(own)
-            has_profile = run.compiler.profiles.of(measured.module.program) is not None
-            inputs = log.inputs(run.problem, has_profile)
-            if run.with_pmu and not has_profile:
-                inputs |= log.missing_inputs(run.problem)
-            parts.append((inputs, log.default_decisions(run.problem)))
-    joined = {name: np.concatenate([inputs[name] for inputs, _ in parts]) for name in parts[0][0]}
-    return joined, np.concatenate([decisions for _, decisions in parts])
+    return run.save(checkpoint, measurer, point), measurer

@@ -13,13 +13,12 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policy.problem import PROBLEMS
-from compiler_opt_perf.train import start
-from compiler_opt_perf.train.compilation import Default
+from compiler_opt_perf.train import env, start
+from compiler_opt_perf.train.compilation import Compiler, Default
 from compiler_opt_perf.train.config import read_config
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import MeasuredModule
+from compiler_opt_perf.train.measure import MeasuredModule
 from compiler_opt_perf.train.rewards import Costs
-from compiler_opt_perf.train.run import Run
 
 
 class _Log:
@@ -31,7 +30,7 @@ class _Log:
     def select(self, rows: npt.NDArray[Any]) -> "_Log":
         return _Log(self.rows[rows].copy())
 
-    def inputs(self, *_: object) -> dict[str, npt.NDArray[Any]]:
+    def inputs(self, *_: object, **__: object) -> dict[str, npt.NDArray[Any]]:
         return {"feature": self.rows}
 
     def default_decisions(self, *_: object) -> npt.NDArray[Any]:
@@ -47,18 +46,13 @@ def test_one_log_at_a_time_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None
         read.append(weakref.ref(log))
         return log
 
-    monkeypatch.setattr(start, "read_log", read_log)
+    monkeypatch.setattr(env, "read_log", read_log)
     modules = [
         MeasuredModule(Module(name, Path(name), ()), Default(Costs({}), 1000, 0.0), Path(name))
         for name in "0123"
     ]
-    run = SimpleNamespace(
-        config=read_config("cloned").changed({"rows": 10}),
-        problem=PROBLEMS["inline-size"],
-        with_pmu=False,
-        compiler=SimpleNamespace(profiles=Profiles()),
-    )
-    inputs, decisions = start.default_decisions(cast(Run, run), modules)
+    compiler = SimpleNamespace(problem=PROBLEMS["inline-size"], profiles=Profiles())
+    inputs, decisions = env.default_decisions(cast(Compiler, compiler), modules, 10, seed=1)
     assert len(read) > 1
     assert len(decisions) == 10 and decisions.max() > 1000
     np.testing.assert_array_equal(inputs["feature"], decisions)
@@ -72,10 +66,10 @@ def test_a_published_policy_gives_the_network_its_shape() -> None:
     policy = start.read_policy(_MODEL, PROBLEMS["inline-size"], False, config)
     resolved = start.resolved(config, policy)
     assert resolved.hidden == policy.network.hidden != (16, 8)
-    assert resolved.default_lead == policy.network.default_lead
+    assert resolved.margin == policy.network.default_lead
     # Those asked for may be named.
     start.read_policy(_MODEL, PROBLEMS["inline-size"], False, resolved)
-    assert (start.resolved(config, None).hidden, start.resolved(config, None).default_lead) == (
+    assert (start.resolved(config, None).hidden, start.resolved(config, None).margin) == (
         (16, 8),
         0.25,
     )
@@ -87,7 +81,7 @@ def test_a_published_policy_gives_the_network_its_shape() -> None:
         ("regalloc-evict", False, "ppo", {}, "a policy for inline-size, not regalloc-evict"),
         ("inline-size", True, "ppo", {}, "it reads no PMU features; leave away --profile"),
         ("inline-size", False, "ppo", {"hidden": [4]}, "its network has hidden=[32,16], the recip"),
-        ("inline-size", False, "ppo", {"default_lead": 4}, "give --setting=default_lead="),
+        ("inline-size", False, "ppo", {"margin": 4}, "give --setting=margin="),
         ("inline-size", False, "cloned", {}, "cloning begins anew; take a recipe with another"),
     ],
 )

@@ -6,13 +6,15 @@ Everything lies in one output folder, so that an interrupted training goes on wh
   inputs.json      the inputs of the training, which owns the folder from then on
   ablated/         shuffled profiles, if the policy reads such ones
   default/         training log and cost of the compiler's own policy, a pair a module
+  labels/N/        labels of iteration N, a file a module, if a stage learns labels
   checkpoint.npz   state after the last finished iteration
   curve.jsonl      a line for each iteration, for plots
   events...        the same for TensorBoard
   training.json    settings, modules and results
   failures/        models that made the compiler fail, for reproduction
-  policy/          the published policy (see policies.export)
+  policy/          the published policy (see policy.export)
   lock             held while a process works in the folder
+  programs/, corpora/   the modules that `cop train` extracted, if the recipe names programs
 
 The same seed, inputs and versions give the same policy, byte by byte, interrupted or not. Two
 limits are of time and depend on the machine: a compilation near `timeout_s` may fail in one run and
@@ -23,14 +25,14 @@ Costs are changes against the compiler's own policy everywhere: -0.01 is 1% less
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context, Evaluator
 from compiler_opt_perf.policy.export import Policy
@@ -45,16 +47,15 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import result, start
 from compiler_opt_perf.train.ablation import ablated
 from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.config import Config
+from compiler_opt_perf.train.config import Config, Programs, require_stages
+from compiler_opt_perf.train.driver import Clock, Training, search
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import measure_defaults
 from compiler_opt_perf.train.folder import TrainingFolder
+from compiler_opt_perf.train.labels import count_copies
+from compiler_opt_perf.train.measure import MeasuredModule, measure_defaults
 from compiler_opt_perf.train.result import TrainingResult
 from compiler_opt_perf.train.rewards import require_comparable
-from compiler_opt_perf.train.run import Clock, Run
-from compiler_opt_perf.train.search import require_state, search
 from compiler_opt_perf.train.split import split_modules, usable_modules
-from compiler_opt_perf.train.stages import require_stages
 
 _ONE_TRACE: Mapping[str, Path] = {}
 
@@ -75,7 +76,7 @@ def train(
     """Trains a policy, or goes on with the training in `output`.
 
     Args:
-      problem: a row of policies.problem.PROBLEMS, possibly with extra rates.
+      problem: a row of policy.problem.PROBLEMS, possibly with extra rates.
       corpus: modules to train on; held-out modules are not among them.
       toolchain: the patched compiler.
       profiles: PMU profiles; with one the policy reads the PMU features, which are missing in the
@@ -83,7 +84,7 @@ def train(
       output: folder of this training.
       config: settings.
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
-        reward (`training.rewards.evaluator_reward`).
+        reward (`train.rewards.evaluator_reward`).
       context: the recorded run; without `traces` all modules are of the program that ran.
       warm_start: directory of a published policy to begin with, of the same problem and features.
       executor: makes the workers that compile, given how many there are at most.
@@ -108,6 +109,7 @@ def train(
         evaluator=evaluator,
         context=context or Context(),
         traces=traces,
+        copies=config.copies,
     )
     if evaluator is not None:
         require_comparable(problem, evaluator, compiler.context, traces, programs_of(corpus))
@@ -122,20 +124,19 @@ def train(
     with TrainingFolder.held(output) as folder, executor(config.workers or None) as pool:
         read = ablated(profiles, folder.ablated, config.seed)
         compiler = dataclasses.replace(compiler, profiles=read)
-        run = _prepare(compiler, corpus, folder, config, pool, calls, policy)
-        checkpoint, candidates = run.load_checkpoint(), None
+        run = _prepare(compiler, corpus, folder, config, pool, calls, policy, toolchain.ld_lld)
+        checkpoint, measurer = run.load_checkpoint(), None
         if checkpoint is None:
-            checkpoint, candidates = start.begin(run)
+            checkpoint, measurer = start.begin(run)
         else:
-            require_state(run, checkpoint)
             before = checkpoint.record["curve"][-1]["elapsed_s"]
             run = dataclasses.replace(run, clock=Clock(run.clock.start, before))
         if not run.is_over(checkpoint) or "ended" not in checkpoint.record:
-            if candidates is None:
+            if measurer is None:
                 logging.info("going on after %d iterations", checkpoint.generation)
-                candidates = run.evaluator(checkpoint)
-            checkpoint = search(run, checkpoint, candidates)
-            checkpoint = result.final_test(run, checkpoint, candidates)
+                measurer = run.measurer(checkpoint)
+            checkpoint = search(run, checkpoint, measurer)
+            checkpoint = result.final_test(run, checkpoint, measurer)
         elif result.is_published(run, checkpoint):
             logging.info("already done: %s", folder.policy)
             for one in result.remarks(run, checkpoint):
@@ -149,7 +150,7 @@ def _require_network(problem: Problem, with_pmu: bool, config: Config) -> None:
     features = len(scored_features(problem, with_pmu))
     normalisation = Normalisation(np.zeros(features, np.float32), np.ones(features, np.float32))
     try:
-        Network(problem, with_pmu, config.hidden or (), normalisation, config.default_lead or 0.0)
+        Network(problem, with_pmu, config.hidden or (), normalisation, config.margin or 0.0)
     except ValueError as error:
         remedy = "; ask for fewer of --extra-rates" if problem.extra_rates else ""
         raise TrainingError(f"{problem.name}: {error}{remedy}") from error
@@ -182,7 +183,8 @@ def _prepare(
     pool: Executor,
     calls: Mapping[str, Mapping[str, float]],
     policy: Policy | None,
-) -> Run:
+    linker: Path,
+) -> Training:
     """Measures the compiler's own policy, and claims the folder when there is enough to train on.
 
     Raises:
@@ -221,12 +223,41 @@ def _prepare(
             "draw it",
             *(name, config.max_decisions, 100 * large[name]),
         )
+    copies, linked = _programs(measured, config.programs) if config.copies else ({}, {})
     folder.claim(inputs)
-    return Run(compiler, folder, config, pool, calls, split, left_out, large, clock, policy)
+    return Training(
+        *(compiler, folder, config, pool, calls, copies, linked, linker, split, left_out, large),
+        clock,
+        policy,
+    )
+
+
+def _programs(
+    measured: Sequence[MeasuredModule], split: Programs | None
+) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Module, ...]]]:
+    """Counts copies, by program and function; and finds the modules of each test program.
+
+    Raises:
+      TrainingError: of a program, no module that compiles has anything to decide.
+    """
+    assert split is not None
+    programs: dict[str, list[MeasuredModule]] = {}
+    for one in measured:
+        programs.setdefault(one.module.program, []).append(one)
+    copies = {
+        name: count_copies(one.default.costs.shared for one in own)
+        for name, own in programs.items()
+    }
+    for name in split.all:
+        if not any(one.default.decisions for one in programs.get(name, ())):
+            raise TrainingError(
+                f"{name}: no module compiles and has anything to decide; leave it out"
+            )
+    return copies, {name: tuple(one.module for one in programs[name]) for name in split.test}
 
 
 def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any]:
-    """What a training is of: all that its result depends on."""
+    """The inputs of a training: all that its result depends on."""
     profiles = compiler.profiles
     return {
         "problem": compiler.problem.name,

@@ -29,22 +29,21 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.train import result as result_module
 from compiler_opt_perf.train import start
+from compiler_opt_perf.train.algorithms.evolution_strategies import EvolutionStrategies
 from compiler_opt_perf.train.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.train.compilation import Compiler, Default, Job, measure_default
 from compiler_opt_perf.train.config import (
     Config,
     ConfigError,
-    EvolutionStrategies,
     read_config,
+    require_stages,
 )
+from compiler_opt_perf.train.env import default_decisions
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.evaluation import Evaluator, MeasuredModule, Measurement
 from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.train.measure import CandidateMeasurer, MeasuredModule, Measurement
 from compiler_opt_perf.train.result import WORSE, TrainingResult
 from compiler_opt_perf.train.rewards import Costs, Reward
-from compiler_opt_perf.train.run import Run
-from compiler_opt_perf.train.stages import require_stages
-from compiler_opt_perf.train.start import default_decisions
 from compiler_opt_perf.train.testing import (
     checkpoint_without_times,
     curve_without_times,
@@ -197,19 +196,19 @@ def test_weights_that_fail_are_not_published(
 ) -> None:
     """A compiler that fails on a validation module whenever a policy inlines less there."""
     output = tmp_path / "t"
-    measure = Evaluator.measure
+    measure = CandidateMeasurer.measure
     seen: list[Measurement] = []
 
-    def fail_where_best(self: Evaluator, *args: Any, **kwargs: Any) -> list[Measurement]:
+    def fail_where_best(self: CandidateMeasurer, *args: Any, **kwargs: Any) -> list[Measurement]:
         measured = measure(self, *args, **kwargs)
-        if len(args[1]) == 1 and len(measured) == 2:
+        if len(args[2]) == 1 and len(measured) == 2:
             # After a generation: what would be the best of all fails on a module.
-            name = args[1][0].module.name
+            name = args[2][0].module.name
             measured = [dataclasses.replace(one, change=-0.9, failed=(name,)) for one in measured]
         seen.extend(measured)
         return measured
 
-    monkeypatch.setattr(Evaluator, "measure", fail_where_best)
+    monkeypatch.setattr(CandidateMeasurer, "measure", fail_where_best)
     result = run("inline-size", corpora, toolchain, output, iterations=iterations)
     checkpoint = Checkpoint.load(output / "checkpoint.npz")
     assert result.validation_change == result.start_change == 0.0
@@ -389,7 +388,9 @@ def test_eviction_trains_on_the_instructions_of_a_run(
     output = tmp_path / "t"
     result = train(problem, corpus, toolchain, Profiles(), output, config, COUNT, context)
     assert result.reward == "count instructions"
-    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["costs"]["parts"]
+    costs = json.loads(next((output / "default").rglob("*.json")).read_text())["result"]["costs"][
+        "parts"
+    ]
     # Each of the 200 turns multiplies, loads and adds for each value at least.
     (counted,) = (value for name, value in costs.items() if name.startswith("pressure"))
     assert 200 * 22 * 2 < counted < 200 * 22 * 10
@@ -446,6 +447,27 @@ def test_a_training_begins_with_a_published_policy(
     assert inputs["warm_start"] == start.digest(before)
     with pytest.raises(TrainingError, match="a training with another config and warm_start"):
         run(None)
+
+
+def test_a_warm_started_training_goes_on_exactly_where_it_was(
+    corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    problem, model = PROBLEMS["inline-size"], Path(__file__).parents[2] / "models" / "inline-size"
+
+    def run(name: str, iterations: int) -> Checkpoint:
+        config = SMALL.changed({"hidden": None, "iterations": iterations})
+        train(
+            *(problem, corpora[problem.name], toolchain, Profiles(), tmp_path / name, config),
+            warm_start=model,
+        )
+        return Checkpoint.load(tmp_path / name / "checkpoint.npz")
+
+    whole = run("whole", 2)
+    run("parts", 1)
+    parts = run("parts", 2)
+    for name, array in whole.state.items():
+        np.testing.assert_array_equal(array, parts.state[name], name)
+    assert published_bytes(tmp_path / "whole") == published_bytes(tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
@@ -613,19 +635,12 @@ def test_rows_are_drawn_from_all_logs(
         measured.append(MeasuredModule(module, default, log))
     total = sum(one.default.decisions for one in measured)
     for rows in (total - 3, total, total + 1):
-        sampled = cast(
-            Run,
-            SimpleNamespace(
-                config=SMALL.changed({"rows": rows}),
-                problem=PROBLEMS["inline-size"],
-                with_pmu=False,
-                compiler=SimpleNamespace(profiles=Profiles()),
-            ),
-        )
-        inputs, decisions = default_decisions(sampled, measured)
+        problem = PROBLEMS["inline-size"]
+        compiler = cast(Compiler, SimpleNamespace(problem=problem, profiles=Profiles()))
+        inputs, decisions = default_decisions(compiler, measured, rows, seed=1)
         assert len(decisions) == min(rows, total)
         logs = [read_log(one.log) for one in measured]
-        everything = np.concatenate([log.default_decisions(sampled.problem) for log in logs])
+        everything = np.concatenate([log.default_decisions(problem) for log in logs])
         if rows >= total:
             np.testing.assert_array_equal(decisions, everything)
         # The feature is the label.

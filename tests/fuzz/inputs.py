@@ -239,7 +239,7 @@ def training(folder: Path, toolchain: Toolchain) -> None:
 
 
 def labelled(folder: Path, toolchain: Toolchain) -> None:
-    """What a training on labels keeps of a module and of a round, and its recipe."""
+    """What a training on labels keeps of a module."""
     del toolchain
     problem = PROBLEMS["inline-size"]
     inputs = random_inputs(problem, rows=40, seed=1)
@@ -254,9 +254,6 @@ def labelled(folder: Path, toolchain: Toolchain) -> None:
     write_labels(
         folder / "labels.npz", Labels("p/module", keys, rows, rows[:9], difference, 4000.0, 7)
     )
-    candidates = {"1.0": {"p": -0.01, "q": 0.02}, "1.5": None}
-    write_json(folder / "round.json", {"labels": 40, "candidates": candidates})
-    shutil.copy(REPO_ROOT / "models" / "inline-size" / "recipe.toml", folder)
 
 
 def imitation(folder: Path, toolchain: Toolchain) -> None:
@@ -286,6 +283,8 @@ def checkpoint(folder: Path, toolchain: Toolchain) -> None:
         "iteration": 1,
         "compilations": 10,
         "failures": 0,
+        "margin": network.default_lead,
+        "asked": None,
         "ended": {
             "budget_s": 0.0,
             "compilations": 10,

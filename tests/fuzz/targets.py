@@ -41,11 +41,9 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trace.windows import Windows
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.config import read_config
-from compiler_opt_perf.train.evaluation import read_default
-from compiler_opt_perf.train.imitation_result import read_round
 from compiler_opt_perf.train.label_files import labelled_rows, logged_rows, read_labels
 from compiler_opt_perf.train.log import read_log
-from compiler_opt_perf.train.recipe import read_recipe
+from compiler_opt_perf.train.measure import read_default
 from tests.fuzz import inputs
 from tests.fuzz.mutations import REPLACEMENTS
 
@@ -191,7 +189,7 @@ def _measured_defaults() -> list[object]:
     found = []
     for sound in sorted(Path("sound/default").rglob("*.json")):
         log = Path("training", *sound.parts[1:]).with_suffix(".log")
-        one = read_default(log, json.loads(sound.read_bytes())["key"])
+        one = read_default(log, json.loads(sound.read_bytes())["inputs"])
         if one is None:
             raise RefusedError(f"{log}: is measured again")
         found += [one, read_log(log)]
@@ -525,25 +523,11 @@ TARGETS: tuple[Target, ...] = (
         80,
     ),
     Target(
-        "rounds",
-        inputs.labelled,
-        {"round.json": "json"},
-        call(lambda: read_round(Path("round.json")).best),
-        40,
-    ),
-    Target(
-        "recipes of cop train labels",
-        inputs.labelled,
-        {"recipe.toml": "text"},
-        call(lambda: read_recipe(Path("recipe.toml"))),
-        80,
-    ),
-    Target(
         "cop train show",
         inputs.imitation,
         {
             "training/*.json": "json",
-            "training/rounds/*.json": "json",
+            "training/curve.jsonl": "json lines",
             "training/labels/0/p/a.npz": "arrays",
         },
         cop("train show training --html=out/page.html"),

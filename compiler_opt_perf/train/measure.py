@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
@@ -22,22 +21,21 @@ from compiler_opt_perf.policy.export import (
     CandidateTemplate,
     output_spec,
 )
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.executor import Executor, WorkerError
-from compiler_opt_perf.run.files import FileWriteError, copy_folder, read_input, sha256
-from compiler_opt_perf.run.json_text import Count, Finite, JsonError, convert, decode
+from compiler_opt_perf.run.files import FileWriteError, copy_folder, sha256
+from compiler_opt_perf.run.memo import recall
 from compiler_opt_perf.train.compilation import (
     Compiler,
     Default,
     Job,
-    digest,
     keep_default,
     measure_candidate,
     measure_default,
     record_path,
 )
 from compiler_opt_perf.train.log import LogError
-from compiler_opt_perf.train.rewards import Costs
 
 # Added to the compiler's own limit, for starting it and reading what it wrote.
 _GRACE_S = 30.0
@@ -49,7 +47,7 @@ FAILURE_RATIO = 2.0
 
 @dataclass(frozen=True)
 class MeasuredModule:
-    """A module and what the compiler's own policy makes of it.
+    """A module with the result of the compiler's own policy.
 
     Attributes:
       module: the IR and its command.
@@ -64,7 +62,7 @@ class MeasuredModule:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a candidate costs on some modules.
+    """The cost of a candidate on some modules.
 
     Attributes:
       change: against the default's cost; -0.01 is 1% less. Modules with failures are charged.
@@ -106,7 +104,7 @@ def measure_defaults(
         for program in {module.program for module in modules}
     }
     clang = sha256(compiler.clang)
-    others = [*problem.extra_rates]
+    others = [*problem.extra_rates, *([compiler.reward.name] if compiler.copies else [])]
     others += [value or "" for value in (compiler.evaluator_inputs or {}).values()]
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}
@@ -140,28 +138,13 @@ def measure_defaults(
     return measured, left_out
 
 
-class _Measured(msgspec.Struct, frozen=True):
-    """The result beside a log, as `keep_default` writes it."""
-
-    key: tuple[str, ...]
-    costs: Costs
-    decisions: Count
-    seconds: Finite
-
-
 def read_default(log: Path, key: Sequence[str]) -> Default | None:
     """The result beside a log; None if one of them is missing, damaged or of something else."""
-    path = record_path(log)
+    found = recall(record_path(log), key, Default)
     try:
-        fields = decode(read_input(path), dict[str, Any], path)
-        whole = fields.pop("sha256", None) == digest(fields, log)
-        measured = convert(fields, _Measured, path)
-    except (OSError, JsonError):
-        # Missing or damaged: it is measured again.
+        return found if found is not None and sha256(log) == found.log else None
+    except OSError:
         return None
-    if not whole or measured.key != tuple(key):
-        return None
-    return Default(measured.costs, measured.decisions, measured.seconds)
 
 
 def raise_unless_of_one_compilation(error: Exception | None) -> None:
@@ -186,10 +169,12 @@ def _brief(error: Exception | None) -> str:
     return f"{program} {how.get(error.kind, 'fails')}"
 
 
-class Evaluator:
+class CandidateMeasurer:
     """Measures candidates in development mode.
 
     Attributes:
+      compiler: the patched compiler.
+      pool: workers that compile.
       compilations: how many were run.
       failures: how many of them failed, crashed, hung or left output that cannot be compared.
     """
@@ -197,28 +182,27 @@ class Evaluator:
     def __init__(
         self,
         compiler: Compiler,
-        template: CandidateTemplate,
         pool: Executor,
         failures: Path,
-        calls: Mapping[str, Mapping[str, float]],
+        weights: Mapping[str, Mapping[str, float]],
     ):
         """Begins without any compilation.
 
         Args:
           failures: folder for models that made the compiler fail.
-          calls: how often functions were called, by program and name; weights of their scores.
+          weights: weights of functions, by program and name (`Reward.ratio`).
         """
+        self.compiler = compiler
+        self.pool = pool
         self.compilations = 0
         self.failures = 0
-        self._compiler = compiler
-        self._template = template
-        self._pool = pool
         self._failures_folder = failures
-        self._reward = compiler.reward
-        self._calls = calls
+        self._weights = weights
+        self._template: CandidateTemplate | None = None
 
     def measure(
         self,
+        network: Network,
         candidates: Sequence[npt.NDArray[Any]],
         modules: Sequence[MeasuredModule],
         label: str | None = None,
@@ -231,19 +215,25 @@ class Evaluator:
         as much as the worst candidate if that is more, so that failing never pays.
 
         Args:
-          candidates: weight vectors.
+          network: the network of all candidates.
+          candidates: weights [network.size] each.
           modules: at least one.
-          label: of the progress display.
+          label: shown with the progress.
           on_grid: the weights are brought to the grid that published ones are on.
         """
-        ratios = self._ratios(candidates, modules, label, on_grid)
+        ratios = self._ratios(network, candidates, modules, label, on_grid)
         worst = np.fmax.reduce(ratios, axis=0, initial=FAILURE_RATIO)
         charged = np.where(np.isnan(ratios), worst, ratios)
-        defaults = [measured.default.costs for measured in modules]
+        reward, by_program = self.compiler.reward, self.compiler.reward.by_program
+        programs = [measured.module.program for measured in modules]
+        totals = [
+            one.default.costs.weighted(self._weights.get(program, {}) if by_program else {})
+            for one, program in zip(modules, programs, strict=True)
+        ]
         names = [measured.module.name for measured in modules]
         return [
             Measurement(
-                self._reward.change(defaults, row.tolist()),
+                reward.change(totals, row.tolist(), programs),
                 tuple(name for name, failed in zip(names, np.isnan(own), strict=True) if failed),
                 len(modules),
             )
@@ -252,6 +242,7 @@ class Evaluator:
 
     def _ratios(
         self,
+        network: Network,
         candidates: Sequence[npt.NDArray[Any]],
         modules: Sequence[MeasuredModule],
         label: str | None,
@@ -263,10 +254,10 @@ class Evaluator:
             jobs = []
             for number, weights in enumerate(candidates):
                 model = Path(folder) / str(number)
-                self.write_model(model, weights, on_grid)
-                jobs += [Job(self._compiler, measured.module, model) for measured in modules]
-            limit = self._compiler.timeout_s + _GRACE_S
-            outcomes = self._pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
+                self.write_model(model, network, weights, on_grid)
+                jobs += [Job(self.compiler, measured.module, model) for measured in modules]
+            limit = self.compiler.timeout_s + _GRACE_S
+            outcomes = self.pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
             self.compilations += len(jobs)
             for place, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
                 if outcome.value is None:
@@ -275,20 +266,25 @@ class Evaluator:
                     continue
                 default = modules[place % len(modules)].default.costs
                 try:
-                    calls = self._calls.get(job.module.program, {})
-                    ratio = self._reward.ratio(default, outcome.value, calls)
+                    function_weights = self._weights.get(job.module.program, {})
+                    ratio = self.compiler.reward.ratio(default, outcome.value, function_weights)
                 except ScoreError as error:
                     self._note_failure(job, str(error))
                     continue
                 ratios.flat[place] = ratio
         return ratios
 
-    def write_model(self, folder: Path, weights: npt.NDArray[Any], on_grid: bool = True) -> None:
+    def write_model(
+        self, folder: Path, network: Network, weights: npt.NDArray[Any], on_grid: bool = True
+    ) -> None:
         """Writes a candidate's directory, for the compiler's development mode."""
+        if self._template is None or _shape(self._template.network) != _shape(network):
+            # Takes a second.
+            self._template = CandidateTemplate.make(network)
         folder.mkdir()
         content = self._template.with_weights(weights, on_grid=on_grid)
         (folder / MODEL_FILE).write_bytes(content)
-        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(self._template.network)))
+        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network)))
 
     def _note_failure(self, job: Job, message: str) -> None:
         """Counts a failure and keeps its model, so that the command in the warning runs again."""
@@ -300,3 +296,11 @@ class Evaluator:
         if kept.exists():
             message = message.replace(str(job.model), str(kept))
         logging.warning("%s: a candidate fails: %s", job.module.name, message)
+
+
+def _shape(network: Network) -> tuple[Any, ...]:
+    """All that a template depends on; arrays themselves cannot be compared in a word."""
+    normalisation = network.normalisation
+    arrays = (normalisation.center.tobytes(), normalisation.inverse_scale.tobytes())
+    lead, asked = network.default_lead, network.asked
+    return network.problem, network.with_pmu, network.hidden, lead, asked, arrays

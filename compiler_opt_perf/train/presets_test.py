@@ -16,11 +16,12 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import result, start
+from compiler_opt_perf.train.algorithms.cloning import Cloning
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.config import Cloning, Config, presets, read_config
-from compiler_opt_perf.train.evaluation import measure_defaults
-from compiler_opt_perf.train.run import Run
+from compiler_opt_perf.train.config import Config, presets, read_config
+from compiler_opt_perf.train.driver import Training
+from compiler_opt_perf.train.measure import measure_defaults
 from compiler_opt_perf.train.train import train
 
 pytestmark = pytest.mark.long
@@ -31,7 +32,7 @@ TINY: dict[str, dict[str, Any]] = {
     "evolution-strategies": {"pairs": 1, "modules": 1},
     "cma-es": {"population": 4, "modules": 1, "sigma": 0.3},
     "ppo": {"modules": 1, "rollouts": 1, "epochs": 1, "temperature": 0.5},
-    "best-of-several": {"modules": 1, "explored": 1, "thresholds": [50], "steps": 10},
+    "bc-max": {"modules": 1, "explored": 1, "thresholds": [50], "steps": 10},
     "labels": {"modules": 1, "sites": 6, "steps": 20},
 }
 
@@ -72,15 +73,15 @@ def test_a_recipe_trains_and_resumes_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem, config = PROBLEMS["inline-size"], tiny(name, 2)
-    save, interrupt_after = Run.save, [-1]
+    save, interrupt_after = Training.save, [-1]
 
-    def interrupted(self: Run, *args: Any) -> Checkpoint:
+    def interrupted(self: Training, *args: Any) -> Checkpoint:
         saved = save(self, *args)
         if saved.generation in interrupt_after:
             raise KeyboardInterrupt
         return saved
 
-    monkeypatch.setattr(Run, "save", interrupted)
+    monkeypatch.setattr(Training, "save", interrupted)
     # Publication takes long, and train_test.py looks at it.
     monkeypatch.setattr(result, "publish", result.result_of)
 
@@ -112,8 +113,6 @@ def test_a_recipe_trains_and_resumes_exactly(
         # Candidates that cost the same are no gradient; all others have moved.
         seed = derive_seed(config.seed, "initial weights")
         resolved = start.resolved(config, None)
-        assert resolved.hidden and resolved.default_lead
-        network = Network(
-            problem, False, resolved.hidden, whole.normalisation, resolved.default_lead
-        )
+        assert resolved.hidden and resolved.margin
+        network = Network(problem, False, resolved.hidden, whole.normalisation, resolved.margin)
         assert (whole.state["weights"] != network.initial_weights(seed)).any()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Trains a cost model on measured blocks.
+"""Trains a learned cost model on measured blocks (blocks.model).
 
 The loss of a block is |p - t| / t + |log(p / t)|, of predicted p and measured t: the first is what
 models are judged by, and alone rewards those that predict too little.
@@ -7,17 +7,15 @@ models are judged by, and alone rewards those that predict too little.
   inputs.json      data, configuration and first weights that the folder is claimed by
   checkpoint.npz   weights, Adam's moments and the curve after some steps
   curve.jsonl      a point an epoch; events... is the same for TensorBoard
-  model            what is published (learned.model)
+  model            the published model
 
 What is published depends on data, configuration, the model that it begins as, and versions alone,
 interrupted or not.
 """
 
-import contextlib
 import dataclasses
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from compiler_opt_perf.blocks.config import Config, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
 from compiler_opt_perf.blocks.data import (
     PURPOSES,
     TEST,
@@ -52,35 +50,27 @@ from compiler_opt_perf.blocks.networks import (
     transferred,
 )
 from compiler_opt_perf.blocks.runtime import predictions, start_tensorflow
-from compiler_opt_perf.policy.arrays import ArraysError, read_arrays, require_vector, write_arrays
+from compiler_opt_perf.policy.arrays import read_arrays, require_vector
 from compiler_opt_perf.run.curve import write_curve
-from compiler_opt_perf.run.files import (
-    atomic_write,
-    exclusive,
-    explained,
-    read_input,
-    sha256,
-    write_json,
-)
-from compiler_opt_perf.run.json_text import JsonError, decode
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.json_text import decode
 from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.run.seeds import derive_seed
+from compiler_opt_perf.train.adam import BETA1, BETA2, EPSILON
+from compiler_opt_perf.train.checkpoint import damage, write_state
+from compiler_opt_perf.train.folder import TrainingFolder
 
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 _LAST_RATE = 0.02
 # At most such a part of the steps goes by until the rate is as high as it is set.
 _WARM_UP_PART = 10
 # Batches of one length are cut from so many at a time.
 _BUCKETS = 20
 _VECTORS = ("weights", "first", "second", "best")
-_INPUTS, _CHECKPOINT, _LOCK = "inputs.json", "checkpoint.npz", "lock"
-#: Where the trained model is in the folder.
-MODEL = "model"
 
 
 @dataclass(frozen=True)
 class _State:
-    """What a training must remember to go on exactly where it stopped.
+    """The state of a training, from which it goes on exactly where it stopped.
 
     Attributes:
       weights, first, second: float32 [size] each: the weights and Adam's moments.
@@ -110,7 +100,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 def train(
     files: Sequence[DataFile],
-    config: Config,
+    config: CostModelConfig,
     output: Path,
     *,
     warm_start: Path | None = None,
@@ -126,8 +116,10 @@ def train(
       checkpoint_s: seconds between checkpoints.
 
     Raises:
-      LearnedError: there are no blocks for a purpose, the folder holds another training, or the
-        model to begin as is damaged or has another network.
+      LearnedError: there are no blocks for a purpose, or the model to begin as is damaged or has
+        another network.
+      TrainingError: the folder holds another training, or something else.
+      CheckpointError: damaged checkpoint.
       FileWriteError: the folder cannot be written.
     """
     started = None if warm_start is None else load(warm_start)
@@ -136,7 +128,10 @@ def train(
         "data": [{"sha256": one.digest, "blocks": len(one.rows)} for one in files],
         "warm_start": None if warm_start is None else sha256(warm_start / DESCRIPTION_FILE),
     }
-    with _claimed(output, inputs):
+    # As it is read back: with lists, no tuples.
+    inputs = msgspec.json.decode(msgspec.json.encode(inputs))
+    with TrainingFolder.held(output) as folder:
+        folder.require_inputs(inputs)
         every = samples(files, config)
         for purpose in PURPOSES:
             if not len(every.of(purpose)):
@@ -150,7 +145,8 @@ def train(
         vocabulary = Vocabulary.of(codes, config.least_blocks)
         cpus = cpus_of(files)
         vocabulary, first = _first(config, vocabulary, cpus, started)
-        training = _Training(config, vocabulary, cpus, every, first, output, checkpoint_s)
+        folder.claim(inputs)
+        training = _Training(config, vocabulary, cpus, every, first, folder, checkpoint_s)
         weights, curve = training.run(label)
         model = CostModel(config, vocabulary, cpus, named(training.shapes, weights), {})
         unknown = training.unknown
@@ -164,45 +160,12 @@ def train(
             "results": training.results(weights),
         }
         model = dataclasses.replace(model, description=description)
-        publish(model, output / MODEL)
-        return load(output / MODEL)
-
-
-@contextlib.contextmanager
-def _claimed(output: Path, inputs: dict[str, Any]) -> Iterator[None]:
-    """Locks the folder for one training of these inputs."""
-    path = output / _INPUTS
-    if output.exists() and not output.is_dir():
-        raise LearnedError(f"{output}: is not a folder; choose another output folder")
-    if not path.exists() and output.is_dir():
-        others = {entry.name for entry in output.iterdir()} - {_LOCK}
-        if others:
-            raise LearnedError(
-                f"{output}: holds {sorted(others)[0]!r}, which is not part of a training; choose a "
-                "new or empty output folder"
-            )
-    with exclusive(output / _LOCK):
-        if path.exists():
-            try:
-                before = decode(read_input(path), dict[str, Any], path)
-            except (OSError, JsonError) as error:
-                raise LearnedError(
-                    f"{explained(error)}; remove the folder to start again"
-                ) from error
-            # As JSON has them.
-            different = [k for k, v in json.loads(json.dumps(inputs)).items() if before.get(k) != v]
-            if different:
-                raise LearnedError(
-                    f"{output}: holds a training with another {' and '.join(different)}; choose "
-                    "another folder, or remove this one"
-                )
-        else:
-            write_json(path, inputs)
-        yield
+        publish(model, folder.model)
+        return load(folder.model)
 
 
 def _first(
-    config: Config, vocabulary: Vocabulary, cpus: Sequence[str], start: CostModel | None
+    config: CostModelConfig, vocabulary: Vocabulary, cpus: Sequence[str], start: CostModel | None
 ) -> tuple[Vocabulary, Weights]:
     """The vocabulary, with that of the model to begin as, and first weights.
 
@@ -228,18 +191,18 @@ def _first(
 class _Training:
     def __init__(
         self,
-        config: Config,
+        config: CostModelConfig,
         vocabulary: Vocabulary,
         cpus: Sequence[str],
         every: Samples,
         first: Weights,
-        output: Path,
+        folder: TrainingFolder,
         checkpoint_s: float,
     ):
         self._config = config
         self._cpus = cpus
         self._first = first
-        self._output = output
+        self._folder = folder
         self._checkpoint_s = checkpoint_s
         self.shapes = layout(config, len(vocabulary), len(cpus))
         builder = GraphBuilder(vocabulary)
@@ -276,7 +239,7 @@ class _Training:
                         state = dataclasses.replace(state, elapsed=now - begin)
                         self._save(state)
                         saved = now
-        write_curve(self._output / "curve.jsonl", state.curve)
+        write_curve(self._folder.curve, state.curve)
         return state.best, list(state.curve)
 
     def results(self, weights: npt.NDArray[np.float32]) -> dict[str, Any]:
@@ -317,18 +280,14 @@ class _Training:
         return errors
 
     def _start(self) -> _State:
-        path = self._output / _CHECKPOINT
+        path = self._folder.checkpoint
         size = sum(int(np.prod(shape)) for shape in self.shapes.values())
         if path.exists():
-            try:
+            with damage(path):
                 arrays = read_arrays(path, [*_VECTORS, "record"])
                 for name in _VECTORS:
                     require_vector(name, arrays[name], "float32", size)
                 record = decode(arrays["record"].tobytes(), _Kept, path)
-            except (ArraysError, JsonError, ValueError) as error:
-                raise LearnedError(
-                    f"{path}: damaged ({error}); remove it to start the training again"
-                ) from error
             logging.info("going on after step %d", record.step)
             weights, first, second, best = (arrays[name] for name in _VECTORS)
             rest = (record.step, record.loss, record.curve, record.elapsed)
@@ -340,15 +299,11 @@ class _Training:
 
     def _save(self, state: _State) -> None:
         record = {name: getattr(state, name) for name in _Kept.__struct_fields__}
-        with atomic_write(self._output / _CHECKPOINT) as temporary:
-            write_arrays(
-                temporary,
-                record=np.frombuffer(json.dumps(record).encode(), np.uint8),
-                **{name: getattr(state, name) for name in _VECTORS},
-            )
+        vectors = {name: getattr(state, name) for name in _VECTORS}
+        write_state(self._folder.checkpoint, record, vectors)
 
     def _batches(self, epoch: int) -> list[npt.NDArray[np.int64]]:
-        """The blocks of each step of an epoch; those of a batch are of about the same length."""
+        """The blocks of each step of an epoch; the blocks of a batch have about the same length."""
         random = np.random.default_rng(derive_seed(self._config.seed, "epoch", epoch))
         blocks = random.permutation(self._blocks(TRAINING))
         size = self._config.batch_size
@@ -364,8 +319,8 @@ class _Training:
         decay = 0.5 * (1 + np.cos(np.pi * state.step / total))
         rate = config.learning_rate * (_LAST_RATE + (1 - _LAST_RATE) * decay)
         rate *= min(1.0, number / max(min(config.warm_up, total // _WARM_UP_PART), 1))
-        # Of Adam's moments, which begin at zero.
-        rate *= np.sqrt(1 - _BETA2**number) / (1 - _BETA1**number)
+        # Adam's bias correction: its moments begin at zero.
+        rate *= np.sqrt(1 - BETA2**number) / (1 - BETA1**number)
         weights, first, second, loss = self._step(
             state.weights,
             state.first,
@@ -403,7 +358,7 @@ class _Training:
         before = [one["validation_error"] for one in state.curve]
         best = state.weights if not before or errors.mean() < min(before) else state.best
         curve = (*state.curve, point)
-        write_curve(self._output / "curve.jsonl", curve)
+        write_curve(self._folder.curve, curve)
         return dataclasses.replace(state, best=best, loss=0.0, curve=curve)
 
     def _step_function(self) -> Any:
@@ -423,8 +378,8 @@ class _Training:
                 loss = tf.reduce_mean(relative + tf.abs(tf.math.log(predicted / target)))
             gradient = tape.gradient(loss, w)
             gradient = tf.clip_by_norm(gradient, config.clip)
-            m = _BETA1 * m + (1 - _BETA1) * gradient
-            v = _BETA2 * v + (1 - _BETA2) * gradient * gradient
-            return w - rate * m / (tf.sqrt(v) + _EPSILON), m, v, loss
+            m = BETA1 * m + (1 - BETA1) * gradient
+            v = BETA2 * v + (1 - BETA2) * gradient * gradient
+            return w - rate * m / (tf.sqrt(v) + EPSILON), m, v, loss
 
         return step

@@ -3,48 +3,49 @@
 
 J. Schulman, F. Wolski, P. Dhariwal, A. Radford, O. Klimov, "Proximal Policy Optimization
 Algorithms", 2017. Each decision has a reward of its own, so that no discount and no return over
-time is needed: the advantage is the reward less a learned value of the state. Knows nothing of
-compilers: the caller samples decisions and measures rewards.
+time is needed: the advantage is the reward less a learned value of the state.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
-from compiler_opt_perf.policy.network import (
-    MASKED_SCORE,
-    WEIGHT_LIMIT,
-    Network,
-    to_grid,
-)
+from compiler_opt_perf.policy.network import MASKED_SCORE, Network, to_grid
 from compiler_opt_perf.train.adam import Adam
-from compiler_opt_perf.train.algorithm import Arrays, Vector
+from compiler_opt_perf.train.algorithm import (
+    Algorithm,
+    Arrays,
+    Count,
+    Rate,
+    StageSettings,
+    Step,
+    Vector,
+    limited,
+)
+from compiler_opt_perf.train.rollouts import RolloutJob, explore, joined
 
 _VALUE_WIDTH = 16
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of an update.
+class Ppo(StageSettings, frozen=True, kw_only=True, tag="ppo"):
+    """Steps along the policy gradient of sampled decisions."""
 
-    Attributes:
-      clip_epsilon: of the probability ratio.
-      entropy_coefficient: of the bonus for exploring.
-      temperature: that the scores were divided by when decisions were sampled.
-      epochs: over the decisions.
-      batch_size: decisions in a gradient step.
-      learning_rate: Adam's, of policy and value.
-    """
-
-    clip_epsilon: float
-    entropy_coefficient: float
-    temperature: float
-    epochs: int
-    batch_size: int
-    learning_rate: float
+    modules: Annotated[Count, Meta(description="that are compiled in an iteration")] = 8
+    rollouts: Annotated[
+        int, Meta(ge=1, le=1000, description="compilations of each with sampled decisions")
+    ] = 3
+    temperature: Annotated[
+        float, Meta(gt=0, le=100, description="of the scores that decisions are sampled from")
+    ] = 0.1
+    clip_epsilon: Annotated[float, Meta(ge=0, le=1, description="of the probability ratio")] = 0.2
+    entropy_coefficient: Annotated[Rate, Meta(description="of the bonus for exploring")] = 0.003
+    epochs: Annotated[int, Meta(ge=1, le=1000, description="over the decisions")] = 4
+    batch_size: Annotated[Count, Meta(description="decisions in a gradient step")] = 256
+    learning_rate: Annotated[Rate, Meta(description="Adam's, of policy and value")] = 0.01
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Rollout:
     """Sampled decisions.
 
     Attributes:
-      inputs: of the network, by feature, [rows] or [rows, columns] each.
+      inputs: the network's inputs by feature, [rows] or [rows, columns] each.
       decisions: int64 [rows].
       log_probability: float32 [rows], of each when it was sampled.
       reward: float32 [rows].
@@ -64,20 +65,14 @@ class Rollout:
     reward: npt.NDArray[np.float32]
 
 
-def start(network: Network, weights: npt.NDArray[Any], seed: int) -> dict[str, npt.NDArray[Any]]:
+def start(network: Network, weights: npt.NDArray[Any], seed: int) -> Arrays:
     """The state before the first update: the policy's weights, and a value of 0 everywhere."""
     random = np.random.default_rng(seed)
     width = network.layer_widths[0]
     hidden = random.normal(0.0, np.sqrt(2.0 / width), width * _VALUE_WIDTH)
     value = np.concatenate([hidden, np.zeros(2 * _VALUE_WIDTH + 1)])
-    zeros = np.zeros(network.size + len(value))
-    return {
-        "weights": weights.astype(np.float64),
-        "value": value,
-        "steps": np.array(0, np.int64),
-        "first_moment": zeros,
-        "second_moment": zeros,
-    }
+    adam = Adam.start(network.size + len(value))
+    return {"weights": weights.astype(np.float64), "value": value, **adam.arrays()}
 
 
 def value_of(vector: Any, encoded: Any, ops: Any) -> Any:
@@ -94,8 +89,8 @@ def value_of(vector: Any, encoded: Any, ops: Any) -> Any:
 
 
 def update(
-    network: Network, state: Arrays, rollout: Rollout, settings: Settings, seed: int
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, float]]:
+    network: Network, state: Arrays, rollout: Rollout, settings: Ppo, seed: int
+) -> tuple[Arrays, dict[str, float]]:
     """Maximises, by Adam, over the decisions of a rollout,
 
       E[ min(r A, clip(r, 1 - epsilon, 1 + epsilon) A) ] - 1/2 E[ (V(s) - R)^2 ] + c E[ H(pi) ]
@@ -104,8 +99,8 @@ def update(
     deviation 1 (equations 7 and 9 of the paper).
 
     Args:
-      state: of `start` or of the update before.
-      seed: of the batches.
+      state: from `start` or the update before.
+      seed: for the batches.
 
     Returns:
       The next state, and facts: the mean reward, and the share of its variance that V_old told.
@@ -115,9 +110,9 @@ def update(
     ops = tensorflow_ops()
     ops.relu, ops.mean = tf.nn.relu, lambda values: tf.reduce_mean(values, axis=2)
     encoded = network.encode(rollout.inputs)
-    lead = (network.default_lead * network.is_default(rollout.inputs)).astype(np.float32)
+    margin = (network.default_lead * network.is_default(rollout.inputs)).astype(np.float32)
     mask = network.problem.mask
-    closed = np.zeros(lead.shape, bool) if mask is None else rollout.inputs[mask] == 0
+    closed = np.zeros(margin.shape, bool) if mask is None else rollout.inputs[mask] == 0
     taken = np.eye(network.problem.decisions, dtype=np.float32)[rollout.decisions]
     size, rows = network.size, len(taken)
     value = value_of(tf.constant(state["value"], tf.float32), encoded, ops).numpy()
@@ -144,8 +139,8 @@ def update(
             loss = value_loss - surrogate - settings.entropy_coefficient * entropy
         return tape.gradient(loss, [theta, phi])
 
-    arrays = (encoded, lead, closed, taken, rollout.log_probability, advantage, rollout.reward)
-    adam = Adam(int(state["steps"]), state["first_moment"], state["second_moment"])
+    arrays = (encoded, margin, closed, taken, rollout.log_probability, advantage, rollout.reward)
+    adam = Adam.of(state)
     both: Vector = np.concatenate([state["weights"], state["value"]])
     random = np.random.default_rng(seed)
     for _ in range(settings.epochs):
@@ -156,12 +151,44 @@ def update(
             found = gradient(theta, phi, *(array[batch] for array in arrays))
             adam, direction = adam.step(np.concatenate([g.numpy() for g in found]).astype(float))
             both = both - settings.learning_rate * direction
-            both[:size] = np.clip(both[:size], -WEIGHT_LIMIT, WEIGHT_LIMIT)
-    following = {
-        "weights": both[:size],
-        "value": both[size:],
-        "steps": np.array(adam.steps, np.int64),
-        "first_moment": adam.first_moment,
-        "second_moment": adam.second_moment,
-    }
+            both[:size] = limited(both[:size])
+    following = {"weights": both[:size], "value": both[size:], **adam.arrays()}
     return following, {"reward": float(rollout.reward.mean()), "value_told": told}
+
+
+class PpoStage(Algorithm[Ppo]):
+    """PPO on decisions of the training modules."""
+
+    def start(self, weights: npt.NDArray[Any]) -> Arrays:
+        """Calls the function `start`."""
+        return start(self.env.network, weights, self.env.seed("value"))
+
+    def iterate(self, state: Arrays, number: int) -> Step:
+        """Rollouts of some modules, and an update."""
+        env, settings = self.env, self.settings
+        with env.model(env.network, state["weights"]) as model:
+            jobs = [
+                RolloutJob(
+                    env.compiler,
+                    one.module,
+                    model,
+                    env.network,
+                    to_grid(state["weights"]),
+                    settings.temperature,
+                    settings.rollouts,
+                    (),
+                    env.seed("rollout", number, one.module.name),
+                )
+                for one in env.draw(settings.modules, number)
+            ]
+            explored = env.count(env.compile(explore, jobs, number, settings.rollouts + 1))
+        rollout = Rollout(
+            joined([one.inputs for one in explored]),
+            np.concatenate([one.decisions for one in explored]),
+            np.concatenate([one.log_probability for one in explored]),
+            np.concatenate([one.reward for one in explored]),
+        )
+        seed = env.seed("batches", number)
+        following, facts = update(env.network, state, rollout, settings, seed)
+        facts = {**facts, "decisions": len(rollout.decisions)}
+        return Step(following, self.propose(following["weights"]), facts)

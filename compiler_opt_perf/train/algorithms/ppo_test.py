@@ -9,9 +9,10 @@ import pytest
 from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_inputs, random_network
-from compiler_opt_perf.train import ppo
+from compiler_opt_perf.train.algorithm import Arrays
+from compiler_opt_perf.train.algorithms import ppo
 
-SETTINGS = ppo.Settings(
+SETTINGS = ppo.Ppo(
     clip_epsilon=0.2,
     entropy_coefficient=0.0,
     temperature=0.5,
@@ -22,7 +23,7 @@ SETTINGS = ppo.Settings(
 
 
 def log_probabilities(
-    network: Network, state: dict[str, npt.NDArray[Any]], inputs: dict[str, npt.NDArray[Any]]
+    network: Network, state: Arrays, inputs: dict[str, npt.NDArray[Any]]
 ) -> npt.NDArray[np.float32]:
     """log pi(a|s), [rows, decisions]."""
     layers = network.layers(to_grid(state["weights"]))
@@ -30,9 +31,7 @@ def log_probabilities(
     return np.asarray(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
 
 
-def rollout(
-    network: Network, state: dict[str, npt.NDArray[Any]], good: npt.NDArray[np.int64], seed: int
-) -> ppo.Rollout:
+def rollout(network: Network, state: Arrays, good: npt.NDArray[np.int64], seed: int) -> ppo.Rollout:
     """Decisions drawn from the policy; the good one of each row has a reward."""
     inputs = random_inputs(network.problem, len(good), seed=2)
     log_pi = log_probabilities(network, state, inputs)

@@ -3,7 +3,6 @@
 
 import dataclasses
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,153 +10,164 @@ import msgspec
 import numpy as np
 import pytest
 
-from compiler_opt_perf.corpus.corpus import Corpus, Module
+from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.network import Network, fit_normalisation
+from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.run.curve import EVENTS
 from compiler_opt_perf.run.executor import Outcome
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import cost_sensitive
+from compiler_opt_perf.train.algorithms import labels
+from compiler_opt_perf.train.algorithms.labels import LabelSettings
 from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.dataset_aggregation import PROBLEM, imitate
+from compiler_opt_perf.train.config import Config, Programs
+from compiler_opt_perf.train.cost_sensitive import TreeSettings
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.imitation_result import link_programs, table
 from compiler_opt_perf.train.label_files import LabelsError, read_labels
-from compiler_opt_perf.train.labels import LinkJob
-from compiler_opt_perf.train.recipe import (
-    LabelSettings,
-    NetworkSettings,
-    Programs,
-    Recipe,
-    TreeSettings,
-)
-from compiler_opt_perf.train.testing import kill_and_resume
+from compiler_opt_perf.train.linked import LinkJob, link_programs, table
+from compiler_opt_perf.train.testing import checkpoint_without_times, kill_and_resume
+from compiler_opt_perf.train.train import train
 
+PROBLEM = PROBLEMS["inline-size"]
 pytestmark = pytest.mark.long
 
-RECIPE = Recipe(
-    3,
-    Programs(("a",), ("b",), ("c",)),
-    LabelSettings(rounds=2, sites=6),
-    TreeSettings(
-        ensembles=2,
-        trees=100,
-        leaves=8,
-        leaf_rows=1,
-        learning_rate=0.2,
-        largest=10.0,
-        least_share=-1.0,
+CONFIG = Config(
+    (
+        LabelSettings(
+            iterations=2,
+            modules=0,
+            sites=6,
+            margins=(0.5, 1.0),
+            mask=True,
+            trees=TreeSettings(
+                ensembles=2,
+                trees=100,
+                leaves=8,
+                leaf_rows=1,
+                learning_rate=0.2,
+                largest=10.0,
+                least_share=-1.0,
+            ),
+            steps=100,
+            batch_size=64,
+            learning_rate=0.01,
+        ),
     ),
-    NetworkSettings((8,), 1.0, (1.0,), steps=100, batch_size=64, learning_rate=0.01),
+    programs=Programs(("a",), ("b",), ("c",)),
+    seed=3,
+    hidden=(8,),
+    margin=1.0,
+    copies=True,
 )
 
 
 @pytest.fixture(scope="module")
-def programs(corpora: dict[str, Corpus]) -> dict[str, tuple[Module, ...]]:
+def corpus(corpora: dict[str, Corpus]) -> Corpus:
     """The validation program has the training program's modules: what was learnt shows there."""
-    modules = corpora[PROBLEM.name].modules
-    return {"a": modules[:4], "b": modules[:4], "c": modules[4:]}
+    given = corpora[PROBLEM.name]
+    parts = {"a": given.modules[:4], "b": given.modules[:4], "c": given.modules[4:]}
+    modules = tuple(
+        dataclasses.replace(one, name=f"{program}/{one.name.rpartition('/')[2]}")
+        for program, own in parts.items()
+        for one in own
+    )
+    return Corpus(given.directory, modules)
 
 
 @pytest.fixture(scope="module")
-def trained(
-    programs: dict[str, tuple[Module, ...]],
-    toolchain: Toolchain,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
+def trained(corpus: Corpus, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished training."""
-    output = tmp_path_factory.mktemp("imitation") / "run"
-    result = imitate(RECIPE, programs, toolchain, output)
+    output = tmp_path_factory.mktemp("labels") / "run"
+    result = train(PROBLEM, corpus, toolchain, Profiles(), output, CONFIG)
     # Exact labels of these very modules make them smaller.
     assert result.validation_change < 0
     policy = export.load(result.policy)
-    assert policy.network.default_lead == result.lead
-    assert policy.description["results"]["test_change"] == result.change
+    assert policy.network.default_lead in (0.5, 1.0) and policy.network.asked
+    assert policy.description["results"]["test_change"] == result.test_change
     (program,) = result.programs
     assert program.name == "c"
-    assert f"| c | {program.linked[0]:,} |" in table(result)
+    assert f"| c | {program.linked[0]:,} |" in table(result.programs)
     return output
-
-
-def test_an_interrupted_training_ends_with_the_same_policy(
-    trained: Path,
-    programs: dict[str, tuple[Module, ...]],
-    toolchain: Toolchain,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # As it was while the second round was being labelled ...
-    output = tmp_path / "run"
-    shutil.copytree(trained, output)
-    shutil.rmtree(output / "policy")
-    (output / "training.json").unlink()
-    for path in output.glob("rounds/1*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    kept = sorted(output.glob("labels/*/**/*.npz"))
-    assert len(kept) == 8
-    kept[-1].unlink()
-    before = {path: path.stat().st_mtime_ns for path in kept[:-1]}
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    # ... and once more when it was done with that.
-    with monkeypatch.context() as patch:
-        patch.setattr(cost_sensitive, "distil", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            imitate(RECIPE, programs, toolchain, output)
-    assert kept[-1].exists() and not (output / "policy").exists()
-    imitate(RECIPE, programs, toolchain, output)
-    assert before == {path: path.stat().st_mtime_ns for path in kept[:-1]}
-    assert _published(output) == _published(trained)
 
 
 def _published(training: Path) -> dict[str, bytes]:
     """What is left of a training, by name."""
     paths = [path for path in (training / "policy").rglob("*") if path.is_file()]
     assert paths
-    paths += [training / "training.json", training / EVENTS, *training.glob("rounds/*.json")]
-    paths += training.glob("labels/**/*.npz")
+    paths += [training / "training.json", *training.glob("labels/**/*.npz")]
     return {str(path.relative_to(training)): path.read_bytes() for path in paths}
 
 
-def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
+def test_an_interrupted_training_ends_with_the_same_policy(
     trained: Path,
-    programs: dict[str, tuple[Module, ...]],
+    corpus: Corpus,
     toolchain: Toolchain,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output = tmp_path / "run"
-    start, arguments = (
-        partial(imitate, executor=partial(Pool, 1)),
-        (RECIPE, programs, toolchain, output),
-    )
-    assert kill_and_resume(start, arguments, output, kills=3, most=24, seed=1) == 3
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    # When the first labels were there ...
+    with monkeypatch.context() as patch:
+        patch.setattr(labels, "distil", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(PROBLEM, corpus, toolchain, Profiles(), output, CONFIG)
+    kept = sorted(output.glob("labels/*/**/*.npz"))
+    assert len(kept) == 4 and not (output / "policy").exists()
+    # ... one of which is lost.
+    kept[-1].unlink()
+    before = {path: path.stat().st_mtime_ns for path in kept[:-1]}
+    train(PROBLEM, corpus, toolchain, Profiles(), output, CONFIG)
+    assert before == {path: path.stat().st_mtime_ns for path in kept[:-1]}
     assert _published(output) == _published(trained)
 
 
-def test_a_folder_of_another_training_is_refused(
-    trained: Path, programs: dict[str, tuple[Module, ...]], toolchain: Toolchain
+def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
+    trained: Path, corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    other = msgspec.structs.replace(RECIPE, seed=4)
-    with pytest.raises(TrainingError, match="another recipe"):
-        imitate(other, programs, toolchain, trained)
+    output = tmp_path / "run"
+    config = CONFIG.changed({"workers": 1})
+    arguments = (PROBLEM, corpus, toolchain, Profiles(), output, config)
+    assert kill_and_resume(train, arguments, output, kills=4, most=24, seed=1) == 4
+    assert _published(output) == _published(trained)
+    checkpoints = [
+        checkpoint_without_times(folder / "checkpoint.npz") for folder in (output, trained)
+    ]
+    assert checkpoints[0] == checkpoints[1]
+
+
+def test_lost_labels_of_an_earlier_iteration_are_told(
+    trained: Path, corpus: Corpus, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Labelled again, they would be around another policy."""
+    output = tmp_path / "run"
+    shutil.copytree(trained, output)
+    (lost, *_) = sorted(output.glob("labels/0/**/*.npz"))
+    lost.unlink()
+    with pytest.raises(LabelsError, match=r"labels/0/.*\.npz: damaged"):
+        train(PROBLEM, corpus, toolchain, Profiles(), output, CONFIG.changed({"iterations": 3}))
 
 
 def test_a_program_without_decisions_leaves_nothing_behind(
-    programs: dict[str, tuple[Module, ...]], toolchain: Toolchain, tmp_path: Path
+    corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     # Those of assembly have none.
     nothing = tmp_path / "nothing.bc"
     nothing.write_text('target triple = "x86_64-pc-linux-gnu"\n')
-    empty = dataclasses.replace(programs["c"][0], name="c/nothing", bitcode=nothing)
+    empty = dataclasses.replace(corpus.modules[0], name="d/nothing", bitcode=nothing)
+    with_empty = dataclasses.replace(corpus, modules=(*corpus.modules, empty))
+    config = msgspec.structs.replace(CONFIG, programs=Programs(("a",), ("b",), ("c", "d")))
     output = tmp_path / "run"
-    with pytest.raises(TrainingError, match="c: no module has anything to decide"):
-        imitate(RECIPE, {**programs, "c": (empty,)}, toolchain, output)
+    with pytest.raises(TrainingError, match="d: no module compiles and has anything to decide"):
+        train(PROBLEM, with_empty, toolchain, Profiles(), output, config)
     assert not output.exists()
 
 
@@ -234,15 +244,27 @@ def test_what_costs_less_is_learnt() -> None:
 
 
 def test_the_linked_text_has_one_copy(
-    trained: Path, programs: dict[str, tuple[Module, ...]], toolchain: Toolchain, tmp_path: Path
+    trained: Path, corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     record = export.load(trained / "policy").description["results"]["programs"]["c"]
     # No function of C is in two objects, and linking adds at most what aligns sections.
     total = 0
-    for number, module in enumerate(programs["c"]):
+    for number, module in enumerate(one for one in corpus.modules if one.program == "c"):
         target = tmp_path / f"{number}.o"
-        command = module.compile_command(toolchain.clang, target)
-        run_command(command, timeout_s=60)
+        run_command(module.compile_command(toolchain.clang, target), timeout_s=60)
         total += text_bytes(target)
     assert record["objects"][0] == total
     assert 0 <= record["linked"][0] - total < 64
+
+
+def test_a_policy_without_a_last_layer_decides_as_the_compiler() -> None:
+    inputs = random_inputs(PROBLEM, 500)
+    network = Network(PROBLEM, False, (8,), fit_normalisation(inputs, PROBLEM, False), 0.25)
+    weights = network.initial_weights(1)
+    assert labels.decides_as_default(network, weights)
+    np.testing.assert_array_equal(network.decide(weights, inputs), inputs[PROBLEM.default_feature])
+    weights[-1] = 0.5
+    assert not labels.decides_as_default(network, weights)
+    assert not labels.decides_as_default(
+        dataclasses.replace(network, default_lead=0.0), network.initial_weights(1)
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,20 +17,21 @@ from compiler_opt_perf.policy.export import CandidateTemplate
 from compiler_opt_perf.policy.network import Network, fit_normalisation
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.command import CommandError
-from compiler_opt_perf.run.files import write_json
+from compiler_opt_perf.run.files import sha256, write_json
 from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import note
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.train.compilation import Compiler, Default, digest, record_path
-from compiler_opt_perf.train.evaluation import (
+from compiler_opt_perf.train.compilation import Compiler, Default, record_path
+from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.train.measure import (
     FAILURE_RATIO,
-    Evaluator,
+    CandidateMeasurer,
     MeasuredModule,
     cheapest,
     measure_defaults,
     read_default,
 )
-from compiler_opt_perf.train.log import read_log
 from compiler_opt_perf.train.rewards import Costs
 from compiler_opt_perf.train.split import usable_modules
 
@@ -41,30 +43,27 @@ def test_results_that_are_not_whole_are_measured_again(tmp_path: Path) -> None:
     log.touch()
     key = ("clang", "m.bc")
     for executions in ({"f": 7}, None):
-        default = Default(Costs({"f": 1.0}, executions), 3, 0.5)
-        written = {"key": list(key), **dataclasses.asdict(default)}
-        written["sha256"] = digest(written, log)
-        write_json(record_path(log), written)
+        default = Default(Costs({"f": 1.0}, executions, ("f",)), 3, 0.5, sha256(log))
+        note(record_path(log), key, Default, default)
         assert read_default(log, key) == default
         assert read_default(log, ("clang", "other.bc")) is None
-        # Damaged, though it could be a result; or its log is.
-        write_json(record_path(log), written | {"decisions": 4})
-        assert read_default(log, key) is None
-        write_json(record_path(log), written)
         log.write_bytes(b"x")
         assert read_default(log, key) is None
         log.write_bytes(b"")
+        written = json.loads(record_path(log).read_text())
         for damage in (
             {"costs": {"parts": {"f": "1"}}},
             {"costs": {"parts": {"f": 1.0}, "executions": {"f": 1.5}}},
             {"decisions": -1},
             {"seconds": None},
-            {"key": "clang"},
+            {"log": "0"},
         ):
-            damaged = {**written, **damage}
-            del damaged["sha256"]
-            write_json(record_path(log), {**damaged, "sha256": digest(damaged, log)})
+            damaged = {**written, "result": {**written["result"], **damage}}
+            write_json(record_path(log), damaged)
             assert read_default(log, key) is None
+    note(record_path(log), key, Default, default)
+    log.unlink()
+    assert read_default(log, key) is None
     record_path(log).write_text("{")
     assert read_default(log, key) is None
     record_path(log).unlink()
@@ -152,13 +151,13 @@ def test_costs_follow_the_decisions(
     # The last layer's biases alone: never inline, always inline.
     never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
-    evaluator = Evaluator(compiler, template, pool, tmp_path / "failures", {})
-    first, second, third = evaluator.measure([never, always, never], measured)
+    measurer = CandidateMeasurer(compiler, pool, tmp_path / "failures", {})
+    first, second, third = measurer.measure(template.network, [never, always, never], measured)
     assert first == third
     assert first.change != second.change
     assert (first.failed, first.modules) == ((), 3)
-    assert evaluator.compilations == 9
-    assert evaluator.failures == 0
+    assert measurer.compilations == 9
+    assert measurer.failures == 0
     assert not (tmp_path / "failures").exists()
 
 
@@ -202,12 +201,12 @@ def test_a_candidate_that_always_fails_is_charged(
 ) -> None:
     clang = fake_clang(tmp_path, script)
     failing = dataclasses.replace(compiler, clang=clang, timeout_s=0.5)
-    evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
-    (one,) = evaluator.measure([template.network.initial_weights(1)], measured[:2])
+    measurer = CandidateMeasurer(failing, pool, tmp_path / "failures", {})
+    (one,) = measurer.measure(template.network, [template.network.initial_weights(1)], measured[:2])
     assert one.change == FAILURE_RATIO - 1
     assert one.failed == tuple(module.module.name for module in measured[:2])
     assert one.failed_everywhere
-    assert evaluator.failures == 2
+    assert measurer.failures == 2
     assert reason in caplog.text
     (kept,) = (tmp_path / "failures").iterdir()
     assert {path.name for path in kept.iterdir()} == {"model.tflite", "output_spec.json"}
@@ -225,9 +224,9 @@ def test_no_candidate_is_better_off_for_a_failure(
     """Candidates are told apart by their model: the second one fails, where it is at its worst."""
     never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
-    sound = Evaluator(compiler, template, pool, tmp_path / "sound", {})
+    sound = CandidateMeasurer(compiler, pool, tmp_path / "sound", {})
     honest = {
-        one.module.name: [m.change for m in sound.measure([never, always], [one])]
+        one.module.name: [m.change for m in sound.measure(template.network, [never, always], [one])]
         for one in measured
     }
     name, (_, worst) = max(honest.items(), key=lambda item: item[1][1])
@@ -241,14 +240,14 @@ esac
 exec {compiler.clang} "$@"
 """
     failing = dataclasses.replace(compiler, clang=fake_clang(tmp_path, script))
-    evaluator = Evaluator(failing, template, pool, tmp_path / "failures", {})
-    first, second = evaluator.measure([never, always], measured)
+    measurer = CandidateMeasurer(failing, pool, tmp_path / "failures", {})
+    first, second = measurer.measure(template.network, [never, always], measured)
     assert (first.failed, second.failed, second.failed_everywhere) == ((), (name,), False)
-    assert evaluator.failures == 1
-    _, whole = sound.measure([never, always], measured)
+    assert measurer.failures == 1
+    _, whole = sound.measure(template.network, [never, always], measured)
     assert second.change > whole.change
     # At least twice the default, so that it is worse than any of the honest ones.
-    _, charged = evaluator.measure([never, always], [bad])
+    _, charged = measurer.measure(template.network, [never, always], [bad])
     assert charged.change >= max(FAILURE_RATIO - 1, worst)
     assert cheapest([second, first]) == 1
     assert cheapest([second]) is None
@@ -264,15 +263,13 @@ def test_scores_that_cannot_be_compared_are_failures(
     )
     inputs = read_log(one.log).inputs(problem, with_pmu=False)
     network = Network(problem, False, (4,), fit_normalisation(inputs, problem, False))
-    evaluator = Evaluator(
-        compiler, CandidateTemplate.make(network), pool, tmp_path / "failures", {}
-    )
+    measurer = CandidateMeasurer(compiler, pool, tmp_path / "failures", {})
     weights = network.initial_weights(seed=1)
-    (sound,) = evaluator.measure([weights], [one])
+    (sound,) = measurer.measure(network, [weights], [one])
     assert not sound.failed
     parts = {**one.default.costs.parts, "vanished": 3.0}
     default = dataclasses.replace(one.default, costs=Costs(parts))
-    (vanished,) = evaluator.measure([weights], [dataclasses.replace(one, default=default)])
+    (vanished,) = measurer.measure(network, [weights], [dataclasses.replace(one, default=default)])
     assert vanished.failed_everywhere
 
 
@@ -291,7 +288,7 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.train.compilation import Compiler, Default, record_path
-from compiler_opt_perf.train.evaluation import measure_defaults
+from compiler_opt_perf.train.measure import measure_defaults
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

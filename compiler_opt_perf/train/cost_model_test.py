@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compiler_opt_perf.blocks import trainer
 from compiler_opt_perf.blocks.block_file import (
     Cpu,
     MeasuredBlock,
@@ -23,7 +22,7 @@ from compiler_opt_perf.blocks.block_file import (
     read_blocks,
     write_blocks,
 )
-from compiler_opt_perf.blocks.config import Config, Granite, LearnedError
+from compiler_opt_perf.blocks.config import CostModelConfig, Granite, LearnedError
 from compiler_opt_perf.blocks.data import DataFile, read_data
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, GraphBuilder, Vocabulary
 from compiler_opt_perf.blocks.judge import evaluate
@@ -37,14 +36,17 @@ from compiler_opt_perf.blocks.model import (
 )
 from compiler_opt_perf.blocks.networks import initial_weights, inputs_of, layout
 from compiler_opt_perf.blocks.runtime import start_tensorflow
-from compiler_opt_perf.blocks.trainer import MODEL, train
 from compiler_opt_perf.run.curve import EVENTS
+from compiler_opt_perf.train import cost_model
+from compiler_opt_perf.train.checkpoint import CheckpointError
+from compiler_opt_perf.train.cost_model import train
+from compiler_opt_perf.train.errors import TrainingError
 
 # Of a chain: add rax, rcx; imul rax, rcx; xor rax, rcx; rol rax, 3.
 LATENCIES = {"4801c8": 1.0, "480fafc1": 3.0, "4831c8": 1.0, "48c1c003": 1.0}
 LATENCY_3 = "480fafc1"
 PROGRAMS = ("a", "b", "c", "d")
-CONFIG = Config(
+CONFIG = CostModelConfig(
     Granite(width=8, rounds=1, resources=2),
     epochs=40,
     batch_size=32,
@@ -117,7 +119,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_latencies_are_learnt(trained: Path, data: list[DataFile]) -> None:
-    model = load(trained / MODEL)
+    model = load(trained / "model")
     assert (model.config, model.cpus) == (CONFIG, ("znver3",))
     everything = model.description["results"]["all"]
     assert everything["mean_error"] < 0.1
@@ -133,7 +135,7 @@ def test_latencies_are_learnt(trained: Path, data: list[DataFile]) -> None:
 
 
 def test_what_is_known_of_a_run_counts(trained: Path) -> None:
-    model = load(trained / MODEL)
+    model = load(trained / "model")
     known = [np.full((2, len(PMU_INPUTS)), np.nan, np.float32) for _ in range(2)]
     known[0][:, 0], known[1][:, 0] = 0.0, 1.0
     (hits, misses), _ = model.predict([bytes.fromhex(LOAD * 2)] * 2, "znver3", known)
@@ -150,12 +152,12 @@ def test_a_training_begins_as_a_model_of_another_cpu(
     path = tmp_path / "slow.blocks"
     write_blocks(path, MeasuredBlocks(slower, 0.17, slow))
     known = [bytes.fromhex(row.code) for row in blocks()]
-    before = load(trained / MODEL).predict(known, "znver3")[0]
+    before = load(trained / "model").predict(known, "znver3")[0]
 
     def begun(name: str, **changes: Any) -> npt.NDArray[np.float64]:
         # Blocks of b end with the opcode that is left out.
         config = CONFIG.changed({"validation_programs": ["c"], **changes})
-        model = train(read_data([path]), config, tmp_path / name, warm_start=trained / MODEL)
+        model = train(read_data([path]), config, tmp_path / name, warm_start=trained / "model")
         assert model.cpus == ("skylake",)
         return model.predict(known, "skylake")[0]
 
@@ -168,7 +170,7 @@ def test_a_training_begins_as_a_model_of_another_cpu(
     assert np.median(errors[~seen]) < 0.35
     with pytest.raises(LearnedError, match=r"begin as is Granite\(width=8.* not .*width=16"):
         begun("wide", **{"network.width": 16})
-    with pytest.raises(LearnedError, match="holds a training with another warm_start"):
+    with pytest.raises(TrainingError, match="holds a training with another warm_start"):
         config = CONFIG.changed({"validation_programs": ["c"], "epochs": 10})
         train(read_data([path]), config, tmp_path / "learnt")
 
@@ -181,7 +183,7 @@ def test_an_interrupted_training_publishes_the_same_bytes(
     trained: Path, data: list[DataFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "training"
-    save = trainer._Training._save
+    save = cost_model._Training._save
     saved = []
 
     def save_and_end(self: Any, state: Any) -> None:
@@ -191,13 +193,13 @@ def test_an_interrupted_training_publishes_the_same_bytes(
         if len(saved) == 10:
             raise _KilledError
 
-    monkeypatch.setattr(trainer._Training, "_save", save_and_end)
+    monkeypatch.setattr(cost_model._Training, "_save", save_and_end)
     with pytest.raises(_KilledError):
         train(data, CONFIG, output, checkpoint_s=0)
     steps = -(-len(data[0].rows) // 2 // CONFIG.batch_size)
     assert saved == list(range(1, 11)) and saved[-1] % steps
     train(data, CONFIG, output)
-    assert content(output / MODEL) == content(trained / MODEL)
+    assert content(output / "model") == content(trained / "model")
 
 
 def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
@@ -221,12 +223,12 @@ def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
 def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None:
     codes = [bytes.fromhex(row.code) for row in blocks()][::20]
     vocabulary = Vocabulary.of(codes, 1)
-    config = Config(Granite(width=8, rounds=2, resources=2))
+    config = CostModelConfig(Granite(width=8, rounds=2, resources=2))
     cpus = ("skylake", "znver3")
     weights = initial_weights(layout(config, len(vocabulary), len(cpus)), 1)
     several = CostModel(config, vocabulary, cpus, weights, {})
     publish(several, tmp_path / "several")
-    for folder in (trained / MODEL, tmp_path / "several"):
+    for folder in (trained / "model", tmp_path / "several"):
         model = load(folder)
         python, saved, lite = outputs(model, folder, codes)
         assert np.ptp(python) > 0.01
@@ -237,7 +239,7 @@ def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None
 
 
 def test_blocks_on_their_own(trained: Path) -> None:
-    model = load(trained / MODEL)
+    model = load(trained / "model")
     codes = ["4801c84801c8", "480fafc1", "f30f58c1", "", "06", "f30f58c1"]
     cycles, problems = model.predict([bytes.fromhex(code) for code in codes], "znver3")
     assert cycles[:2] == pytest.approx([2, 3], rel=0.2)
@@ -249,7 +251,7 @@ def test_blocks_on_their_own(trained: Path) -> None:
 
 
 def test_what_cannot_be_used_is_named(trained: Path, data: list[DataFile], tmp_path: Path) -> None:
-    folder = trained / MODEL
+    folder = trained / "model"
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
     (damaged / "weights.npz").write_bytes((folder / "weights.npz").read_bytes()[:-1])
@@ -260,7 +262,7 @@ def test_what_cannot_be_used_is_named(trained: Path, data: list[DataFile], tmp_p
         LearnedError, match="a cost model is a folder written by cop train cost-model"
     ):
         load(damaged)
-    with pytest.raises(LearnedError, match="holds a training with another config"):
+    with pytest.raises(TrainingError, match="holds a training with another config"):
         train(data, CONFIG.changed({"seed": 2}), trained)
     with pytest.raises(LearnedError, match=r"no blocks for test; .*test_programs.*: a, b, c, d"):
         train(data, CONFIG.changed({"test_programs": ["z"]}), tmp_path / "none")
@@ -270,7 +272,7 @@ def test_a_damaged_checkpoint_is_named(trained: Path, data: list[DataFile], tmp_
     output = tmp_path / "training"
     shutil.copytree(trained, output)
     (output / "checkpoint.npz").write_bytes(b"PK")
-    with pytest.raises(LearnedError, match=r"checkpoint\.npz: damaged .*; remove it to start"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.npz: damaged .*; remove it to start"):
         train(data, CONFIG, output)
 
 

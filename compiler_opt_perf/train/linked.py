@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The linked text of programs, with a policy and with the compiler's own: what their users pay."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from absl import logging
+
+from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.linked import linked_text_bytes
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.run.content import Content, Tool
+from compiler_opt_perf.run.executor import Executor
+from compiler_opt_perf.train.compilation import Compiler, scratch
+from compiler_opt_perf.train.errors import TrainingError
+from compiler_opt_perf.train.measure import raise_unless_of_one_compilation
+
+
+def mean_change(changes: Sequence[float]) -> float:
+    """The geometric mean of changes against the default; 0 of none."""
+    if not changes:
+        return 0.0
+    return math.exp(math.fsum(math.log1p(one) for one in changes) / len(changes)) - 1.0
+
+
+@dataclass(frozen=True)
+class LinkJob:
+    """The modules of one program, to compile and link.
+
+    Attributes:
+      model: directory of a policy, in development mode; None for the compiler without any.
+      linker: ld.lld.
+    """
+
+    compiler: Compiler
+    modules: tuple[Module, ...]
+    model: Content | None
+    linker: Tool
+
+
+def linked_size(job: LinkJob) -> tuple[int, int]:
+    """Bytes of text linked, and of the objects. In a pool's worker. Raises as `labels.label`."""
+    with scratch() as folder:
+        objects = [folder / f"{i}.o" for i in range(len(job.modules))]
+        problem = job.compiler.problem
+        for module, target in zip(job.modules, objects, strict=True):
+            options = [] if job.model is None else problem.development_options(model=job.model)
+            job.compiler.compile(module, target, options)
+        return linked_text_bytes(objects, job.linker), sum(map(text_bytes, objects))
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """A test program with the policy.
+
+    Attributes:
+      name: the program's name.
+      linked: bytes of its linked text, with the compiler's own policy and with this one.
+      objects: the same of its objects.
+    """
+
+    name: str
+    linked: tuple[int, int]
+    objects: tuple[int, int]
+
+    @property
+    def change(self) -> float:
+        """The change of the linked text; -0.01 is 1% less."""
+        return self.linked[1] / self.linked[0] - 1.0
+
+
+def link_programs(
+    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Executor
+) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
+    """Compiles and links programs with the compiler's own policy and with another.
+
+    Args:
+      jobs: by program, with the one and with the other.
+
+    Returns:
+      The results, and the programs on which the compiler fails with the other policy.
+
+    Raises:
+      TrainingError: it fails with its own, or a program has no code.
+    """
+    pairs = [job for pair in jobs.values() for job in pair]
+    outcomes = pool.map(linked_size, pairs, label="test")
+    programs, failed = [], []
+    for name, default, policy in zip(jobs, outcomes[::2], outcomes[1::2], strict=True):
+        for outcome in (default, policy):
+            if outcome.error is not None:
+                raise_unless_of_one_compilation(outcome.error)
+        if default.error is not None:
+            raise TrainingError(f"{name}: cannot be linked: {default.error}")
+        if policy.error is not None:
+            logging.warning("the compiler fails on %s: %s", name, policy.error)
+            failed.append(name)
+            continue
+        one, other = default.get(), policy.get()
+        if not all(one):
+            raise TrainingError(f"{name}: has no code to compare; leave it out")
+        programs.append(ProgramResult(name, (one[0], other[0]), (one[1], other[1])))
+    return tuple(programs), tuple(failed)
+
+
+#: The columns of a table of programs.
+COLUMNS = ("program", "linked text", "with the policy", "change", "objects")
+
+
+def cells(one: ProgramResult) -> list[str]:
+    """The cells of a program's row, one for each of `COLUMNS`."""
+    objects = one.objects[1] / one.objects[0] - 1.0
+    return [
+        *(one.name, f"{one.linked[0]:,}", f"{one.linked[1]:,}"),
+        *(f"{100 * one.change:+.2f}%", f"{100 * objects:+.2f}%"),
+    ]
+
+
+def mean_cells(programs: Sequence[ProgramResult]) -> list[str]:
+    """The cells of the last row: geometric means over the programs."""
+    linked = mean_change([one.change for one in programs])
+    objects = mean_change([one.objects[1] / one.objects[0] - 1.0 for one in programs])
+    return ["geometric mean", "", "", f"{100 * linked:+.2f}%", f"{100 * objects:+.2f}%"]
+
+
+def table(programs: Sequence[ProgramResult]) -> str:
+    """The programs, in Markdown."""
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *map(cells, programs), mean_cells(programs)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
