@@ -142,7 +142,7 @@ def test_an_evaluator_has_what_was_given(
 def test_a_training_needs_a_corpus_or_programs(
     tmp_path: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", "--problem=inline-size", f"--output={tmp_path / 't'}"]
+    words = ["train", "policy", "--problem=inline-size", f"--output={tmp_path / 't'}"]
     words.append(f"--toolchain={toolchain.directory}")
     assert run(words) == 2
     assert "--corpus: name one, or a recipe with [programs]" in capsys.readouterr().err

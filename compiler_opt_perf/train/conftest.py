@@ -14,7 +14,10 @@ from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.policy.export import CandidateTemplate
 from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.profile.events import Kind
+from compiler_opt_perf.profile.index import write_index
 from compiler_opt_perf.profile.manifest import FORMAT, VERSION, FileRecord
+from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
 from compiler_opt_perf.run.llvm import LLVM_PREFIX
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -105,17 +108,23 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     functions = ["scale", "pick", "fold"]
     functions += [f"{kind}{number}" for kind in ("pressure", "entry") for number in range(_MODULES)]
     events = []
+    files = []
     for name, count in {"executions": 1000, "loads": 500, "llc-load-misses": 50}.items():
         lines = "".join(f" {offset}: {count}\n" for offset in range(_LIVE_VALUES + 5))
         # Those of executions tell calls.
         calls = count if name == "executions" else 0
         text = "".join(f"{function}:{count}:{calls}\n{lines}" for function in functions)
         (folder / f"{name}.txt").write_text(text)
-        kind = "max" if name == "executions" else "sum"
-        record = FileRecord.of(folder / f"{name}.txt")
+        kind: Kind = "max" if name == "executions" else "sum"
+        profiled, flattened = folder / f"{name}.afdo", folder / f"{name}.flat.afdo"
+        convert_to_binary(folder / f"{name}.txt", profiled)
+        flatten_profile(kind, profiled, flattened)
+        files += [profiled, flattened]
+        records = {"flattened": dataclasses.asdict(FileRecord.of(flattened))}
+        records |= dataclasses.asdict(FileRecord.of(profiled))
         total = count * (_LIVE_VALUES + 5) * len(functions)
         counted = {"unit": name, "period": 1, "precise": True, "total": total, "located": total}
-        events.append({"name": name, "kind": kind, **counted, **dataclasses.asdict(record)})
+        events.append({"name": name, "kind": kind, **counted, **records})
     rate = {
         "name": "llc-miss-probability",
         "numerator": "llc-load-misses",
@@ -129,6 +138,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "program": {"path": "program", "build_id": "00"},
         "collector": collector,
     }
+    write_index(files, folder / "program.index")
+    index = dataclasses.asdict(FileRecord.of(folder / "program.index"))
     path = folder / "program.pmu.json"
-    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate]}))
+    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate], "index": index}))
     return path
