@@ -71,9 +71,9 @@ def test_what_later_versions_add_is_refused(
     (tmp_path / "text").write_text("main:1:1\n 1: 1\n")
     convert_to_binary(tmp_path / "text", file)
     content = bytearray(file.read_bytes())
-    # The magic and the version take 10 and 1 bytes; the number of sections and their table follow.
-    (number,) = struct.unpack_from("<Q", content, 11)
-    entries = [19 + 32 * index for index in range(number)]
+    # The magic and the version take 9 bytes and 1; the number of sections and their table follow.
+    (number,) = struct.unpack_from("<Q", content, 10)
+    entries = [18 + 32 * index for index in range(number)]
     (entry,) = (e for e in entries if struct.unpack_from("<Q", content, e)[0] == kind)
     struct.pack_into("<Q", content, entry + 8 * field, value)
     file.write_bytes(content)
