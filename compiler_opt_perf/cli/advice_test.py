@@ -134,6 +134,7 @@ def test_the_advised_build_is_not_refused(folder: Path, number: int) -> None:
             assert place == folder or folder.name == "a set"
 
 
+@pytest.mark.compiler
 def test_the_advice_of_a_comparison_is_followed(
     tmp_path: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
 ) -> None:
