@@ -51,7 +51,7 @@ bench-series: bootstrap ## build and test the patch series up to the end of each
 
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --toolchain=mock
-	@tools/upstream-lit --wide
+	@tools/patches/series upstream --wide
 
 bench-inline-speed: bootstrap ## what a PMU profile adds to inlining for speed, beside AutoFDO and PGO, counted; hours
 	@$(COP) toolchain build --toolchain=mock
