@@ -5,7 +5,7 @@ BENCHMARK := build/venv/bin/python -m benchmarks
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo train-inline check bazel bench-collect bench-cycles bench-hits \
+.PHONY: help bootstrap build demo train-inline check unit bazel bench-collect bench-cycles bench-hits \
   bench-inline-speed bench-policies bench-rank bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
@@ -26,6 +26,9 @@ train-inline: build ## train the policy in models/inline-size again, as its reci
 
 check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel, pytest, upstream's lit tests
 	@tools/check
+
+unit: bootstrap ## the tests that need the Python packages only, under a minute
+	@build/venv/bin/pytest --quiet --numprocesses=$$(nproc) --dist=loadfile -m 'not compiler and not long'
 
 bazel: bootstrap ## build and test the workspace with Debian's Bazel, which it installs
 	@$(COP) toolchain build --toolchain=mock
@@ -48,7 +51,7 @@ bench-series: bootstrap ## build and test the patch series up to the end of each
 
 bench-upstream: bootstrap ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --toolchain=mock
-	@tools/upstream-lit --wide
+	@tools/patches/series upstream --wide
 
 bench-inline-speed: bootstrap ## what a PMU profile adds to inlining for speed, beside AutoFDO and PGO, counted; hours
 	@$(COP) toolchain build --toolchain=mock

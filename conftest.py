@@ -22,5 +22,11 @@ def toolchain() -> Toolchain:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files begin first: one that begins last keeps one worker while the others have ended."""
+    """Marks tests that use the patched tools, and lets long files begin first.
+
+    A long file that begins last keeps one worker while the others have ended.
+    """
+    for item in items:
+        if "toolchain" in getattr(item, "fixturenames", ()):
+            item.add_marker("compiler")
     items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -41,6 +41,7 @@ def test_the_fastest_parts_count_without_the_systems_share() -> None:
     assert timed.hertz == pytest.approx(3e9)
 
 
+@pytest.mark.compiler
 def test_the_chain_is_as_long_as_it_says(tmp_path: Path) -> None:
     program = tmp_path / "chain"
     build_chain(program)
@@ -128,6 +129,7 @@ def test_what_pmu_data_tell_is_told_apart_from_that_there_are_any() -> None:
     assert found.parts[SHUFFLED]["program0"].shape == (5, 6)
 
 
+@pytest.mark.compiler
 def test_one_program_has_no_other_to_be_judged_by(tmp_path: Path, toolchain: Toolchain) -> None:
     write_json(tmp_path / "lua.json", msgspec.to_builtins(result(1.5)))
     model = load(REPO_ROOT / "models" / "cost-znver3")

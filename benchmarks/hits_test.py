@@ -70,6 +70,7 @@ def tools() -> Toolchain:
     return Toolchain.load(BUILD / "toolchain" / "mock")
 
 
+@pytest.mark.compiler
 def test_what_a_small_program_finds(case: Built) -> None:
     profile = profile_of(case)
     counters = instrumented_profile(case, case.directory / "instrumented")
@@ -101,6 +102,7 @@ def test_what_a_small_program_finds(case: Built) -> None:
     assert missed.rows[0][1:6] == [0, 0, 0, 0, 0]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("kind", ["linked", "split"])
 def test_profiled_program_with_other_names(case: Built, kind: str) -> None:
     options = {

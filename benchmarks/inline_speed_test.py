@@ -111,6 +111,7 @@ def _result(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.compiler
 def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchain) -> None:
     tables = {table.name: table for table in study(["steps"], output, toolchain, ways=_WAYS)}
     result = _result(output / "steps.json")
@@ -143,6 +144,7 @@ def test_a_profile_tells_which_calls_to_inline(output: Path, toolchain: Toolchai
     assert noted == {path: path.stat().st_mtime_ns for path in objects}
 
 
+@pytest.mark.compiler
 def test_the_rule_decides_in_a_thin_link(output: Path, toolchain: Toolchain) -> None:
     names = ("default", _RULE, "ThinLTO", "ThinLTO and rule", "ThinLTO and PGO")
     study(["apart"], output, toolchain, ways=names, judge=False)
@@ -186,6 +188,7 @@ def _code(path: Path, function: str, folder: Path) -> bytes:
     return section.read_bytes()
 
 
+@pytest.mark.compiler
 def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolchain) -> None:
     thin = ("ThinLTO and PGO", "ThinLTO and PGO and price")
     sampled = ("AutoFDO", "AutoFDO and both policies")
@@ -220,6 +223,7 @@ def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolch
     assert found["text"]["registers"] < 1.05 * found["text"]["default"]
 
 
+@pytest.mark.compiler
 def test_the_shipped_policy_is_the_rule(output: Path, toolchain: Toolchain) -> None:
     own = InlineBuilds("steps", output / "steps", toolchain)
     (by_rule,) = own.objects(_RULE)

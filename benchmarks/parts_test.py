@@ -14,6 +14,8 @@ from compiler_opt_perf.trace.qemu import SyncPoints, read_sync_points, record
 from compiler_opt_perf.trace.statistics import block_counts
 from compiler_opt_perf.trace.trace_file import Trace
 
+pytestmark = pytest.mark.compiler
+
 # Sorts and allocates by turns; the numbers depend on nothing. What qsort does is elsewhere.
 _PROGRAM = """
 #include <stdlib.h>

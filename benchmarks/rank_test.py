@@ -16,6 +16,8 @@ from benchmarks.results import Table
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.toolchain.installation import Toolchain
 
+pytestmark = pytest.mark.compiler
+
 REPO_ROOT = Path(__file__).parents[1]
 CPU = REPO_ROOT / "compiler_opt_perf/blocks/cpus/icelake-server.json"
 MODELS = [REPO_ROOT / f"models/cost-icelake-server{end}" for end in ("", "-pmu")]

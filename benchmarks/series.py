@@ -26,13 +26,14 @@ from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.run.memo import memo, numbered
 from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import venv_program
-from compiler_opt_perf.toolchain.build import compile_overlay, run_unit_tests
-from compiler_opt_perf.toolchain.export import group_by_patch
+from compiler_opt_perf.toolchain.build import compile_overlay
 from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT, ToolchainError
 from compiler_opt_perf.toolchain.patches import PatchedTree, Series, part_of
 from compiler_opt_perf.toolchain.source import llvm_source
-from compiler_opt_perf.toolchain.upstream_tests import run_upstream_tests
+from tools.patches.compiled import run_unit_tests
+from tools.patches.export import group_by_patch
+from tools.patches.upstream_tests import run_upstream_tests
 
 
 @dataclass(frozen=True)

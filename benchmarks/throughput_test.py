@@ -11,6 +11,8 @@ from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 
 def test_each_way_compiles(toolchain: Toolchain, tmp_path: Path) -> None:
     model = REPO_ROOT / "models" / "inline-size"

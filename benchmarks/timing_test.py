@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
 """
 
 
+@pytest.mark.compiler
 def test_a_stopwatch_stops_at_reads_clocks_and_allocations(tmp_path: Path) -> None:
     processor = max(os.sched_getaffinity(0))
     source, program = tmp_path / "moments.c", tmp_path / "moments"
@@ -63,6 +64,7 @@ def test_boundaries_are_far_enough_apart() -> None:
     assert boundaries(times, 9.0).tolist() == [0, 7]
 
 
+@pytest.mark.compiler
 def test_a_run_whose_time_goes_back_is_repeated_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_run_whose_time_goes_back_is_repeated_but_not_for_ever(
             stopwatch.run(["p"], 0)
 
 
+@pytest.mark.compiler
 def test_rounds_tell_which_variant_is_faster(tmp_path: Path) -> None:
     source = tmp_path / "moments.c"
     source.write_text(_MOMENTS)

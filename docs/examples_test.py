@@ -90,6 +90,7 @@ def _runnable(command: str) -> str:
     return command.replace("tools/bootstrap\n", "").replace("--toolchain=dev", "--toolchain=mock")
 
 
+@pytest.mark.compiler
 def test_a_bot_runs_the_factory_of_buildbot(buildbot: None, checkout: Path, store: Path) -> None:
     spec = importlib.util.spec_from_file_location("factory", EXAMPLES / "buildbot_factory.py")
     assert spec is not None and spec.loader is not None
@@ -111,6 +112,7 @@ def test_a_bot_runs_the_factory_of_buildbot(buildbot: None, checkout: Path, stor
     assert "<svg" in (checkout / "gate.html").read_text()
 
 
+@pytest.mark.compiler
 def test_a_runner_runs_the_workflow_of_github(checkout: Path, store: Path) -> None:
     workflow = yaml.safe_load((EXAMPLES / "gate-workflow.yml").read_text())
     # YAML 1.1 takes the word `on` for true.

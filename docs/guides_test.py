@@ -220,6 +220,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.compiler
 def test_diffs_of_the_guides_apply(tmp_path: Path) -> None:
     diffs = [block for page in _PAGES for block in _BLOCKS[page] if block.language == "diff"]
     for number, block in enumerate(diffs):
@@ -272,6 +273,7 @@ def _script(blocks: tuple[_Block, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("page", _GUIDES, ids=_ids(_GUIDES))
 def test_commands_of_the_guide_run(
     page: Path, toolchain: Toolchain, demo: Path, tmp_path: Path

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 
 def _copy(repo_root: Path, destination: Path) -> Path:
     (destination / "tools").mkdir()
@@ -28,6 +30,7 @@ def test_a_second_run_says_that_it_waits(repo_root: Path, tmp_path: Path) -> Non
     assert "no step 'nosuch'" in output
 
 
+@pytest.mark.compiler
 def test_only_lines_that_the_series_changes_are_held_to_the_style(
     repo_root: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def _can_be_satisfied(variables: int, clauses: list[list[int]]) -> bool:
     )
 
 
+@pytest.mark.compiler
 def test_programs_compile(tmp_path: Path) -> None:
     path = tmp_path / "program.c"
     write_program(path, 120, 1)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from pathlib import Path
 
+import pytest
+
 from benchmarks import collect, cycles, hits, inline_speed, policies, rank
 from benchmarks.common import run_all
 from benchmarks.programs.patched_clang import overlay_compiler
@@ -19,6 +21,7 @@ def test_every_program_of_a_benchmark_is_in_the_table() -> None:
     assert set(HELD_OUT) == set(COUNTED)
 
 
+@pytest.mark.compiler
 def test_units_compile_to_the_program_that_is_built(tmp_path: Path) -> None:
     tree, folder = tmp_path / "tree", tmp_path / "folder"
     (tree / "include").mkdir(parents=True)
@@ -54,6 +57,7 @@ def test_units_compile_to_the_program_that_is_built(tmp_path: Path) -> None:
     assert workload.build(folder, ("-O1",)).binary.stat().st_ino != made
 
 
+@pytest.mark.compiler
 def test_units_of_llvm_compile_with_options_of_their_own(tmp_path: Path) -> None:
     launcher, shared = overlay_compiler()
     source = tmp_path / "unit.cpp"

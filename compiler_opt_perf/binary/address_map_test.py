@@ -10,6 +10,8 @@ from compiler_opt_perf.binary.elf import BinaryError
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 
+pytestmark = pytest.mark.compiler
+
 SOURCE = """
 struct Value { Value(int); int held; };
 Value::Value(int one) : held(one) {}

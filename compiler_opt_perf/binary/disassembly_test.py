@@ -15,6 +15,8 @@ from compiler_opt_perf.binary.elf import BinaryError
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 
+pytestmark = pytest.mark.compiler
+
 LOAD, STORE, BRANCH = Kind.LOAD, Kind.STORE, Kind.BRANCH
 
 

@@ -51,6 +51,7 @@ def look_everywhere(path: Path) -> list[object]:
     return found
 
 
+@pytest.mark.compiler
 def test_an_undamaged_file(program: Path) -> None:
     assert len(look_everywhere(program)) > 50
 
@@ -59,6 +60,7 @@ def flip_in_segments(data: bytes, generator: random.Random) -> bytes:
     return flip(data, generator, 64, 700)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     "damage",
     [
@@ -111,6 +113,7 @@ def test_other_files(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.compiler
 def test_mistakes_of_ours_are_no_damage(program: Path) -> None:
     class OurError(Exception):
         pass
@@ -119,12 +122,14 @@ def test_mistakes_of_ours_are_no_damage(program: Path) -> None:
         raise OurError
 
 
+@pytest.mark.compiler
 def test_build_id_is_the_one_readelf_shows(workload: Path) -> None:
     notes = run_command([stock_tool("llvm-readelf"), "--notes", workload]).stdout
     assert f"Build ID: {build_id(workload)}" in notes
     assert re.fullmatch("[0-9a-f]{40}", build_id(workload))
 
 
+@pytest.mark.compiler
 def test_build_id_missing(build: Callable[..., Path]) -> None:
     with pytest.raises(BinaryError, match=r"has no build-id.*-Wl,--build-id"):
         build_id(build("-Wl,--build-id=none"))
@@ -137,6 +142,7 @@ def test_build_id_of_a_script(tmp_path: Path) -> None:
         build_id(script)
 
 
+@pytest.mark.compiler
 def test_build_id_of_a_truncated_binary(workload: Path, tmp_path: Path) -> None:
     half = tmp_path / "half"
     half.write_bytes(workload.read_bytes()[:3000])
@@ -149,6 +155,7 @@ def test_build_id_of_nothing(tmp_path: Path) -> None:
         build_id(tmp_path / "nothing")
 
 
+@pytest.mark.compiler
 def test_hidden_debug_info_changes_section_names_only(workload: Path, tmp_path: Path) -> None:
     require_debug_info(workload)
     copy = tmp_path / "copy"
@@ -164,6 +171,7 @@ def test_hidden_debug_info_changes_section_names_only(workload: Path, tmp_path: 
     run_command([copy, "threads"], timeout_s=10)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("linker", ["-fuse-ld=bfd", "-fuse-ld=lld"])
 @pytest.mark.parametrize("kind", ["none", "zlib", "zstd"])
 def test_compressed_debug_info(
@@ -188,6 +196,7 @@ def test_compressed_debug_info(
         require_split_debug_info(tmp_path / "split")
 
 
+@pytest.mark.compiler
 def test_debug_info_that_llvm_does_not_read(build: Callable[..., Path], tmp_path: Path) -> None:
     old = tmp_path / "old"
     run_command(["objcopy", "--compress-debug-sections=zlib-gnu", build(), old])

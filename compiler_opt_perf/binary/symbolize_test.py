@@ -63,6 +63,7 @@ def test_pseudo_probe_discriminator_is_neither() -> None:
     assert decode_discriminator(0x7 | 12345 << 3) == (0, 1)
 
 
+@pytest.mark.compiler
 def test_parts_of_a_coroutine_are_no_entries_of_it(tmp_path: Path) -> None:
     source = tmp_path / "program.cpp"
     source.write_text(
@@ -121,6 +122,7 @@ def test_parts_of_a_coroutine_are_no_entries_of_it(tmp_path: Path) -> None:
     assert found.shared == set()
 
 
+@pytest.mark.compiler
 def test_inline_stack(symbols: Symbols, line_of: Callable[[str], int]) -> None:
     start = line_of("outer") - 2  # The line with the function's name.
     inlined = {
@@ -136,6 +138,7 @@ def test_inline_stack(symbols: Symbols, line_of: Callable[[str], int]) -> None:
         assert middle == CallSite(Line(1, 0), "inner")
 
 
+@pytest.mark.compiler
 def test_duplication_factor_of_an_unrolled_loop(
     symbols: Symbols, line_of: Callable[[str], int]
 ) -> None:
@@ -148,6 +151,7 @@ def test_duplication_factor_of_an_unrolled_loop(
     assert 8 in factors
 
 
+@pytest.mark.compiler
 def test_discriminators_tell_blocks_of_one_line_apart(symbols: Symbols) -> None:
     places = {
         location.line for location in symbols.locations.values() if location.function == "choose"
@@ -155,6 +159,7 @@ def test_discriminators_tell_blocks_of_one_line_apart(symbols: Symbols) -> None:
     assert {Line(2, 1), Line(2, 2)} <= places
 
 
+@pytest.mark.compiler
 def test_flow_sensitive_discriminators_have_the_same_base(
     symbols: Symbols, build: Callable[..., Path]
 ) -> None:
@@ -170,11 +175,13 @@ def test_flow_sensitive_discriminators_have_the_same_base(
     assert {location.duplication for location in flow.locations.values()} == {1}
 
 
+@pytest.mark.compiler
 def test_entries_are_first_instructions(symbols: Symbols, workload: Path) -> None:
     assert symbols.entries[instructions(workload, "outer")[0]] == "outer"
     assert len(symbols.entries) == 5  # All functions but the one with an impossible name.
 
 
+@pytest.mark.compiler
 def test_name_that_a_text_profile_cannot_hold(symbols: Symbols, workload: Path) -> None:
     functions = {location.function for location in symbols.locations.values()}
     assert "a name:with 3" in functions
@@ -184,6 +191,7 @@ def test_name_that_a_text_profile_cannot_hold(symbols: Symbols, workload: Path) 
     assert addresses[0] not in symbols.locations
 
 
+@pytest.mark.compiler
 def test_line_tables_alone_are_refused(build: Callable[..., Path]) -> None:
     binary = build(debug="-gline-tables-only")
     message = r"none of its \d+ instructions.*-fdebug-info-for-profiling"
@@ -191,6 +199,7 @@ def test_line_tables_alone_are_refused(build: Callable[..., Path]) -> None:
         symbolize(binary, instructions(binary, "outer"))
 
 
+@pytest.mark.compiler
 def test_stripped_binary_is_refused(workload: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     run_command([stock_tool("llvm-strip"), workload, "-o", stripped])
@@ -203,6 +212,7 @@ def test_missing_binary(tmp_path: Path) -> None:
         symbolize(tmp_path / "nothing", [1, 2])
 
 
+@pytest.mark.compiler
 def test_each_address_is_resolved_once_whatever_the_order(workload: Path) -> None:
     addresses = instructions(workload, "outer")
     once = symbolize(workload, addresses)

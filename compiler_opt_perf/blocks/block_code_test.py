@@ -49,6 +49,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.compiler
 def test_blocks_end_at_jumps_calls_and_where_jumps_lead(objects: Path) -> None:
     blocks = list(find_blocks({"p": [objects / "linked"]}))
     assert [one.function for one in blocks] == ["first"] * 4 + ["second"]
@@ -61,6 +62,7 @@ def test_blocks_end_at_jumps_calls_and_where_jumps_lead(objects: Path) -> None:
     assert once[0].function == "first"
 
 
+@pytest.mark.compiler
 def test_objects_are_linked_with_what_they_lack_at_0(objects: Path) -> None:
     blocks = list(find_blocks({"p": [objects / "a.o"]}))
     linked = list(find_blocks({"p": [objects / "linked"]}))

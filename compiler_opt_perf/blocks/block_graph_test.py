@@ -65,6 +65,7 @@ def edges_of(graph: Graph, kind: int) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("code", CHAINS)
 def test_the_longest_chain(code: str) -> None:
     links, executions = CHAINS[code]
@@ -73,6 +74,7 @@ def test_the_longest_chain(code: str) -> None:
     assert all(weight == 1 / executions for *_, weight in chain)
 
 
+@pytest.mark.compiler
 def test_memory_that_the_last_execution_wrote() -> None:
     # push rax; add rsp, 8: the next execution writes there again; pop rax; push rax: it reads it.
     assert not edges_of(graph_of("504883c408"), CARRIED_MEMORY)
@@ -83,6 +85,7 @@ def test_memory_that_the_last_execution_wrote() -> None:
     assert not edges_of(graph_of("488b1b48894308"), CARRIED_MEMORY)
 
 
+@pytest.mark.compiler
 def test_stores_to_a_line() -> None:
     # mov [rbx], rax; mov [rbx + 8], rax, and the latter to the next execution's first.
     same = graph_of("48890348894308")
@@ -92,11 +95,13 @@ def test_stores_to_a_line() -> None:
     assert len(edges_of(other, OTHER_LINE)) == 2 and not edges_of(other, SAME_LINE)
 
 
+@pytest.mark.compiler
 def test_instructions_that_write_all_registers_depend_on_none() -> None:
     # vzeroupper
     assert graph_of("c5f877").tokens == ["op:vzeroupper"]
 
 
+@pytest.mark.compiler
 def test_batches_are_the_blocks() -> None:
     codes = [bytes.fromhex(code) for code in CHAINS]
     vocabulary = Vocabulary.of(codes, 1)
@@ -120,6 +125,7 @@ def test_batches_are_the_blocks() -> None:
     assert sorted(set(batch.chain.tolist())) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.compiler
 def test_what_is_known_of_a_run_is_marked() -> None:
     codes = [bytes.fromhex(code) for code in CHAINS]
     builder = GraphBuilder(Vocabulary.of(codes, 1))
@@ -140,6 +146,7 @@ def test_what_has_no_graph() -> None:
     assert not builder.problem(bytes.fromhex("4801d9"))
 
 
+@pytest.mark.compiler
 def test_graphs_of_what_is_refused_disturb_no_others() -> None:
     """A training has the blocks of all programs, and uses those without a problem."""
     codes = [bytes.fromhex(code) for code in ("4801c8", "480fafc1", "06", "488b4718488bb808010000")]

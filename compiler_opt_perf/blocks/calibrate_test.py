@@ -37,6 +37,7 @@ REQUIRED = {
 }
 
 
+@pytest.mark.compiler
 def test_measures_this_machine_and_writes_a_cpu_file(tmp_path: Path, toolchain: Toolchain) -> None:
     cpu = calibrate(tmp_path / "cpu.json", repetitions=11, allow_implausible=True)
     assert json.loads((tmp_path / "cpu.json").read_text()) == cpu
@@ -104,6 +105,7 @@ def _measurements(changes: dict[str, CycleRange]) -> dict[str, CycleRange]:
     return {name: CycleRange(v, 0.98 * v, 1.1 * v) for name, v in MEASURED.items()} | changes
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("changes", "doubts"),
     [

@@ -43,6 +43,7 @@ def test_the_file_of_this_machine(
     assert f"taking {expected}" in caplog.text
 
 
+@pytest.mark.compiler
 def test_a_machine_without_a_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     # LLVM tells the machine's name, whatever it is.
     assert cpu_files.host_cpu().isprintable()

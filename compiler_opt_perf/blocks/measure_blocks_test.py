@@ -60,6 +60,7 @@ KINDS = {
 }
 
 
+@pytest.mark.compiler
 def test_latencies_and_throughputs_are_those_of_any_core(runner: Path, tmp_path: Path) -> None:
     lines = [line for lines in KINDS.values() for line in lines]
     found = dict(zip(lines, answers(runner, lines, tmp_path), strict=True))
@@ -77,6 +78,7 @@ def test_latencies_and_throughputs_are_those_of_any_core(runner: Path, tmp_path:
     assert cycles["increments"] > 0.9
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -114,6 +116,7 @@ def test_what_a_block_does_is_its_own_affair(
 LISTS = ["488b3f", "488b36", "488b00", "488b09", "488b12", "4d8b00"]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("rates", "least", "most"),
     [
@@ -141,6 +144,7 @@ def test_loads_miss_and_jumps_are_mispredicted_as_they_shall(
     assert least < statistics.median(cycles) < most
 
 
+@pytest.mark.compiler
 def test_a_core_that_others_use_is_not_waited_for_without_end(runner: Path, tmp_path: Path) -> None:
     # No core is as fast as that.
     assert answers(runner, ["90", "4801c8"], tmp_path, 0.001, 3) == ["dropped disturbed"] * 2
@@ -156,6 +160,7 @@ def undisturbed(monkeypatch: pytest.MonkeyPatch, runner: Path) -> None:
     monkeypatch.setattr(measuring, "least_nop", lambda _: ALWAYS_OURS)
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("undisturbed")
 def test_measures_and_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     output, journal = tmp_path / "out.blocks", tmp_path / "out.blocks.part"
@@ -177,6 +182,7 @@ def test_measures_and_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert "dropped: system call" in describe(measured)
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("undisturbed")
 def test_rows_of_a_block_differ_in_what_is_known_of_it(tmp_path: Path) -> None:
     output, journal = tmp_path / "out.blocks", tmp_path / "out.blocks.part"
@@ -190,6 +196,7 @@ def test_rows_of_a_block_differ_in_what_is_known_of_it(tmp_path: Path) -> None:
     assert (refused.code, refused.dropped, refused.pmu) == ("4801c8", NO_SOURCE, {})
 
 
+@pytest.mark.compiler
 @pytest.mark.usefixtures("undisturbed")
 def test_a_journal_of_another_cpu_is_kept(tmp_path: Path) -> None:
     journal = tmp_path / "out.blocks.part"

@@ -100,10 +100,10 @@ def test_targets_and_tools_in_messages_exist() -> None:
         for target in re.findall(r"\b(?:run|by) `?make ([a-z][\w-]+)", text):
             named.add(target)
             assert target in targets, place
-        for tool in re.findall(r"\brun (tools/[\w-]+)", text):
+        for tool in re.findall(r"\brun (tools/[\w/-]+)", text):
             named.add(tool)
             assert (REPO_ROOT / tool).exists(), place
-    assert {"tools/bootstrap", "tools/patches"} <= named
+    assert {"tools/bootstrap", "tools/patches/series"} <= named
 
 
 _FOLDERS = [
@@ -134,6 +134,7 @@ def test_the_advised_build_is_not_refused(folder: Path, number: int) -> None:
             assert place == folder or folder.name == "a set"
 
 
+@pytest.mark.compiler
 def test_the_advice_of_a_comparison_is_followed(
     tmp_path: Path, toolchain: Toolchain, capsys: pytest.CaptureFixture[str]
 ) -> None:

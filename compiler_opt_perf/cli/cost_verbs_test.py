@@ -56,6 +56,7 @@ def test_it_is_by_its_preset_and_as_good_as_its_page_says(name: str) -> None:
     assert digests and all(digest in page for digest in digests)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_everybody_knows_of_a_cpu(name: str) -> None:
     cpu, *_ = SHIPPED[name]
@@ -64,6 +65,7 @@ def test_what_everybody_knows_of_a_cpu(name: str) -> None:
     assert cycles == pytest.approx([of[cpu] for of in KNOWN.values()], rel=0.1)
 
 
+@pytest.mark.compiler
 def test_blocks_of_known_cycles(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # An empty block cannot be written; the last two are no instruction, and one of another CPU.
     words = [*KNOWN, "06", "62f17c4858c2"]

@@ -13,6 +13,8 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 # Tells all that a program can have from who started it.
 _PROGRAM = r"""
 #include <fcntl.h>

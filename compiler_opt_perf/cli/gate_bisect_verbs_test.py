@@ -13,6 +13,8 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 MODELS = REPO_ROOT / "lit_tests" / "Inputs"
 
 

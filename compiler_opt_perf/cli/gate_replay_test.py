@@ -20,6 +20,8 @@ from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.trace.windows import write_windows
 
+pytestmark = pytest.mark.compiler
+
 MODELS = REPO_ROOT / "lit_tests" / "Inputs"
 SOURCE = REPO_ROOT / "compiler_opt_perf" / "cost" / "testdata" / "pressure.c"
 

@@ -23,6 +23,8 @@ from compiler_opt_perf.run.memo import note
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 MODELS = REPO_ROOT / "lit_tests" / "Inputs"
 
 

@@ -159,6 +159,7 @@ def _numbers(value: Any) -> Iterator[float]:
             yield from _numbers(one)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", SHOWING)
 def test_json_is_one_document_with_what_the_text_says(
     name: str,

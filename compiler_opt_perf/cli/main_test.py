@@ -297,6 +297,7 @@ def test_failures_are_one_message(
     assert "Traceback" not in shown
 
 
+@pytest.mark.compiler
 def test_candidates_are_compared_in_one_call(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,6 +368,7 @@ def test_compare_tells_at_once_what_it_cannot_compare(
     assert "compiled\n" in fails(b"compiled in", ["m"])
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("change", "failed", "status", "verdict"),
     [
@@ -402,6 +404,7 @@ def test_a_policy_worse_than_the_default_has_a_status_of_its_own(
     assert "4: the published policy is worse than the default" in capsys.readouterr().out
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("problem", "example", "printed"),
     [
@@ -552,6 +555,7 @@ def test_help_is_quick() -> None:
     assert shown.splitlines()[-1] == "set()"
 
 
+@pytest.mark.compiler
 def test_a_collection_ends_with_commands_that_work(
     toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,8 @@ from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 # Says that it runs, then runs for ever.
 _PROGRAM = """
 #include <stdio.h>

@@ -38,6 +38,7 @@ def _set(folder: Path, **tools: Path) -> Path:
     return folder
 
 
+@pytest.mark.compiler
 def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> None:
     """It compiles by a policy and links, without the set, and says how."""
     real = {name: toolchain.directory / "bin" / name for name in ("clang", "ld.lld")}
@@ -83,6 +84,7 @@ def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> No
     assert "-mllvm -regalloc-enable-advisor=release" in readme and "libstdc++.so.6" in readme
 
 
+@pytest.mark.compiler
 def test_tools_of_the_distribution_bring_their_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_tools_of_the_distribution_bring_their_library(
     assert "No policy is compiled in" in readme and "libLLVM" not in readme
 
 
+@pytest.mark.compiler
 def test_an_output_folder_that_is_not_ours_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +139,7 @@ def test_the_archive_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
 
 
+@pytest.mark.compiler
 def test_flags_say_that_a_profile_is_needed(
     toolchain: Toolchain, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

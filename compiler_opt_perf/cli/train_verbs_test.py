@@ -19,6 +19,8 @@ from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.train.errors import TrainingError
 
+pytestmark = pytest.mark.compiler
+
 CPU = "icelake-server"
 MODEL = REPO_ROOT / "models" / f"cost-{CPU}-pmu"
 MODULES, LIVE = 4, 20

@@ -154,6 +154,7 @@ def test_functions_and_decisions_of_what_grew_are_named() -> None:
     assert (decision.key, decision.before, decision.after) == ("f g f.0 - #0", 1, 0)
 
 
+@pytest.mark.compiler
 def test_the_table_shows_what_is_worse_and_why() -> None:
     shown = describe(_worse())
     assert "regalloc-evict, 3 modules: worse in 5 of the limits" in shown
@@ -200,6 +201,7 @@ def test_the_answer_comes_first(before: int, after: int, answer: str | None) -> 
             assert shown.replace("\\", "").startswith(answer)
 
 
+@pytest.mark.compiler
 def test_long_names_are_whole_and_further_functions_are_counted() -> None:
     name = "_ZN" + "".join(f"{len(part)}{part}" for part in ["namespace_" + "x" * 90, "f"]) + "Ev"
     functions = {f"f{number}": 700 - number for number in range(9)}
@@ -214,6 +216,7 @@ def test_long_names_are_whole_and_further_functions_are_counted() -> None:
     assert "5 other functions are worse, too, by 2,874 bytes together" in shown
 
 
+@pytest.mark.compiler
 def test_markdown_escapes_what_it_shows() -> None:
     shown = markdown(_worse())
     rows = [line for line in shown.splitlines() if line.startswith("|")]
@@ -221,6 +224,7 @@ def test_markdown_escapes_what_it_shows() -> None:
     assert r"- a\|b" in shown and r"\[31m\<c\>" in shown
 
 
+@pytest.mark.compiler
 def test_junit_has_a_case_for_each_limit() -> None:
     suite = ElementTree.fromstring(junit(_worse()))
     failed = {(case.get("classname"), case.get("name")) for case in suite if len(case)}

@@ -81,6 +81,7 @@ def _compare(corpus: Corpus, toolchain: Toolchain, model: Path, repetitions: int
     )
 
 
+@pytest.mark.compiler
 def test_both_modes_agree_and_every_column_is_filled(
     corpus: Corpus, toolchain: Toolchain, model: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_both_modes_agree_and_every_column_is_filled(
         )
 
 
+@pytest.mark.compiler
 def test_nothing_to_compare_is_refused(corpus: Corpus, toolchain: Toolchain, model: Path) -> None:
     with pytest.raises(CompareError, match="has no modules"):
         _compare(corpus.subset([]), toolchain, model)
@@ -112,6 +114,7 @@ def test_nothing_to_compare_is_refused(corpus: Corpus, toolchain: Toolchain, mod
         _compare(corpus, toolchain, model, repetitions=0)
 
 
+@pytest.mark.compiler
 def test_another_policy_in_development_mode_is_an_error(
     corpus: Corpus, toolchain: Toolchain, repo_root: Path
 ) -> None:
@@ -120,6 +123,7 @@ def test_another_policy_in_development_mode_is_an_error(
         _compare(corpus, toolchain, other)
 
 
+@pytest.mark.compiler
 def test_one_compilation_with_another_object_is_an_error(
     corpus: Corpus, toolchain: Toolchain, model: Path, tmp_path: Path
 ) -> None:
@@ -130,6 +134,7 @@ def test_one_compilation_with_another_object_is_an_error(
         _compare(corpus.subset(["lua/lcode"]), Toolchain.load(broken), model)
 
 
+@pytest.mark.compiler
 def test_a_model_that_is_missing_is_the_compilers_error(
     corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -181,6 +186,7 @@ def _timed(
     return summarise(comparison).total.compile_time
 
 
+@pytest.mark.compiler
 def test_counted_instructions_resolve_one_percent(tmp_path: Path) -> None:
     meter = find_meter("instructions", tmp_path)
     change = _timed(tmp_path, meter, 1, pairs=3, modules=2)
@@ -191,6 +197,7 @@ def test_counted_instructions_resolve_one_percent(tmp_path: Path) -> None:
     assert none is not None and abs(none.value) < 0.0002
 
 
+@pytest.mark.compiler
 def test_processor_time_says_what_it_resolves(tmp_path: Path) -> None:
     # A real clock's noise has no bound: what it says of a change is only that it has an interval.
     change = _timed(tmp_path, find_meter("processor-time", tmp_path), 9, pairs=3)
@@ -199,6 +206,7 @@ def test_processor_time_says_what_it_resolves(tmp_path: Path) -> None:
     assert change.resolution == pytest.approx((change.high - change.low) / 2)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("seed", range(8))
 def test_the_interval_of_noisy_times_holds_the_change(tmp_path: Path, seed: int) -> None:
     change = _timed(tmp_path, _Noisy("time", rng=np.random.default_rng(seed)), 9, pairs=9)

@@ -38,6 +38,7 @@ std::string NAME(const std::map<std::string, std::vector<std::string>> &rows) {
 """
 
 
+@pytest.mark.compiler
 def test_programs_are_linked_with_the_policy_and_without(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:

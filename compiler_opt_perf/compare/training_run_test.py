@@ -18,6 +18,7 @@ from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.label_files import LabelsError
 
 
+@pytest.mark.compiler
 def test_a_training_on_labels(tmp_path: Path) -> None:
     write_imitation(tmp_path)
     run = read_run(tmp_path)

@@ -38,6 +38,7 @@ def _write(path: Path, *actions: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.compiler
 def test_a_corpus_is_extracted_from_actions_of_bazel(workspace: Path, tmp_path: Path) -> None:
     path = _write(
         workspace / "actions.json",

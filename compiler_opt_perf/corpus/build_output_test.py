@@ -14,6 +14,8 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 
+pytestmark = pytest.mark.compiler
+
 # Each calls the next, so that a thin link has something to import.
 _SOURCES = {
     "main": "int one(int);\nint main(int Argc, char **Argv) {\n"

@@ -18,6 +18,8 @@ from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 
+pytestmark = pytest.mark.compiler
+
 _CLANG = stock_tool("clang")
 _SOURCES = {
     "x.c": "int f1(int a) { int s = 0; for (int i = 0; i < a; i++) s += i ^ a; return s; }",

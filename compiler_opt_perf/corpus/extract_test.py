@@ -57,6 +57,7 @@ def _assembly(bitcode: Path) -> str:
     return run_command([stock_tool("llvm-dis"), bitcode, "-o", "-"]).stdout
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("stage", "debug_info"), [(FRONTEND, True), (OPTIMIZED, True), (FRONTEND, False)]
 )
@@ -79,6 +80,7 @@ def test_corpus_compiles_to_the_same_machine_code_as_the_source(
     assert compared == len(MODULES)
 
 
+@pytest.mark.compiler
 def test_commands_carry_no_path_of_the_machine(
     lua: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ def test_commands_carry_no_path_of_the_machine(
         assert "-O2" in module.command and "-disable-llvm-passes" in module.command
 
 
+@pytest.mark.compiler
 def test_a_module_that_does_not_compile_is_left_out_and_named(
     lua: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,6 +142,7 @@ def compile_commands(folder: Path, flags: str = "") -> Path:
     return path
 
 
+@pytest.mark.compiler
 def test_files_of_others_are_not_deleted(tmp_path: Path) -> None:
     commands = compile_commands(tmp_path)
     output = tmp_path / "corpus"
@@ -177,6 +181,7 @@ def test_names_of_programs_stay_inside_the_output(program: str, tmp_path: Path) 
     assert not (tmp_path / "corpus").exists()
 
 
+@pytest.mark.compiler
 def test_files_of_the_build_stay_as_they_are(tmp_path: Path) -> None:
     commands = compile_commands(tmp_path)
     (tmp_path / "one.d").write_text("kept")
@@ -185,6 +190,7 @@ def test_files_of_the_build_stay_as_they_are(tmp_path: Path) -> None:
     assert not (tmp_path / "two.d").exists()
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     "flag",
     [
@@ -212,6 +218,7 @@ def test_flags_that_a_corpus_cannot_hold_are_refused_by_name(
     )
 
 
+@pytest.mark.compiler
 def test_flags_that_change_the_code_are_kept(tmp_path: Path) -> None:
     flags = "-fsanitize=address -fveclib=libmvec -fno-plt -fstack-protector-all -fwrapv"
     _extract(compile_commands(tmp_path, flags), tmp_path / "corpus", FRONTEND)
@@ -228,6 +235,7 @@ def test_flags_that_change_the_code_are_kept(tmp_path: Path) -> None:
     assert _text(tmp_path / "ir.o") == _text(tmp_path / "source.o")
 
 
+@pytest.mark.compiler
 def test_of_two_commands_for_a_source_the_difference_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -109,6 +109,7 @@ def _forms(name: str, value: str) -> list[list[str]]:
     return forms
 
 
+@pytest.mark.compiler
 def test_no_llvm_option_that_names_something_is_allowed(toolchain: Toolchain) -> None:
     options = _of_llvm(toolchain)
     assert len(options) > 2500
@@ -132,6 +133,7 @@ def test_no_llvm_option_that_names_something_is_allowed(toolchain: Toolchain) ->
     assert len(naming) > 250
 
 
+@pytest.mark.compiler
 def test_no_cc1_option_passes_a_path_on() -> None:
     options = _of_cc1()
     assert len(options) > 1200
@@ -154,6 +156,7 @@ def test_no_cc1_option_passes_a_path_on() -> None:
     assert len(naming) > 50
 
 
+@pytest.mark.compiler
 def test_listed_options_are_the_compilers(toolchain: Toolchain) -> None:
     """An option that takes its value otherwise than allow_lists would shift what follows it."""
     kinds = {
@@ -351,6 +354,7 @@ _BUILDS = {
 }
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", _BUILDS)
 @pytest.mark.parametrize("suffix", ["c", "cpp"])
 def test_commands_of_large_projects_pass(name: str, suffix: str, tmp_path: Path) -> None:
@@ -399,6 +403,7 @@ _ADDED_BY_DRIVER = """
 """
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("line", _ADDED_BY_DRIVER.strip().splitlines())
 def test_commands_for_any_target_pass(line: str, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int a;\n")

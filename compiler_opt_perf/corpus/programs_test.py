@@ -47,6 +47,7 @@ def _text_bytes(file: Path) -> int:
     return int(run_command([stock_tool("llvm-size"), file]).stdout.splitlines()[1].split()[0])
 
 
+@pytest.mark.compiler
 def test_a_library_in_cxx_is_built_and_linked(tmp_path: Path) -> None:
     program = PROGRAMS["gflags"]
     assert program.is_library
@@ -72,6 +73,7 @@ def test_another_tree_is_refused(tmp_path: Path) -> None:
         program_sources(PROGRAMS["gflags"], tmp_path)
 
 
+@pytest.mark.compiler
 def test_an_amalgamation_is_made_once_of_each_version(tmp_path: Path) -> None:
     tree, output = tmp_path / "tree", tmp_path / "output"
     (tree / "test").mkdir(parents=True)
@@ -92,6 +94,7 @@ def test_an_amalgamation_is_made_once_of_each_version(tmp_path: Path) -> None:
     assert (output / "speedtest1.c").exists()
 
 
+@pytest.mark.compiler
 def test_modules_are_extracted_once_from_the_same_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +129,7 @@ def test_modules_are_extracted_once_from_the_same_sources(
     assert extracted(("-fno-inline",)) > changed
 
 
+@pytest.mark.compiler
 def test_a_program_of_one_source_has_its_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

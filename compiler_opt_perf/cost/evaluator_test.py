@@ -138,6 +138,7 @@ PARTS = {
 }
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("parts", PARTS)
 def test_functions_in_several_sections_count_as_the_simulator_says(
     parts: str, toolchain: Toolchain, tmp_path: Path
@@ -169,6 +170,7 @@ def test_functions_in_several_sections_count_as_the_simulator_says(
         assert EVALUATORS["count"].cost([code], context).total == expected
 
 
+@pytest.mark.compiler
 def test_counts_instructions_of_other_variants(run: Run, tmp_path: Path) -> None:
     counts = set()
     for name, binary in run.variants.items():
@@ -181,6 +183,7 @@ def test_counts_instructions_of_other_variants(run: Run, tmp_path: Path) -> None
     assert len(counts) == len(VARIANTS)
 
 
+@pytest.mark.compiler
 def test_counts_saved_registers_where_they_are_saved(toolchain: Toolchain, tmp_path: Path) -> None:
     """Most calls return before the part that saves registers, in the program as it is used, too."""
     source = SOURCE.with_name("early_exit.c")
@@ -195,6 +198,7 @@ def test_counts_saved_registers_where_they_are_saved(toolchain: Toolchain, tmp_p
     assert cost.total == pytest.approx(_own_instructions(shipped, tmp_path), rel=0.1)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("evaluator", ["allocation-score", "count", "mca", "mca-pmu"])
 def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
     default, basic = (
@@ -210,6 +214,7 @@ def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
     assert text.startswith(f"{evaluator}: ") and "  mix\n" in text
 
 
+@pytest.mark.compiler
 def test_weighs_what_register_allocation_adds(run: Run) -> None:
     default, few = (
         EVALUATORS["allocation-score"].cost([run.variants[name]], run.context)
@@ -220,6 +225,7 @@ def test_weighs_what_register_allocation_adds(run: Run) -> None:
     assert few.total - default.total > instructions > 0
 
 
+@pytest.mark.compiler
 def test_parts_of_the_model_can_be_left_out(run: Run) -> None:
     few = [run.variants["few"]]
     whole, plain = (EVALUATORS[name].cost(few, run.context) for name in ("mca-pmu", "mca"))
@@ -233,6 +239,7 @@ def test_parts_of_the_model_can_be_left_out(run: Run) -> None:
     assert len(totals) == 4
 
 
+@pytest.mark.compiler
 def test_blocks_are_the_same_code_for_each_allocation(run: Run) -> None:
     context = replace(run.context, traced=run.variants["default"])
     for name, binary in run.variants.items():
@@ -247,6 +254,7 @@ def test_blocks_are_the_same_code_for_each_allocation(run: Run) -> None:
         )
 
 
+@pytest.mark.compiler
 def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
     default, few = (
         EVALUATORS["mca-pmu"].cost([run.variants[name]], run.context) for name in ("default", "few")
@@ -268,6 +276,7 @@ def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
     assert difference_error(default, Cost(1.0, {})) is None
 
 
+@pytest.mark.compiler
 def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Toolchain) -> None:
     """bzip2: its sort reads and compares what lies anywhere in a block of text."""
     tree = debian_source("bzip2")
@@ -301,6 +310,7 @@ def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Tool
     assert few.total > default.total
 
 
+@pytest.mark.compiler
 def test_a_batch_is_what_its_candidates_are_one_by_one(run: Run, tmp_path: Path) -> None:
     candidates = [[run.variants["default"]], [tmp_path / "missing"], [run.variants["basic"]]]
     with Pool(2) as pool:
@@ -311,6 +321,7 @@ def test_a_batch_is_what_its_candidates_are_one_by_one(run: Run, tmp_path: Path)
         outcomes[1].get()
 
 
+@pytest.mark.compiler
 def test_results_are_found_again_by_content(run: Run, tmp_path: Path) -> None:
     count = EVALUATORS["count"]
     context = replace(run.context, cache=tmp_path / "cache")
@@ -327,6 +338,7 @@ def test_results_are_found_again_by_content(run: Run, tmp_path: Path) -> None:
     assert EVALUATORS["mca"].cost([copy], other) != EVALUATORS["mca"].cost([copy], context)
 
 
+@pytest.mark.compiler
 def test_a_damaged_result_is_computed_again(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -384,6 +396,7 @@ def test_a_tool_of_another_version_is_told(
         EVALUATORS["mca"].cost([], context)
 
 
+@pytest.mark.compiler
 def test_what_is_missing_is_named(run: Run, tmp_path: Path) -> None:
     candidate = [run.variants["default"]]
     with pytest.raises(CostError, match="count needs llvm-trace-cost and a trace"):
@@ -394,12 +407,14 @@ def test_what_is_missing_is_named(run: Run, tmp_path: Path) -> None:
         EVALUATORS["size"].cost([tmp_path / "none"], Context())
 
 
+@pytest.mark.compiler
 def test_size_needs_no_context(run: Run) -> None:
     both = list(run.variants.values())[:2]
     cost = EVALUATORS["size"].cost(both, Context())
     assert cost.total == sum(text_bytes(path) for path in both)
 
 
+@pytest.mark.compiler
 def test_scores_lie_beside_the_objects(run: Run, toolchain: Toolchain, tmp_path: Path) -> None:
     objects = {}
     for name, options in VARIANTS.items():
@@ -430,6 +445,7 @@ def test_scores_lie_beside_the_objects(run: Run, toolchain: Toolchain, tmp_path:
     assert both.total == pytest.approx(scores["few"].total + scores["fewer"].total)
 
 
+@pytest.mark.compiler
 def test_missing_or_foreign_scores_are_named(run: Run, tmp_path: Path) -> None:
     score = EVALUATORS["regalloc-score"]
     with pytest.raises(ScoreError, match=r"none\.opt\.yaml: No such file.*-fsave-optimization"):

@@ -16,6 +16,8 @@ from compiler_opt_perf.cost.learned_replay import pieces
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 CPU = "icelake-server"
 
 

@@ -83,6 +83,7 @@ def test_calls_and_jumps_divide_a_block() -> None:
     assert found == [("4889f8", (0,)), ("", ()), ("4801c84839c8", (13, 16)), ("06", (21,))]
 
 
+@pytest.mark.compiler
 def test_a_run_costs_what_its_blocks_do(binary: Path, context: Context, model: CostModel) -> None:
     evaluator = LearnedReplay(model, "znver3")
     cost = evaluator.cost([binary], context)
@@ -108,6 +109,7 @@ def test_a_run_costs_what_its_blocks_do(binary: Path, context: Context, model: C
     )
 
 
+@pytest.mark.compiler
 def test_blocks_and_functions_add_up_to_the_run(
     binary: Path, context: Context, model: CostModel
 ) -> None:
@@ -119,6 +121,7 @@ def test_blocks_and_functions_add_up_to_the_run(
     assert sum(totals) == pytest.approx(cost.total)
 
 
+@pytest.mark.compiler
 def test_company_is_what_windows_tell(
     binary: Path, context: Context, model: CostModel, tmp_path: Path
 ) -> None:
@@ -137,6 +140,7 @@ def test_company_is_what_windows_tell(
     assert whole.total == pytest.approx(totals[9])
 
 
+@pytest.mark.compiler
 def test_candidates_are_compared(
     binary: Path, context: Context, model: CostModel, tmp_path: Path
 ) -> None:
@@ -157,6 +161,7 @@ def test_candidates_are_compared(
     )
 
 
+@pytest.mark.compiler
 def test_a_module_that_executes_nothing_costs_nothing(
     context: Context, model: CostModel, tmp_path: Path
 ) -> None:
@@ -167,6 +172,7 @@ def test_a_module_that_executes_nothing_costs_nothing(
     assert (cost.total, dict(cost.parts)) == (0.0, {})
 
 
+@pytest.mark.compiler
 def test_what_is_missing_is_named(binary: Path, context: Context, model: CostModel) -> None:
     evaluator = LearnedReplay(model, "znver3")
     with pytest.raises(CostError, match="granite needs llvm-trace-cost and a trace"):
@@ -178,6 +184,7 @@ def test_what_is_missing_is_named(binary: Path, context: Context, model: CostMod
         LearnedReplay(knows_nothing, "znver3").cost([binary], context)
 
 
+@pytest.mark.compiler
 def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
     blocks = [*of_function(binary, "walk"), *of_function(binary, "chosen")]
     inputs = ProfileInputs(profile, binary, blocks)
@@ -205,6 +212,7 @@ def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
     assert len(pops) > 1 and all(row[L1_MISS] == 0 for row in pops)
 
 
+@pytest.mark.compiler
 def test_jumps_are_guessed_as_by_the_simulated_predictor(
     binary: Path, context: Context, profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +241,7 @@ def test_jumps_are_guessed_as_by_the_simulated_predictor(
         assert any(one == pytest.approx(rate, abs=1e-6) for one in given)
 
 
+@pytest.mark.compiler
 def test_a_correction_says_what_it_adds(
     binary: Path, context: Context, profile: Path, model: CostModel
 ) -> None:
@@ -274,6 +283,7 @@ def untrained(codes: Sequence[bytes]) -> CostModel:
     return CostModel(config, vocabulary, ("znver3",), weights, {})
 
 
+@pytest.mark.compiler
 def test_a_model_with_pmu_inputs_takes_the_profile(
     binary: Path, context: Context, profile: Path
 ) -> None:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import function_sizes, text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
+
+pytestmark = pytest.mark.compiler
 
 _SHARED = """
 template <typename T> T shared(T x) {

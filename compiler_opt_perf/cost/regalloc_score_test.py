@@ -58,6 +58,7 @@ def test_damage_is_named(content: bytes | None, message: str, tmp_path: Path) ->
         regalloc_scores(tmp_path / "a.o")
 
 
+@pytest.mark.compiler
 def test_calls_are_those_of_the_trace_that_is_there_now(tmp_path: Path) -> None:
     (tmp_path / "a.opt.yaml").write_text(REMARK)
     place, size, zero = np.array([16], np.uint64), np.array([1], np.uint32), np.zeros(1, np.uint32)

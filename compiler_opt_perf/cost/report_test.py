@@ -6,6 +6,8 @@ import pytest
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Cost
 from compiler_opt_perf.cost.report import CandidateCost, describe, document
 
+pytestmark = pytest.mark.compiler
+
 SAMPLES = {"standard_error": 10.0, "sample_residuals": [1.0, -1.0, 3.0]}
 OTHER = {"standard_error": 10.0, "sample_residuals": [1.0, 1.0, 3.0]}
 CANDIDATES = (

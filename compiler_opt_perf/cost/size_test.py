@@ -8,6 +8,7 @@ from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_by
 from compiler_opt_perf.run.command import run_command
 
 
+@pytest.mark.compiler
 def test_sums_all_executable_sections(tmp_path: Path) -> None:
     source, target = tmp_path / "a.c", tmp_path / "a.o"
     source.write_text(
@@ -38,6 +39,7 @@ def test_what_is_no_object_file_is_named(tmp_path: Path) -> None:
         text_bytes(tmp_path / "missing.o")
 
 
+@pytest.mark.compiler
 def test_a_function_with_several_names_counts_once(tmp_path: Path) -> None:
     source, target = tmp_path / "a.cpp", tmp_path / "a.o"
     # Two constructors with one body, and a function that other objects may have.

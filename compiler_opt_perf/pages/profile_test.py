@@ -10,6 +10,8 @@ from compiler_opt_perf.profile.hotspots import shown_rates
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.profile import Profile
 
+pytestmark = pytest.mark.compiler
+
 # Fixtures.
 __all__ = ("build", "geometry", "profile", "source", "workload")
 

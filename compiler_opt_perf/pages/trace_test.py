@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.pages.trace import write_page
 from compiler_opt_perf.trace.conftest import build, program, trace
 from compiler_opt_perf.trace.statistics import Statistics
 from compiler_opt_perf.trace.trace_file import Trace
+
+pytestmark = pytest.mark.compiler
 
 # Fixtures.
 __all__ = ("build", "program", "trace")

@@ -8,6 +8,7 @@ from compiler_opt_perf.compare.training_run import read_run
 from compiler_opt_perf.pages.training import write_page
 
 
+@pytest.mark.compiler
 def test_the_page_of_a_training_on_labels(tmp_path: Path) -> None:
     write_imitation(tmp_path / "run")
     run = read_run(tmp_path / "run")

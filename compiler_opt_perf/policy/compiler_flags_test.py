@@ -19,6 +19,8 @@ from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError
 
+pytestmark = pytest.mark.compiler
+
 _LIT = REPO_ROOT / "lit_tests"
 _PROFILE = _LIT / "PMUProfile" / "Inputs" / "foo.pmu.json"
 _MODELS = {

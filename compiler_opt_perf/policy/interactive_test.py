@@ -82,6 +82,7 @@ def _impostor(script: str, decide: Decide = lambda _: 0, timeout_s: float = 20) 
         host.run(["bash", "-c", script, str(host.channel)], timeout_s=timeout_s)
 
 
+@pytest.mark.compiler
 def test_an_inlining_function_decides(toolchain: Toolchain, source: Path, tmp_path: Path) -> None:
     objects = {}
     for answer in (0, 1):
@@ -102,6 +103,7 @@ def test_an_inlining_function_decides(toolchain: Toolchain, source: Path, tmp_pa
     assert objects[0] != objects[1]
 
 
+@pytest.mark.compiler
 def test_an_eviction_function_decides_as_the_same_model_in_development_mode(
     toolchain: Toolchain, source: Path, tmp_path: Path, repo_root: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_an_eviction_function_decides_as_the_same_model_in_development_mode(
     assert (tmp_path / "again.o").read_bytes() == interactive.read_bytes()
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=lambda problem: problem.name)
 def test_a_policy_with_pmu_features_decides_without_a_profile(
     problem: Problem, toolchain: Toolchain, source: Path, tmp_path: Path
@@ -149,6 +152,7 @@ def test_a_policy_with_pmu_features_decides_without_a_profile(
     assert not {feature.name for feature in problem.pmu_features} & set(seen[0].features)
 
 
+@pytest.mark.compiler
 def test_a_compiler_with_nothing_to_decide_is_no_error(toolchain: Toolchain) -> None:
     with InteractiveHost(EVICT, _last_column) as host:
         options = for_clang(EVICT.interactive_options(host.channel))
@@ -156,6 +160,7 @@ def test_a_compiler_with_nothing_to_decide_is_no_error(toolchain: Toolchain) -> 
         host.run([toolchain.clang, *arguments, *options], timeout_s=60)
 
 
+@pytest.mark.compiler
 def test_the_compilers_own_error_is_told(toolchain: Toolchain, tmp_path: Path) -> None:
     with (
         InteractiveHost(EVICT, _last_column) as host,
@@ -165,6 +170,7 @@ def test_the_compilers_own_error_is_told(toolchain: Toolchain, tmp_path: Path) -
         host.run([toolchain.clang, "-c", tmp_path / "missing.c", *options])
 
 
+@pytest.mark.compiler
 def test_what_the_decision_function_raises_passes_and_ends_the_compiler(
     toolchain: Toolchain, source: Path, tmp_path: Path
 ) -> None:
@@ -188,6 +194,7 @@ def _loop() -> None:
             sum(range(100))
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("think", [_sleep, _loop])
 def test_a_decision_that_takes_too_long_ends(
     think: Callable[[], None], toolchain: Toolchain, source: Path, tmp_path: Path
@@ -229,6 +236,7 @@ def test_outside_the_main_thread_a_slow_decision_is_waited_for() -> None:
             slow.result()
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("answer", "message"),
     [(33, r"decision 33 is not in 0\.\.32"), (-1, "decision -1"), (0, "column 0 is masked out")],
@@ -252,6 +260,7 @@ def test_a_decision_that_is_no_integer() -> None:
         )
 
 
+@pytest.mark.compiler
 def test_options_of_the_other_problem(toolchain: Toolchain, source: Path, tmp_path: Path) -> None:
     with (
         InteractiveHost(INLINE, lambda _: 0) as host,

@@ -74,6 +74,7 @@ def test_caches_that_cannot_be_simulated(text: str, message: str) -> None:
 # Running
 
 
+@pytest.mark.compiler
 def test_stdin_stdout_folder_and_name_reach_the_program(
     program: Path, geometry: CacheGeometry, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_stdin_stdout_folder_and_name_reach_the_program(
     assert printed.read_text() == f"some input\n{folder}\n/workload\n"
 
 
+@pytest.mark.compiler
 def test_failing_program(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError) as caught:
         simulate(Run(program, ["fail", "two words"], timeout_s=60), tmp_path, geometry)
@@ -99,6 +101,7 @@ def test_failing_program(program: Path, geometry: CacheGeometry, tmp_path: Path)
     assert f"{program} fail 'two words'" in message
 
 
+@pytest.mark.compiler
 def test_expected_status(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     (dump,) = simulate(
         Run(program, ["fail", "x"], timeout_s=60, expected_status=3), tmp_path, geometry
@@ -106,16 +109,19 @@ def test_expected_status(program: Path, geometry: CacheGeometry, tmp_path: Path)
     assert read_dump(dump, program).counts
 
 
+@pytest.mark.compiler
 def test_crashing_program(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="workload: ended by SIGABRT under callgrind"):
         simulate(Run(program, ["crash"], timeout_s=60), tmp_path, geometry)
 
 
+@pytest.mark.compiler
 def test_hanging_program(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="killed after its limit of 1 s under callgrind"):
         simulate(Run(program, ["hang"], timeout_s=1), tmp_path, geometry)
 
 
+@pytest.mark.compiler
 def test_missing_input_or_folder(program: Path, geometry: CacheGeometry, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match="nothing: cannot be opened: No such file"):
         simulate(Run(program, [], stdin=tmp_path / "nothing"), tmp_path, geometry)
@@ -129,6 +135,7 @@ def test_valgrind_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         version()
 
 
+@pytest.mark.compiler
 def test_known_failures_come_with_a_remedy(
     program: Path, geometry: CacheGeometry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,11 +154,13 @@ def test_known_failures_come_with_a_remedy(
         simulate(Run(program, [], timeout_s=60), tmp_path, geometry)
 
 
+@pytest.mark.compiler
 def test_threads_are_counted_together(dump_file: Path, program: Path, workload: Path) -> None:
     dump = read_dump(dump_file, program)
     assert stores_in_outer(dump, workload) == 2 * 500
 
 
+@pytest.mark.compiler
 def test_forked_processes_are_counted(
     program: Path, workload: Path, geometry: CacheGeometry, tmp_path: Path
 ) -> None:
@@ -166,6 +175,7 @@ def test_forked_processes_are_counted(
     assert sum(both.objects.values()) == both.outside[0]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     "flags",
     [("-no-pie",), ("-pie", "-fuse-ld=lld"), ("-no-pie", "-fuse-ld=lld"), ("-static",)],
@@ -189,6 +199,7 @@ def test_addresses_are_link_time_addresses(
 # Reading
 
 
+@pytest.mark.compiler
 def test_costs_are_those_callgrind_reports(dump_file: Path, program: Path, tmp_path: Path) -> None:
     dump = read_dump(dump_file, program)
     # Not Ir: the summary that this tool repeats has a dozen more than the costs below it.
@@ -200,6 +211,7 @@ def test_costs_are_those_callgrind_reports(dump_file: Path, program: Path, tmp_p
     assert [total[column] for column in columns] == reported
 
 
+@pytest.mark.compiler
 def test_calls_from_other_objects_have_no_caller(
     dump_file: Path, program: Path, workload: Path
 ) -> None:
@@ -324,6 +336,7 @@ def test_no_such_dump(tmp_path: Path) -> None:
         read_dump(tmp_path / "dump", Path("/bin/p"))
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
 def test_truncated_real_dump(tmp_path: Path, dump_file: Path, program: Path, share: float) -> None:
     text = dump_file.read_text()
@@ -331,6 +344,7 @@ def test_truncated_real_dump(tmp_path: Path, dump_file: Path, program: Path, sha
         read_dump(write(tmp_path / "dump", text[: int(len(text) * share)]), program)
 
 
+@pytest.mark.compiler
 def test_real_dump_with_jumps(
     program: Path, dump_file: Path, geometry: CacheGeometry, tmp_path: Path
 ) -> None:

@@ -30,6 +30,8 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import FileWriteError
 from compiler_opt_perf.run.llvm import stock_tool
 
+pytestmark = pytest.mark.compiler
+
 Show = Callable[[Path], dict[str, Any]]
 Counts = Callable[[str, str], dict[tuple[int, int], int]]
 

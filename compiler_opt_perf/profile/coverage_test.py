@@ -14,6 +14,8 @@ from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.llvm import stock_tool
 
+pytestmark = pytest.mark.compiler
+
 
 @pytest.fixture(scope="module")
 def loaded(profile: Manifest) -> Profile:

@@ -39,6 +39,7 @@ def probed(build: Build) -> Path:
 # What is known of functions that did not run
 
 
+@pytest.mark.compiler
 def test_functions_that_did_not_run_are_told_from_unknown_ones(loaded: Profile) -> None:
     assert loaded.table is not None
     # "measure" calls neither; both stand alone, the second is called by the C library only.
@@ -60,6 +61,7 @@ def test_functions_that_did_not_run_are_told_from_unknown_ones(loaded: Profile) 
     assert loaded.table.unexecuted(loaded.executed) == 2
 
 
+@pytest.mark.compiler
 def test_inlined_functions_of_code_that_did_not_run(tmp_path: Path) -> None:
     source = tmp_path / "program.c"
     source.write_text(
@@ -83,11 +85,13 @@ def test_inlined_functions_of_code_that_did_not_run(tmp_path: Path) -> None:
     assert {counts[0] for counts in profile.functions["here"].values()} == {0}
 
 
+@pytest.mark.compiler
 def test_every_function_with_samples_is_in_the_table(loaded: Profile) -> None:
     assert loaded.table is not None
     assert all(name in loaded.table for name in loaded.executed)
 
 
+@pytest.mark.compiler
 def test_within_one_function_others_did_not_run(workload: Path, tmp_path: Path) -> None:
     path = tmp_path / "within.pmu.json"
     collect(workload, ["measure"], path, within="choose", timeout_s=60)
@@ -99,6 +103,7 @@ def test_within_one_function_others_did_not_run(workload: Path, tmp_path: Path) 
 # LLVM's numbers
 
 
+@pytest.mark.compiler
 def test_guids_and_checksums_are_those_of_the_compiler(
     source: Path, probed: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +118,7 @@ def test_guids_and_checksums_are_those_of_the_compiler(
         assert guid(name) == int(number) % 2**64
 
 
+@pytest.mark.compiler
 def test_a_profile_has_the_checksums_of_the_binary(
     probed: Path, workload: Path, tmp_path: Path
 ) -> None:
@@ -126,6 +132,7 @@ def test_a_profile_has_the_checksums_of_the_binary(
     assert control_flow_checksums(workload) == {}
 
 
+@pytest.mark.compiler
 def test_of_two_functions_with_one_name_no_checksum_is_known(tmp_path: Path) -> None:
     clang = [str(stock_tool("clang")), "-O1", *PROBES.split(), "-Wl,--build-id"]
     body = "static __attribute__((noinline)) int one(int X) {{ {} }}\n"
@@ -142,6 +149,7 @@ def test_of_two_functions_with_one_name_no_checksum_is_known(tmp_path: Path) -> 
     assert checksums["a"] != UNKNOWN
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("attribute", ["noinline", "always_inline"])
 @pytest.mark.parametrize("arguments", [[], ["one"], ["one", "two"]])
 def test_names_that_functions_of_several_files_share(
@@ -175,6 +183,7 @@ def test_names_that_functions_of_several_files_share(
         assert name in table
 
 
+@pytest.mark.compiler
 def test_damaged_checksums(probed: Path, tmp_path: Path) -> None:
     section = tmp_path / "section"
     objcopy = str(stock_tool("llvm-objcopy"))
@@ -197,6 +206,7 @@ def test_damaged_checksums(probed: Path, tmp_path: Path) -> None:
 # The file
 
 
+@pytest.mark.compiler
 def test_file_is_as_documented(profile: Manifest) -> None:
     assert profile.functions is not None
     data = (profile.path.parent / profile.functions.file).read_bytes()

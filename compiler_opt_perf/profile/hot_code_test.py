@@ -43,6 +43,7 @@ def test_fewest_instructions(executions: dict[int, int], hot: set[int]) -> None:
     assert hot_instructions(executions) == hot
 
 
+@pytest.mark.compiler
 def test_sizes_are_those_of_the_encoding(
     workload: Path, encoded: dict[int, tuple[int, str]]
 ) -> None:
@@ -51,6 +52,7 @@ def test_sizes_are_those_of_the_encoding(
     assert sizes == {address: size for address, (size, _) in encoded.items()}
 
 
+@pytest.mark.compiler
 def test_only_functions_that_were_executed(
     workload: Path, encoded: dict[int, tuple[int, str]]
 ) -> None:
@@ -63,6 +65,7 @@ def test_only_functions_that_were_executed(
     assert split_by_execution(workload, {0})[0] == []
 
 
+@pytest.mark.compiler
 def test_hot_loop_has_the_bytes_of_its_instructions(
     profile: Manifest, show: Show, workload: Path, encoded: dict[int, tuple[int, str]]
 ) -> None:

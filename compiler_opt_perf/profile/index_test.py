@@ -20,6 +20,7 @@ def profile(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifes
     return collect(workload, ["repeat", "1"], output, timeout_s=60)
 
 
+@pytest.mark.compiler
 def test_a_profile_that_is_cut_off(profile: Manifest, tmp_path: Path) -> None:
     whole = profile.file(profile.event("loads")).read_bytes()
     cut = tmp_path / "cut.afdo"
@@ -41,6 +42,7 @@ def test_no_sample_profile(tmp_path: Path) -> None:
         write_index([text], tmp_path / "index")
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     "options",
     [["--use-md5"], ["--compress-all-sections"], ["--split-layout"]],
@@ -58,6 +60,7 @@ def test_a_layout_that_compilers_do_not_read(options: Sequence[str], tmp_path: P
         write_index([file], tmp_path / "index")
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
     [(1, 1, 1 << 37), (32, 1, 4), (2, 1, 1 << 35), (4, 1, 1 << 33), (3, 0, 33)],

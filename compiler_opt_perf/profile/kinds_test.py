@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.binary.disassembly import Disassembly, Kind, disassemble
 from compiler_opt_perf.profile.callgrind_dump import Dump
+
+pytestmark = pytest.mark.compiler
 
 
 def test_kinds_agree_with_the_simulator(workload: Path, real_dump: Dump) -> None:

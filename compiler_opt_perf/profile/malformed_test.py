@@ -21,6 +21,8 @@ from compiler_opt_perf.profile.sample_profile import SampleProfile, convert_to_t
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.workload import Run
 
+pytestmark = pytest.mark.compiler
+
 # What perf 6.1 prints of each vendor's samples, after the line that says where the program is.
 _MAPPED = "  100 PERF_RECORD_MMAP2 100/100: [0x1000(0x2000) @ 0x1000 fe:00 2 3]: r-xp /b/workload\n"
 _SOURCE = "68100842 |OP LOAD|LVL Local RAM or RAM hit|SNP None|TLB L2 miss|LCK No"

@@ -13,6 +13,8 @@ from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.events import RATES
 from compiler_opt_perf.profile.manifest import Manifest
 
+pytestmark = pytest.mark.compiler
+
 
 @pytest.fixture
 def copy(profile: Manifest, tmp_path: Path) -> Path:

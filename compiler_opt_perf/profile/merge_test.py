@@ -18,6 +18,8 @@ from compiler_opt_perf.profile.manifest import EventFile, Manifest
 from compiler_opt_perf.profile.merge import merge
 from compiler_opt_perf.profile.profile import Profile
 
+pytestmark = pytest.mark.compiler
+
 Show = Callable[[Path], dict[str, Any]]
 
 # What "repeat" calls: each run of it does the same work again.

@@ -20,6 +20,8 @@ from compiler_opt_perf.profile.perf_attribution import count
 from compiler_opt_perf.profile.perf_data import read_recording, script_command
 from compiler_opt_perf.run.command import run_command
 
+pytestmark = pytest.mark.compiler
+
 # What perf records besides an address: options, each of them alone and all of them together.
 OPTIONS = {
     "call chains": ("-g",),

@@ -123,6 +123,7 @@ def test_software_clock_is_not_taken_for_hardware() -> None:
 # A real recording
 
 
+@pytest.mark.compiler
 def test_recording_becomes_a_profile(
     recording: Path, workload: Path, show: Show, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +150,7 @@ def test_recording_becomes_a_profile(
     assert hot > 0.5 * event.located
 
 
+@pytest.mark.compiler
 def test_a_perf_event_is_one_row(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,12 +168,14 @@ def test_a_perf_event_is_one_row(
     assert "\npage-faults  " in show_profile(Profile.load(path), 3)
 
 
+@pytest.mark.compiler
 def test_text_is_read_as_the_recording_is(recording: Path, workload: Path, tmp_path: Path) -> None:
     argv = script_command(str(recording)).split()
     (tmp_path / "script.txt").write_text(run_command(argv).stdout)
     assert read_recording(tmp_path / "script.txt", workload) == read_recording(recording, workload)
 
 
+@pytest.mark.compiler
 def test_recording_of_another_binary(
     recording: Path, build: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -181,6 +185,7 @@ def test_recording_of_another_binary(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.9, 0.999])
 def test_damaged_recording(recording: Path, workload: Path, tmp_path: Path, share: float) -> None:
     data = recording.read_bytes()
@@ -189,11 +194,13 @@ def test_damaged_recording(recording: Path, workload: Path, tmp_path: Path, shar
         import_recording(tmp_path / "perf.data", workload, tmp_path / "w.pmu.json")
 
 
+@pytest.mark.compiler
 def test_missing_recording(workload: Path, tmp_path: Path) -> None:
     with pytest.raises(PmuError, match=r"perf\.data: cannot be read: No such file"):
         import_recording(tmp_path / "perf.data", workload, tmp_path / "w.pmu.json")
 
 
+@pytest.mark.compiler
 def test_failing_program_under_perf(workload: Path, tmp_path: Path) -> None:
     with pytest.raises(PmuError) as caught:
         perf_record.record(CLOCK, Run(workload, ["fail", "x"], timeout_s=60), tmp_path)
@@ -206,6 +213,7 @@ def test_failing_program_under_perf(workload: Path, tmp_path: Path) -> None:
 # Choosing
 
 
+@pytest.mark.compiler
 def test_auto_says_which_and_why(
     workload: Path,
     tmp_path: Path,
@@ -220,6 +228,7 @@ def test_auto_says_which_and_why(
     assert "cannot count loads, llc-load-misses (processor: Intel)" in caplog.text
 
 
+@pytest.mark.compiler
 def test_auto_without_perf(
     workload: Path,
     tmp_path: Path,
@@ -236,6 +245,7 @@ def test_auto_without_perf(
         collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="perf")
 
 
+@pytest.mark.compiler
 def test_perf_where_all_is_there(
     workload: Path,
     tmp_path: Path,
@@ -253,6 +263,7 @@ def test_perf_where_all_is_there(
     assert "back-end perf, events for processor generic" in caplog.text
 
 
+@pytest.mark.compiler
 def test_perf_without_counters(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_names_of_events(event: str, name: str) -> None:
     assert identify(event).name == name
 
 
+@pytest.mark.compiler
 def test_intel_precise_events(mapping: str, fixed: Path, code: Disassembly) -> None:
     """PEBS samples with data source and weight, as perf 6.1 prints them."""
     load = of_kind(code, fixed, "chase", Kind.LOAD)
@@ -146,6 +147,7 @@ def test_intel_precise_events(mapping: str, fixed: Path, code: Disassembly) -> N
     assert counts.outside[1] == 1009
 
 
+@pytest.mark.compiler
 def test_amd_ibs(mapping: str, fixed: Path, code: Disassembly) -> None:
     """IBS op samples: what they were is told by the data source alone."""
     load = of_kind(code, fixed, "chase", Kind.LOAD)
@@ -187,6 +189,7 @@ def loop_of(code: Disassembly, fixed: Path, function: str) -> tuple[int, int]:
     raise AssertionError
 
 
+@pytest.mark.compiler
 def test_branch_stacks(mapping: str, fixed: Path, code: Disassembly) -> None:
     """LBR samples of a loop: executions, calls and mispredicts; newer perf prints more fields."""
     first, last = loop_of(code, fixed, "chase")
@@ -205,6 +208,7 @@ def test_branch_stacks(mapping: str, fixed: Path, code: Disassembly) -> None:
     assert counts.periods[0] == 3100
 
 
+@pytest.mark.compiler
 def test_indirect_mispredicts(mapping: str, fixed: Path, code: Disassembly) -> None:
     """The call by pointer, from branch records."""
     call = of_kind(code, fixed, "indirect", Kind.INDIRECT)
@@ -226,6 +230,7 @@ def test_indirect_mispredicts(mapping: str, fixed: Path, code: Disassembly) -> N
     assert found["conditional-branch-mispredicts"] == {}
 
 
+@pytest.mark.compiler
 def test_amd_mispredicts_of_all_conditional_branches(
     mapping: str, fixed: Path, code: Disassembly
 ) -> None:
@@ -259,6 +264,7 @@ def test_amd_mispredicts_of_all_conditional_branches(
     assert counts.precise == [False]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("event", "per_range"),
     [
@@ -277,6 +283,7 @@ def test_branch_stacks_of_other_events(
     assert found["executions"][last] == 6000 // per_range(code, first, last)
 
 
+@pytest.mark.compiler
 def test_several_events_with_stacks_tell_of_one_run(
     mapping: str, fixed: Path, code: Disassembly
 ) -> None:
@@ -295,6 +302,7 @@ def test_several_events_with_stacks_tell_of_one_run(
             assert one[name][last] == together[name][last] == 6000
 
 
+@pytest.mark.compiler
 def test_of_several_events_the_best_is_taken(mapping: str, fixed: Path, code: Disassembly) -> None:
     first, last = loop_of(code, fixed, "chase")
     stack = " ".join([f"{last:#x}/{first:#x}/P/-/-/5"] * 16)
@@ -309,6 +317,7 @@ def test_of_several_events_the_best_is_taken(mapping: str, fixed: Path, code: Di
     assert counted(text, fixed, code)["executions"][last] == round(9 * 70 / 5)
 
 
+@pytest.mark.compiler
 def test_recordings_at_a_frequency_are_not_exact(
     mapping: str, fixed: Path, code: Disassembly
 ) -> None:
@@ -326,6 +335,7 @@ def test_recordings_at_a_frequency_are_not_exact(
     assert not counts.add_unexecuted([unseen])
 
 
+@pytest.mark.compiler
 def test_memory_grows_with_the_code_not_with_the_run(
     mapping: str, fixed: Path, code: Disassembly
 ) -> None:
@@ -342,6 +352,7 @@ def test_memory_grows_with_the_code_not_with_the_run(
     assert peak < 1_000_000
 
 
+@pytest.mark.compiler
 def test_branches_to_and_from_other_code(mapping: str, fixed: Path, code: Disassembly) -> None:
     first, last = loop_of(code, fixed, "chase")
     entry = next(iter(symbolize(fixed, code.addresses).entries))
@@ -356,6 +367,7 @@ def test_branches_to_and_from_other_code(mapping: str, fixed: Path, code: Disass
     assert counts.outside[0] > 0
 
 
+@pytest.mark.compiler
 def test_events_with_skid_are_spread_over_their_block(
     mapping: str, fixed: Path, code: Disassembly
 ) -> None:
@@ -375,6 +387,7 @@ def test_events_with_skid_are_spread_over_their_block(
     assert not any(counts.precise)
 
 
+@pytest.mark.compiler
 def test_every_process_has_its_own_mapping(fixed: Path, code: Disassembly) -> None:
     load = of_kind(code, fixed, "chase", Kind.LOAD)
     lines = [
@@ -418,6 +431,7 @@ def loop(code: Disassembly, fixed: Path) -> tuple[int, int]:
     return loop_of(code, fixed, "chase")
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("place", [0, 1, 7, 16])
 @pytest.mark.parametrize(
     "damage",
@@ -438,6 +452,7 @@ def test_wrong_paths_are_cut_out(
     assert counted(mapping + sampled(TAKEN, loop[0], bad), fixed, code) == expected
 
 
+@pytest.mark.compiler
 def test_the_newest_branch_twice(
     mapping: str,
     loop: tuple[int, int],
@@ -457,6 +472,7 @@ def test_the_newest_branch_twice(
     assert longer["executions"][last] == 6000
 
 
+@pytest.mark.compiler
 def test_branches_that_are_not_taken(
     mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
 ) -> None:
@@ -476,6 +492,7 @@ def test_branches_that_are_not_taken(
         counted(none, fixed, code)
 
 
+@pytest.mark.compiler
 def test_stacks_that_do_not_tell_mispredicts(
     mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
 ) -> None:
@@ -485,6 +502,7 @@ def test_stacks_that_do_not_tell_mispredicts(
     assert not {name for name in found if "mispredict" in name}
 
 
+@pytest.mark.compiler
 def test_stacks_of_cycles_without_cycle_counts(
     mapping: str,
     loop: tuple[int, int],
@@ -521,6 +539,7 @@ def test_stacks_of_cycles_without_cycle_counts(
     assert sum(found["executions"].values()) == pytest.approx(6000, abs=len(body))
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("kinds", ["CALL_STACK", "ANY_CALL", "USER|COND", "IND_CALL"])
 def test_stacks_of_some_kinds_of_branches(
     kinds: str,
@@ -539,6 +558,7 @@ def test_stacks_of_some_kinds_of_branches(
     assert whole["executions"][loop[1]] == 1200
 
 
+@pytest.mark.compiler
 def test_events_that_nobody_knows(
     mapping: str,
     loop: tuple[int, int],
@@ -562,6 +582,7 @@ def test_events_that_nobody_knows(
     assert counted(known + mapping + unknown, fixed, code) == counted(alone, fixed, code)
 
 
+@pytest.mark.compiler
 def test_all_spellings_give_one_profile(
     mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
 ) -> None:
@@ -586,6 +607,7 @@ def test_all_spellings_give_one_profile(
     assert all(one == found[0] for one in found)
 
 
+@pytest.mark.compiler
 def test_one_event_under_two_names_counts_once(
     mapping: str, fixed: Path, code: Disassembly, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -602,6 +624,7 @@ def test_one_event_under_two_names_counts_once(
     assert total("cycles:u", "cycles:k") == pytest.approx(2 * one, rel=0.01)
 
 
+@pytest.mark.compiler
 def test_loads_of_unknown_levels_are_no_hits(
     mapping: str, fixed: Path, code: Disassembly, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -621,6 +644,7 @@ def test_loads_of_unknown_levels_are_no_hits(
 # Which mappings are the binary's, and what they hide
 
 
+@pytest.mark.compiler
 def test_a_mapping_hides_the_part_that_it_covers(
     mapping: str, fixed: Path, code: Disassembly, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -657,6 +681,7 @@ def test_a_mapping_hides_the_part_that_it_covers(
     assert "50.0% of the samples are in //anon" in caplog.text
 
 
+@pytest.mark.compiler
 def test_a_program_that_was_replaced_while_it_ran(mapping: str, fixed: Path) -> None:
     sample = "  100 5 cpu-clock:u: 1\n"
     lines = [mapping.replace("\n", " (deleted)\n"), sample]
@@ -670,6 +695,7 @@ def test_a_program_that_was_replaced_while_it_ran(mapping: str, fixed: Path) -> 
     assert recorded.takes("/home/user/workload", "")
 
 
+@pytest.mark.compiler
 def test_build_ids_as_perf_writes_them(fixed: Path) -> None:
     """Padded, cut, unknown; upper and lower limits of what is the same."""
     mine = build_id(fixed)
@@ -695,6 +721,7 @@ def test_build_ids_as_perf_writes_them(fixed: Path) -> None:
             Recorded(fixed, [(path, other)], "script")
 
 
+@pytest.mark.compiler
 def test_two_programs_of_one_name(mapping: str, fixed: Path, code: Disassembly) -> None:
     """By folder; where that does not tell, neither is taken."""
     folders = fixed.parts[-3:-1]
@@ -724,6 +751,7 @@ def test_two_programs_of_one_name(mapping: str, fixed: Path, code: Disassembly) 
 # Call chains
 
 
+@pytest.mark.compiler
 def test_call_chains_in_text(
     mapping: str, loop: tuple[int, int], fixed: Path, code: Disassembly
 ) -> None:
@@ -747,6 +775,7 @@ def test_call_chains_in_text(
 # Malformed input
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -769,6 +798,7 @@ def test_malformed_line(line: str, message: str, mapping: str, fixed: Path) -> N
         read_script([mapping, line], fixed, "script")
 
 
+@pytest.mark.compiler
 def test_other_recordings(mapping: str, fixed: Path, code: Disassembly) -> None:
     with pytest.raises(PmuError, match="script: empty; was anything recorded"):
         read_script([], fixed, "script")
@@ -855,6 +885,7 @@ def branch_stacks(
     return path
 
 
+@pytest.mark.compiler
 def test_executions_agree_with_the_simulator(
     branch_stacks: Path, fixed: Path, code: Disassembly, tmp_path: Path
 ) -> None:
@@ -875,6 +906,7 @@ def test_executions_agree_with_the_simulator(
             ), f"{event} at {address:#x}"
 
 
+@pytest.mark.compiler
 def test_both_back_ends_write_the_same_format(
     branch_stacks: Path, fixed: Path, tmp_path: Path, show: Show
 ) -> None:

@@ -36,6 +36,7 @@ def loaded(profile: Manifest) -> Profile:
     return Profile.load(profile.path)
 
 
+@pytest.mark.compiler
 def test_summary(profile: Manifest) -> None:
     lines = summarize(profile).splitlines()
     assert profile.program.build_id in lines[0]
@@ -53,6 +54,7 @@ def test_summary(profile: Manifest) -> None:
         )
 
 
+@pytest.mark.compiler
 def test_counts_in_memory_are_those_of_the_files(loaded: Profile) -> None:
     for event in loaded.manifest.events:
         if event.kind == "sum":
@@ -61,6 +63,7 @@ def test_counts_in_memory_are_those_of_the_files(loaded: Profile) -> None:
             assert total == loaded.samples.located[index] == event.located
 
 
+@pytest.mark.compiler
 def test_known_rates_are_within_their_intervals(loaded: Profile) -> None:
     misses, mispredicts, *_ = shown_rates(loaded)
     chase = loaded.of_line(misses, "chase", Line(3, 0))
@@ -72,6 +75,7 @@ def test_known_rates_are_within_their_intervals(loaded: Profile) -> None:
     assert ordered.high < 0.01
 
 
+@pytest.mark.compiler
 def test_few_counts_are_drawn_towards_the_surroundings(loaded: Profile) -> None:
     rate = loaded.manifest.rates[0]
     program = loaded.of_program(rate).raw
@@ -88,6 +92,7 @@ def test_few_counts_are_drawn_towards_the_surroundings(loaded: Profile) -> None:
     assert loaded.of_function(rate, few).shrunk == pytest.approx(expected)
 
 
+@pytest.mark.compiler
 def test_costs_are_led_by_what_is_known_to_be_costly(loaded: Profile, line_of: LineOf) -> None:
     (function,) = top_functions(loaded, 1)
     assert function.function == "chase"
@@ -100,6 +105,7 @@ def test_costs_are_led_by_what_is_known_to_be_costly(loaded: Profile, line_of: L
     assert costs == sorted(costs, reverse=True)
 
 
+@pytest.mark.compiler
 def test_shown_with_source_lines(loaded: Profile, line_of: LineOf) -> None:
     text = show(loaded, 5)
     assert f"chase (workload.c:{line_of('chase')})" in text
@@ -143,6 +149,7 @@ int main() {
 """
 
 
+@pytest.mark.compiler
 def test_shown_in_100_columns(tmp_path: Path) -> None:
     source, binary = tmp_path / "rows.cpp", tmp_path / "rows"
     source.write_text(TEMPLATES)
@@ -170,6 +177,7 @@ def test_shown_in_100_columns(tmp_path: Path) -> None:
     assert text.count("a-word-of-the-command-line") == 9
 
 
+@pytest.mark.compiler
 def test_profile_without_table_of_sources(loaded: Profile) -> None:
     bare = Profile(loaded.manifest, loaded.samples)
     text = show(bare, 3)
@@ -177,6 +185,7 @@ def test_profile_without_table_of_sources(loaded: Profile) -> None:
     assert "mark: chase" not in text
 
 
+@pytest.mark.compiler
 def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
     manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", text=True, timeout_s=60)
     profile = Profile.load(manifest.path)
@@ -188,6 +197,7 @@ def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
     assert lines_shown == "lines; rates of what occurred, with their 95% interval\n\n"
 
 
+@pytest.mark.compiler
 def test_a_mean_is_no_share(workload: Path, tmp_path: Path) -> None:
     """Latencies, in every table that has rates."""
     code = disassemble(workload)
@@ -213,12 +223,14 @@ def test_a_mean_is_no_share(workload: Path, tmp_path: Path) -> None:
     assert re.search(r"^l1-miss-probability +100% +100%$", changed, re.MULTILINE)
 
 
+@pytest.mark.compiler
 def test_difference_of_a_profile_with_itself(loaded: Profile) -> None:
     text = diff(loaded, loaded, 5)
     assert "more than chance: 0" in text
     assert "+0.00%" in text
 
 
+@pytest.mark.compiler
 def test_difference_beyond_chance(loaded: Profile, workload: Path, tmp_path: Path) -> None:
     """The same work with a last-level cache that holds all of it."""
     big = CacheGeometry(ll=Cache(32 * 1024 * 1024, 16, 64))
@@ -230,6 +242,7 @@ def test_difference_beyond_chance(loaded: Profile, workload: Path, tmp_path: Pat
     assert "countSmall" not in text
 
 
+@pytest.mark.compiler
 def test_functions_in_one_profile_only(loaded: Profile, workload: Path, tmp_path: Path) -> None:
     other = collect(workload, ["repeat", "3"], tmp_path / "r.pmu.json", timeout_s=60)
     assert "functions only in before: " in diff(loaded, Profile.load(other.path), 3)
@@ -248,6 +261,7 @@ def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:
         assert texts.at(DeclaredAt(str(tmp_path / name), 1)) == ""
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("content", "place"),
     [
@@ -273,6 +287,7 @@ def test_damaged_sources_are_named(
         read_sources(damaged)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("content", ["[1]", "{", '{"f": 3}', '{"f": ["a", "b"]}'])
 def test_damaged_table_of_sources(profile: Manifest, tmp_path: Path, content: str) -> None:
     for file in profile.path.parent.iterdir():

@@ -81,6 +81,7 @@ def test_copies_in_different_blocks_are_added_up(tmp_path: Path) -> None:
     assert text(profile, LOADS, tmp_path / "l") == "f:26:0\n 3.1: 24\n 4: 2\n"
 
 
+@pytest.mark.compiler
 def test_event_that_never_occurred_is_a_profile(
     small: SampleProfile, tmp_path: Path, show: Show
 ) -> None:
@@ -101,6 +102,7 @@ def test_flattened_by_source_function(small: SampleProfile, tmp_path: Path) -> N
     assert text(flat, MISSES, tmp_path / "m") == "f:0:0\ng:0:0\nh:0:0\n"
 
 
+@pytest.mark.compiler
 def test_flattened_copies_add_up(tmp_path: Path) -> None:
     profile = SampleProfile((EXECUTIONS,))
     site = CallSite(Line(2, 0), "g")
@@ -132,6 +134,7 @@ def test_order_of_instructions_does_not_matter(tmp_path: Path) -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     "name",
     [
@@ -162,6 +165,7 @@ def test_odd_names_survive_everywhere(name: str, tmp_path: Path, show: Show) -> 
         assert shown["f"]["callsites"][0]["samples"][0]["name"] == name
 
 
+@pytest.mark.compiler
 def test_large_counts_and_offsets(tmp_path: Path, show: Show) -> None:
     profile = SampleProfile((LOADS,))
     profile.add(location("f", 0xFFFF, 4095), [2**63])
@@ -171,6 +175,7 @@ def test_large_counts_and_offsets(tmp_path: Path, show: Show) -> None:
     ]
 
 
+@pytest.mark.compiler
 def test_both_formats_hold_the_same(small: SampleProfile, tmp_path: Path, show: Show) -> None:
     for event in small.events:
         small.write_text(event, tmp_path / "text")
@@ -178,6 +183,7 @@ def test_both_formats_hold_the_same(small: SampleProfile, tmp_path: Path, show: 
         assert show(tmp_path / "text") == show(tmp_path / "binary")
 
 
+@pytest.mark.compiler
 def test_merging_adds(small: SampleProfile, tmp_path: Path, show: Show) -> None:
     small.write_text(LOADS, tmp_path / "l")
     merge = [str(stock_tool("llvm-profdata")), "merge", "--sample", "--text"]
@@ -185,6 +191,7 @@ def test_merging_adds(small: SampleProfile, tmp_path: Path, show: Show) -> None:
     assert show(tmp_path / "2")["f"]["total"] == 2 * 62
 
 
+@pytest.mark.compiler
 def test_what_is_written_is_read(small: SampleProfile, tmp_path: Path) -> None:
     again = SampleProfile(small.events)
     for event in small.events:
@@ -244,6 +251,7 @@ def test_missing_text(tmp_path: Path) -> None:
         SampleProfile((LOADS,)).read_text(LOADS, tmp_path / "text")
 
 
+@pytest.mark.compiler
 def test_conversion_of_something_else_fails(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("f:x:y\n")
     with pytest.raises(CommandError, match="llvm-profdata"):
@@ -268,6 +276,7 @@ def test_a_profile_that_llvm_profdata_crashes_on_is_damaged(
         )
 
 
+@pytest.mark.compiler
 def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
     """llvm-profdata says "IO failure on output stream", and names no file."""
     profile = tmp_path / "a.txt"

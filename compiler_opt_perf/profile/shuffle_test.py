@@ -2,11 +2,15 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.profile.events import RATES
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.sample_profile import FunctionSamples
 from compiler_opt_perf.profile.shuffle import shuffle
+
+pytestmark = pytest.mark.compiler
 
 Places = dict[tuple[object, ...], tuple[int, ...]]
 

@@ -56,6 +56,7 @@ def test_canonical_name(name: str, canonical: str) -> None:
     assert canonical_name(canonical) == canonical
 
 
+@pytest.mark.compiler
 def test_demangled_names() -> None:
     names = ["_ZN4llvm4errsEv", "main", "a name:with 3", "-[Row column:]"]
     assert demangled(names) == {

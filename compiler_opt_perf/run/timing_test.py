@@ -68,6 +68,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "loop"
 
 
+@pytest.mark.compiler
 def test_counted_instructions_tell_a_thousandth(loop: Path, tmp_path: Path) -> None:
     meter = find_meter("instructions", tmp_path)
     assert str(meter).startswith("instructions, counted by ") and meter.counts
@@ -77,6 +78,7 @@ def test_counted_instructions_tell_a_thousandth(loop: Path, tmp_path: Path) -> N
         meter.measure(["/bin/false"])
 
 
+@pytest.mark.compiler
 def test_processor_time_is_that_of_the_command_alone(loop: Path, tmp_path: Path) -> None:
     meter = find_meter("processor-time", tmp_path)
     assert str(meter) == "processor time" and not meter.counts
@@ -86,6 +88,7 @@ def test_processor_time_is_that_of_the_command_alone(loop: Path, tmp_path: Path)
         meter.measure(["sleep", "5"], timeout_s=0.1)
 
 
+@pytest.mark.compiler
 def test_instructions_are_counted_where_they_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

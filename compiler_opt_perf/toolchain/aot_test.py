@@ -26,6 +26,7 @@ def saved_model(toolchain: Toolchain) -> Path:
     return BUILD / "models" / f"mock-{INLINE_MODEL.name}"
 
 
+@pytest.mark.compiler
 def test_a_model_is_compiled_once(saved_model: Path, tmp_path: Path) -> None:
     _compile_inline(saved_model, tmp_path)
     header = tmp_path / "InlinerSizeModel.h"
@@ -39,11 +40,13 @@ def test_a_model_is_compiled_once(saved_model: Path, tmp_path: Path) -> None:
     assert header.stat().st_mtime_ns == time
 
 
+@pytest.mark.compiler
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="saved_model.pb is missing"):
         _compile_inline(tmp_path, tmp_path / "output")
 
 
+@pytest.mark.compiler
 def test_a_truncated_model_leaves_no_output(saved_model: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(saved_model, broken)
@@ -54,6 +57,7 @@ def test_a_truncated_model_leaves_no_output(saved_model: Path, tmp_path: Path) -
     assert not (tmp_path / "output").exists()
 
 
+@pytest.mark.compiler
 def test_another_problems_model_leaves_what_is_there(saved_model: Path, tmp_path: Path) -> None:
     _compile_inline(saved_model, tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -63,6 +67,7 @@ def test_another_problems_model_leaves_what_is_there(saved_model: Path, tmp_path
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
+@pytest.mark.compiler
 def test_a_change_of_the_features_checks_again(saved_model: Path, tmp_path: Path) -> None:
     evict = saved_model.with_name(f"mock-{EVICT_MODEL.name}")
     features = fed_features(_TREE, EVICT_MODEL)

@@ -3,7 +3,6 @@
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,6 @@ from compiler_opt_perf.toolchain.aot import (
     package_directory,
     tensorflow_version,
 )
-from compiler_opt_perf.toolchain.each import check_each, compile_commands
 from compiler_opt_perf.toolchain.installation import DEVELOPMENT_SET, MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import (
     BUILD,
@@ -94,9 +92,9 @@ def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> 
       ToolchainError: an unsound overlay, or a compilation or link that fails.
     """
     start = time.monotonic()
-    _write_plan(tree, build_directory / "overlay" / "plan.cmake")
-    _configure(tree, build_directory)
-    _compile(
+    write_plan(tree, build_directory / "overlay" / "plan.cmake")
+    configure(tree, build_directory)
+    compile_target(
         f"toolchain_{set_name}",
         f"clang, opt, llc, llvm-lto2 and ld.lld (model set {set_name})",
         build_directory / "overlay",
@@ -104,53 +102,6 @@ def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> 
     directory = set_folder(set_name, build_directory)
     logging.info("Built %s in %.0f s", directory / "bin", time.monotonic() - start)
     return Toolchain.load(directory)
-
-
-def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
-    """Builds the series' C++ unit tests, with upstream's mock models, and runs them.
-
-    The set "mock" must have been built; the tree is compiled as it is.
-
-    Returns:
-      A line with the number of tests; 0 if the series has none.
-
-    Raises:
-      ToolchainError: they do not build, or one fails.
-    """
-    directory = build_directory / "overlay"
-    with exclusive(directory / ".lock"):
-        _write_plan(tree, directory / "plan.cmake")
-        _configure(tree, build_directory)
-        if "set(OVERLAY_UNIT_TESTS )" in (directory / "plan.cmake").read_text():
-            return "0 unit tests"
-        _compile("unit_tests", "the unit tests", directory)
-    try:
-        output = run_command([directory / "unit_tests", "--gtest_brief=1"], timeout_s=600).stdout
-    except CommandError as error:
-        raise ToolchainError(f"unit tests: {error}") from error
-    found = re.search(r"^\[  PASSED  \] (\d+) tests?\.", output, re.MULTILINE)
-    if found is None or not int(found[1]):
-        raise ToolchainError(f"{directory / 'unit_tests'}: ran no test:\n{output}")
-    return f"{found[1]} unit tests pass"
-
-
-def check_each_patch(tree: PatchedTree, build_directory: Path = BUILD) -> str:
-    """Checks that each commit of the tree compiles and is formatted by itself.
-
-    Returns:
-      A line with the numbers of patches and compilations.
-
-    Raises:
-      PatchError: naming each patch and file that is not.
-    """
-    directory = build_directory / "overlay"
-    with exclusive(directory / ".lock"):
-        _write_plan(tree, directory / "plan.cmake")
-        _configure(tree, build_directory)
-        _compile("shared_headers", "the headers that most units share", directory)
-        database = run_command(["ninja", "-C", directory, "-t", "compdb"], timeout_s=60).stdout
-    allowed = overlay.load_allowances(PATCHES / "overlay.toml")
-    return check_each(tree, compile_commands(database, tree.directory), allowed)
 
 
 def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
@@ -220,7 +171,7 @@ def _checked_plan(tree: PatchedTree, changed: Sequence[str]) -> overlay.Plan:
     return plan
 
 
-def _write_plan(tree: PatchedTree, path: Path) -> None:
+def write_plan(tree: PatchedTree, path: Path) -> None:
     """Writes the list of what to compile, unless there is one for the same tree."""
     changed = tree.changed_files()
     digest = hashlib.sha256(Path(overlay.__file__).read_bytes())
@@ -244,7 +195,7 @@ def _write_plan(tree: PatchedTree, path: Path) -> None:
     write_text(path, key + text)
 
 
-def _configure(tree: PatchedTree, build_directory: Path) -> None:
+def configure(tree: PatchedTree, build_directory: Path) -> None:
     sets = sorted(path.parent.name for path in (build_directory / "toolchain").glob("*/models"))
     directory = build_directory / "overlay"
     definitions = {
@@ -271,7 +222,7 @@ def _configure(tree: PatchedTree, build_directory: Path) -> None:
     stamped(directory / "configured", "\n".join([*command, *map(str, models)]), configure)
 
 
-def _compile(target: str, what: str, directory: Path) -> None:
+def compile_target(target: str, what: str, directory: Path) -> None:
     logging.info("Compiling and linking %s", what)
     jobs = os.cpu_count() or 1
     try:

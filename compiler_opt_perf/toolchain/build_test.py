@@ -36,6 +36,7 @@ def test_a_set_and_its_models_must_agree(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.compiler
 def test_two_builds_at_once_are_safe_and_do_nothing_twice(toolchain: Toolchain) -> None:
     build("mock")
     before = toolchain.clang.stat().st_mtime_ns
@@ -71,6 +72,7 @@ def test_a_missing_tool_is_named_with_the_command_that_builds_it(tmp_path: Path)
         Toolchain.load(tmp_path / "mine")
 
 
+@pytest.mark.compiler
 def test_clang_finds_its_headers_and_links_a_program(toolchain: Toolchain, tmp_path: Path) -> None:
     program = tmp_path / "program.c"
     program.write_text("#include <stddef.h>\nint main(void) { return sizeof(size_t) != 8; }\n")
@@ -79,6 +81,7 @@ def test_clang_finds_its_headers_and_links_a_program(toolchain: Toolchain, tmp_p
     assert toolchain.litert_library.is_file()
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("lto", [(), ("-flto=thin",), ("-flto",)])
 def test_clang_links_with_the_linker_beside_it(
     lto: tuple[str, ...], toolchain: Toolchain, tmp_path: Path
@@ -92,12 +95,14 @@ def test_clang_links_with_the_linker_beside_it(
     run_command([tmp_path / "program"], timeout_s=60)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("tool", ["clang", "opt", "llc", "llvm-lto2", "ld.lld", "llvm-trace-cost"])
 def test_every_tool_starts(tool: str, toolchain: Toolchain) -> None:
     # Options that two units register end a program before main.
     run_command([toolchain.directory / "bin" / tool, "--version"], timeout_s=60)
 
 
+@pytest.mark.compiler
 def test_trace_cost_is_a_project_of_its_own(toolchain: Toolchain, tmp_path: Path) -> None:
     assert toolchain.trace_cost.exists()
     # Its CMake project names files of the patched source, which CMake looks for here.

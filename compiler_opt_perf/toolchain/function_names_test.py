@@ -4,6 +4,8 @@
 import re
 from collections import defaultdict
 
+import pytest
+
 from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.run.symbol_names import (
     COPY_SUFFIXES,
@@ -11,6 +13,8 @@ from compiler_opt_perf.run.symbol_names import (
     canonical_name,
 )
 from compiler_opt_perf.toolchain.layout import BUILD
+
+pytestmark = pytest.mark.compiler
 
 _TREE = BUILD / f"llvm-{LLVM_VERSION}"
 _FOLDERS = (

@@ -13,6 +13,8 @@ import pytest
 from compiler_opt_perf.run.llvm import LLVM_PREFIX
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
+pytestmark = pytest.mark.compiler
+
 Matrix = npt.NDArray[np.float32]
 _SOURCE = REPO_ROOT / "tools/overlay/matmul.cpp"
 # Stands for Eigen; marks what it was called for.

@@ -32,6 +32,7 @@ def headers(toolchain: Toolchain) -> dict[ReleaseModel, str]:
     return {model: (models / f"{model.name}.h").read_text() for model in MODELS}
 
 
+@pytest.mark.compiler
 def test_features_are_read_from_the_sources() -> None:
     inline = fed_features(_TREE, INLINE_MODEL)
     # The first and the last of each list: cost, other, PMU.
@@ -67,11 +68,13 @@ def test_a_list_that_is_not_understood_is_named(text: str, message: str, tmp_pat
         fed_features(tmp_path, INLINE_MODEL)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_upstreams_mock_models_fit(model: ReleaseModel, headers: dict[ReleaseModel, str]) -> None:
     check_inputs(headers[model], model, fed_features(_TREE, model), _SAVED_MODEL)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -101,6 +104,7 @@ def test_what_does_not_fit_is_named(
         check_inputs(header.replace(old, new), EVICT_MODEL, features, _SAVED_MODEL)
 
 
+@pytest.mark.compiler
 def test_features_of_any_rate_are_known_by_their_form(headers: dict[ReleaseModel, str]) -> None:
     header = headers[EVICT_MODEL].replace("feed_mask", "feed_pmu_tlb_miss_rate")
     features = fed_features(_TREE, EVICT_MODEL)

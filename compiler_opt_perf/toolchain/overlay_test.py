@@ -125,6 +125,7 @@ def test_allowances_need_a_reason(tmp_path: Path) -> None:
         load_allowances(table)
 
 
+@pytest.mark.compiler
 def test_closures_in_llvm_are_what_is_known_of_it(llvm_graph: IncludeGraph) -> None:
     sizes = {
         "llvm/include/llvm/Analysis/MLInlineAdvisor.h": range(2, 8),
@@ -136,6 +137,7 @@ def test_closures_in_llvm_are_what_is_known_of_it(llvm_graph: IncludeGraph) -> N
         assert len(affected_units(llvm_graph, header, None)) in expected, header
 
 
+@pytest.mark.compiler
 def test_a_patch_to_a_header_that_everything_includes_is_unsound(llvm_graph: IncludeGraph) -> None:
     changed = ["llvm/include/llvm/CodeGen/Passes.h"]
     plan = make_plan(llvm_graph, [], ())
@@ -143,6 +145,7 @@ def test_a_patch_to_a_header_that_everything_includes_is_unsound(llvm_graph: Inc
         check(llvm_graph, changed, (), plan.units())
 
 
+@pytest.mark.compiler
 def test_the_projects_series_is_sound(toolchain: Toolchain) -> None:
     assert toolchain.opt.exists()
     plan = check_overlay()

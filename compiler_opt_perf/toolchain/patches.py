@@ -353,8 +353,9 @@ class PatchedTree:
         return (
             f"{patch}: does not apply to LLVM {LLVM_VERSION} with the patches before it: {where}. "
             f"Move it and the later ones to another folder, with their lines of "
-            f"{self.series.directory / 'series'}, run tools/patches apply, bring them back in "
-            f"{self.directory} with git am --3way --keep-non-patch, and run tools/patches refresh"
+            f"{self.series.directory / 'series'}, run tools/patches/series apply, bring them "
+            f"back in {self.directory} with git am --3way --keep-non-patch, and run "
+            "tools/patches/series refresh"
         )
 
     def _check_out(self, commit: str) -> None:
@@ -394,7 +395,8 @@ class PatchedTree:
         if edits or commits:
             raise PatchError(
                 f"{self.directory}: the series has changed, and applying it would throw away the "
-                f"work below. {self._carry_over()}. Drop it with tools/patches apply --discard:\n"
+                f"work below. {self._carry_over()}. Drop it with "
+                "tools/patches/series apply --discard:\n"
                 f"{commits}\n{edits}".rstrip()
             )
 
@@ -402,7 +404,7 @@ class PatchedTree:
         if not self._stamp().is_file():
             raise PatchError(
                 f"{self.directory}: the series has not been applied here, or not completely; run "
-                "tools/patches apply"
+                "tools/patches/series apply"
             )
         if self._stamp().read_text() != self._key():
             raise PatchError(
@@ -410,7 +412,7 @@ class PatchedTree:
                 f"would overwrite it with the commits of {self.directory}. If the change is not "
                 "wanted (an edited patch, or a refresh that was interrupted), undo it with git "
                 "restore and git clean, and refresh again. If it is, and there is no work in the "
-                f"tree, run tools/patches apply. {self._carry_over()}"
+                f"tree, run tools/patches/series apply. {self._carry_over()}"
             )
 
     def _carry_over(self) -> str:
@@ -418,8 +420,8 @@ class PatchedTree:
         work = self.directory.with_name(f"{self.directory.name}.work")
         return (
             f"To keep work: in {self.directory}, commit it and run git format-patch -o {work} "
-            f"{_APPLIED}; run tools/patches apply --discard; in the tree, git am --3way "
-            f"--keep-non-patch {work}/*.patch; then run tools/patches refresh"
+            f"{_APPLIED}; run tools/patches/series apply --discard; in the tree, git am --3way "
+            f"--keep-non-patch {work}/*.patch; then run tools/patches/series refresh"
         )
 
     def _lock(self) -> AbstractContextManager[None]:
@@ -496,7 +498,7 @@ class PatchedTree:
         ).stdout  # fmt: skip
 
 
-_REMEDY = "run tools/patches apply and then tools/patches refresh"
+_REMEDY = "run tools/patches/series apply and then tools/patches/series refresh"
 
 
 def part_of(message: str) -> str:

@@ -101,7 +101,7 @@ def test_a_patch_that_does_not_apply_is_named_with_file_and_hunk(tree: PatchedTr
     message = str(caught.value)
     assert message.startswith(f"{patch}: does not apply to LLVM 22.1.8")
     assert "one.cpp: the hunk at line 2 does not match" in message
-    assert "tools/patches refresh" in message
+    assert "tools/patches/series refresh" in message
     assert _git(tree.directory, "rev-parse", "HEAD") == before
     assert (tree.directory / "three.cpp").exists()
 
@@ -212,7 +212,7 @@ def test_an_interrupted_checkout_is_taken_up_again(
     monkeypatch.undo()
     # What a git that was killed leaves behind.
     (tree.directory / ".git" / "index.lock").touch()
-    with pytest.raises(PatchError, match="or not completely; run tools/patches apply"):
+    with pytest.raises(PatchError, match="or not completely; run tools/patches/series apply"):
         tree.refresh()
     tree.apply()
     assert (tree.directory / "three.cpp").read_text() == "newer\n"

@@ -15,6 +15,7 @@ from compiler_opt_perf.trace.errors import TraceError
 
 
 # What the compiler can say of blocks besides, each in another place of the map.
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     "flags",
     [
@@ -57,6 +58,7 @@ def test_llvm_reads_the_same(build: Build, flags: tuple[str, ...]) -> None:
     assert {"main", "turn", "clear"} < set(table.names)
 
 
+@pytest.mark.compiler
 def test_as_bytes_and_back(program: Path) -> None:
     table = read_block_table(program)
     raw = table.to_bytes()
@@ -84,6 +86,7 @@ def test_blocks_without_code() -> None:
     assert [table.describe(n) for n in (2, 3, 4)] == ["first.2", "second.0", "(gap)"]
 
 
+@pytest.mark.compiler
 def test_stripped_program_keeps_its_blocks(program: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "program"
     command = [
@@ -97,6 +100,7 @@ def test_stripped_program_keeps_its_blocks(program: Path, tmp_path: Path) -> Non
     assert all(name.startswith("0x") for name in table.names)
 
 
+@pytest.mark.compiler
 def test_split_functions_and_frequencies(build: Build) -> None:
     plain = read_block_table(build())
     sections = read_block_table(build("-fbasic-block-sections=all"))
@@ -106,6 +110,7 @@ def test_split_functions_and_frequencies(build: Build) -> None:
     assert np.array_equal(more.block_id, plain.block_id)
 
 
+@pytest.mark.compiler
 def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
     with pytest.raises(BinaryError, match="no basic-block address map.*-fbasic-block-address-map"):
         read_block_table(build(map_flag=""))
@@ -123,6 +128,7 @@ def test_not_fit(build: Build, program: Path, tmp_path: Path) -> None:
         read_block_table(tmp_path / "unit.o")
 
 
+@pytest.mark.compiler
 def test_damaged_map(program: Path, tmp_path: Path) -> None:
     section = tmp_path / "map"
     objcopy = str(stock_tool("llvm-objcopy"))
@@ -148,6 +154,7 @@ def test_damaged_map(program: Path, tmp_path: Path) -> None:
             read_block_table(damaged)
 
 
+@pytest.mark.compiler
 def test_features_of_later_versions(tmp_path: Path) -> None:
     """What maps of clang 22 have besides, in each block and behind them, is passed over."""
     source = tmp_path / "calls.c"

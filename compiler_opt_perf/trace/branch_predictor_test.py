@@ -15,6 +15,8 @@ from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
 from compiler_opt_perf.trace.windows import Windows, write_windows
 
+pytestmark = pytest.mark.compiler
+
 SOURCE = Path(__file__).parent / "testdata" / "branches.c"
 TURNS = 20_000
 

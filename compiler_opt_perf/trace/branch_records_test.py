@@ -15,6 +15,8 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import Windows
 
+pytestmark = pytest.mark.compiler
+
 _BASE = 0x555555554000
 _DEPTH = 32
 

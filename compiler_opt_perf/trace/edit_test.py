@@ -12,6 +12,8 @@ from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.trace.statistics import block_counts
 from compiler_opt_perf.trace.trace_file import Trace
 
+pytestmark = pytest.mark.compiler
+
 
 def numbers(trace: Trace, stream: int) -> Numbers:
     return np.concatenate(list(trace.pieces(trace.streams[stream])))

@@ -19,6 +19,8 @@ from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.trace.statistics import block_counts
 from compiler_opt_perf.trace.trace_file import Trace
 
+pytestmark = pytest.mark.compiler
+
 
 def executions(trace: Trace, function: str) -> int:
     """How often a function was entered."""

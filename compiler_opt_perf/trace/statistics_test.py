@@ -8,6 +8,8 @@ from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.trace.statistics import Statistics, format_blocks, list_blocks
 from compiler_opt_perf.trace.trace_file import Trace
 
+pytestmark = pytest.mark.compiler
+
 
 def test_hot_functions(trace: Trace) -> None:
     statistics = Statistics.read(trace)

@@ -20,6 +20,8 @@ from compiler_opt_perf.trace.synthesis import Flow, synthesise
 from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import Windows, overlap
 
+pytestmark = pytest.mark.compiler
+
 ARGUMENTS = ["fork", "2000"]
 
 

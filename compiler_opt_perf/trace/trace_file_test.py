@@ -18,6 +18,8 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.trace_file import BLOCKS, BLOCKS_IN_RECORD, INDEX, Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
 
+pytestmark = pytest.mark.compiler
+
 
 @pytest.fixture
 def copy(trace: Trace, tmp_path: Path) -> Path:

@@ -11,6 +11,8 @@ from compiler_opt_perf.trace.trace_file import BRANCHES, WINDOWS, Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_record, write_start
 from compiler_opt_perf.trace.windows import FORMAT, Windows, to_leb128, write_windows
 
+pytestmark = pytest.mark.compiler
+
 
 def counted(streams: list[list[int]], length: int, gap: int) -> Counter[tuple[int, ...]]:
     """The definition, word by word."""

@@ -15,6 +15,8 @@ from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.train import train
 from compiler_opt_perf.train.train_test import SMALL
 
+pytestmark = pytest.mark.compiler
+
 
 def test_a_policy_says_what_it_was_trained_without(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path

@@ -21,6 +21,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.labels import LabelJob, label
 
+pytestmark = pytest.mark.compiler
+
 PROBLEM = PROBLEMS["inline-size"]
 
 

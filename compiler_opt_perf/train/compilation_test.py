@@ -27,6 +27,8 @@ from compiler_opt_perf.train.compilation import (
 )
 from compiler_opt_perf.train.log import read_log
 
+pytestmark = pytest.mark.compiler
+
 WITH_PMU = pytest.mark.parametrize("with_pmu", [False, True], ids=["upstream", "pmu"])
 
 

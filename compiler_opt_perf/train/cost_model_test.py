@@ -118,6 +118,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+@pytest.mark.compiler
 def test_latencies_are_learnt(trained: Path, data: list[DataFile]) -> None:
     model = load(trained / "model")
     assert (model.config, model.cpus) == (CONFIG, ("znver3",))
@@ -134,6 +135,7 @@ def test_latencies_are_learnt(trained: Path, data: list[DataFile]) -> None:
     assert (trained / EVENTS).stat().st_size > 0
 
 
+@pytest.mark.compiler
 def test_what_is_known_of_a_run_counts(trained: Path) -> None:
     model = load(trained / "model")
     known = [np.full((2, len(PMU_INPUTS)), np.nan, np.float32) for _ in range(2)]
@@ -142,6 +144,7 @@ def test_what_is_known_of_a_run_counts(trained: Path) -> None:
     assert [hits, misses] == pytest.approx([2 * HIT, 2 * (HIT + MISS)], rel=0.3)
 
 
+@pytest.mark.compiler
 def test_a_training_begins_as_a_model_of_another_cpu(
     trained: Path, data: list[DataFile], tmp_path: Path
 ) -> None:
@@ -179,6 +182,7 @@ class _KilledError(Exception):
     pass
 
 
+@pytest.mark.compiler
 def test_an_interrupted_training_publishes_the_same_bytes(
     trained: Path, data: list[DataFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +224,7 @@ def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
     ]
 
 
+@pytest.mark.compiler
 def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None:
     codes = [bytes.fromhex(row.code) for row in blocks()][::20]
     vocabulary = Vocabulary.of(codes, 1)
@@ -238,6 +243,7 @@ def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None
     assert not np.allclose(other, several.predict(codes, "znver3")[0])
 
 
+@pytest.mark.compiler
 def test_blocks_on_their_own(trained: Path) -> None:
     model = load(trained / "model")
     codes = ["4801c84801c8", "480fafc1", "f30f58c1", "", "06", "f30f58c1"]
@@ -250,6 +256,7 @@ def test_blocks_on_their_own(trained: Path) -> None:
         model.predict([], "skylake")
 
 
+@pytest.mark.compiler
 def test_what_cannot_be_used_is_named(trained: Path, data: list[DataFile], tmp_path: Path) -> None:
     folder = trained / "model"
     damaged = tmp_path / "damaged"
@@ -268,6 +275,7 @@ def test_what_cannot_be_used_is_named(trained: Path, data: list[DataFile], tmp_p
         train(data, CONFIG.changed({"test_programs": ["z"]}), tmp_path / "none")
 
 
+@pytest.mark.compiler
 def test_a_damaged_checkpoint_is_named(trained: Path, data: list[DataFile], tmp_path: Path) -> None:
     output = tmp_path / "training"
     shutil.copytree(trained, output)

@@ -15,6 +15,8 @@ from compiler_opt_perf.train.differences import Differences, find_differences
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.labels import Flipper, LabelJob
 
+pytestmark = pytest.mark.compiler
+
 _MODELS = REPO_ROOT / "lit_tests" / "Inputs"
 
 

@@ -26,6 +26,7 @@ def jobs(toolchain: Toolchain, corpora: dict[str, Corpus]) -> list[LabelJob]:
     return [LabelJob(compiler, module) for module in corpora[PROBLEM.name].modules]
 
 
+@pytest.mark.compiler
 def test_flips_in_one_compilation_are_as_flips_alone(
     jobs: list[LabelJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,6 +41,7 @@ def test_flips_in_one_compilation_are_as_flips_alone(
     assert sum(one.compilations for one in together) < sum(one.compilations for one in alone)
 
 
+@pytest.mark.compiler
 def test_a_label_is_what_the_flip_changes(jobs: list[LabelJob], tmp_path: Path) -> None:
     job = jobs[0]
     labels = label(job)
@@ -54,6 +56,7 @@ def test_a_label_is_what_the_flip_changes(jobs: list[LabelJob], tmp_path: Path) 
     assert log.observations[PROBLEM.decision].reshape(-1)[row] == 1 - decided[row]
 
 
+@pytest.mark.compiler
 def test_copies_count_as_parts(jobs: list[LabelJob]) -> None:
     whole, parts = label(jobs[0]), label(dataclasses.replace(jobs[0], copies={"entry0": 4}))
     assert whole.keys == parts.keys
@@ -64,6 +67,7 @@ def test_copies_count_as_parts(jobs: list[LabelJob]) -> None:
     assert callers == {"entry0"}
 
 
+@pytest.mark.compiler
 def test_a_draw_of_sites_is_seeded(jobs: list[LabelJob]) -> None:
     def draw(seed: int) -> tuple[str, ...]:
         return label(LabelJob(jobs[1].compiler, jobs[1].module, most=3, seed=seed)).keys
@@ -87,6 +91,7 @@ def test_functions_that_several_objects_have_are_counted() -> None:
     assert count_copies([one.shared, two.shared]) == {"f": 2}
 
 
+@pytest.mark.compiler
 def test_sizes_by_function_add_up_to_the_text(jobs: list[LabelJob], tmp_path: Path) -> None:
     object_file = tmp_path / "module.o"
     jobs[0].compiler.compile(jobs[0].module, object_file, [])

@@ -102,6 +102,7 @@ int (*const table[])(int) = {half, twice};
 """
 
 
+@pytest.mark.compiler
 def test_a_module_that_compiles_to_no_code_is_left_out_by_name(
     compiler: Compiler, pool: Pool, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def fake_clang(folder: Path, script: str) -> Path:
     return path
 
 
+@pytest.mark.compiler
 def test_costs_follow_the_decisions(
     compiler: Compiler,
     measured: list[MeasuredModule],
@@ -161,6 +163,7 @@ def test_costs_follow_the_decisions(
     assert not (tmp_path / "failures").exists()
 
 
+@pytest.mark.compiler
 def test_defaults_are_measured_once(
     compiler: Compiler,
     measured: list[MeasuredModule],
@@ -180,6 +183,7 @@ def test_defaults_are_measured_once(
     assert second[1].log.stat().st_mtime_ns > times[first[1].log]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -214,6 +218,7 @@ def test_a_candidate_that_always_fails_is_charged(
         assert f"-ml-inliner-model-under-training={kept}" in caplog.text
 
 
+@pytest.mark.compiler
 def test_no_candidate_is_better_off_for_a_failure(
     compiler: Compiler,
     measured: list[MeasuredModule],
@@ -253,6 +258,7 @@ exec {compiler.clang} "$@"
     assert cheapest([second]) is None
 
 
+@pytest.mark.compiler
 def test_scores_that_cannot_be_compared_are_failures(
     toolchain: Toolchain, corpora: dict[str, Corpus], pool: Pool, tmp_path: Path
 ) -> None:
@@ -273,6 +279,7 @@ def test_scores_that_cannot_be_compared_are_failures(
     assert vanished.failed_everywhere
 
 
+@pytest.mark.compiler
 def test_a_full_disk_is_no_failure_of_the_compiler(
     compiler: Compiler, corpora: dict[str, Corpus], tmp_path: Path
 ) -> None:
@@ -310,6 +317,7 @@ if __name__ == "__main__":
     assert "cannot be written" in completed.stdout
 
 
+@pytest.mark.compiler
 def test_a_module_that_does_not_compile_is_left_out(
     compiler: Compiler, corpora: dict[str, Corpus], pool: Pool, tmp_path: Path
 ) -> None:
@@ -322,6 +330,7 @@ def test_a_module_that_does_not_compile_is_left_out(
     assert left_out == {bad.name: "cannot be measured: clang fails"}
 
 
+@pytest.mark.compiler
 def test_a_missing_compiler_ends_the_training(
     compiler: Compiler, corpora: dict[str, Corpus], pool: Pool, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, open_elf, read_symbols
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 from compiler_opt_perf.cost.size import text_bytes
@@ -89,6 +91,7 @@ def test_the_policy_is_by_its_recipe() -> None:
     assert results["test_change"] < 0 and not results["test_failed"]
 
 
+@pytest.mark.compiler
 def test_it_changes_templates_and_leaves_c_alone(toolchain: Toolchain, tmp_path: Path) -> None:
     environment = {"LLVM_LITERT_LIBRARY": os.fspath(toolchain.litert_library)}
     options = for_clang(PROBLEMS["inline-size"].development_options(model=_MODEL))
@@ -104,6 +107,7 @@ def test_it_changes_templates_and_leaves_c_alone(toolchain: Toolchain, tmp_path:
     assert sizes["a.cpp", "policy"][1] < sizes["a.cpp", "default"][1]
 
 
+@pytest.mark.compiler
 def test_a_cold_call_does_not_keep_a_local_in_memory(toolchain: Toolchain, tmp_path: Path) -> None:
     source = Path(__file__).parent / "testdata" / "passed_local.cpp"
     clang = [os.fspath(toolchain.clang), "-O2", *PROFILING_FLAGS.split(), os.fspath(source)]
@@ -137,6 +141,7 @@ def test_a_cold_call_does_not_keep_a_local_in_memory(toolchain: Toolchain, tmp_p
     assert push_back not in functions(REPO_ROOT / "models" / "inline-speed")
 
 
+@pytest.mark.compiler
 def test_the_eviction_policy_decides_by_a_profile_only(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:

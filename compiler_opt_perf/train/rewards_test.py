@@ -89,6 +89,7 @@ def test_each_problem_has_its_reward() -> None:
     assert {problem.reward for problem in PROBLEMS.values()} == set(REWARDS) - {LINKED_TEXT}
 
 
+@pytest.mark.compiler
 def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:
     source, target = tmp_path / "a.c", tmp_path / "a.o"
     source.write_text("int f(int x) { return x * 3; }\n")

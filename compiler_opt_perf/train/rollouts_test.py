@@ -23,6 +23,8 @@ from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.labels import Flipper, LabelJob
 from compiler_opt_perf.train.rollouts import RolloutJob, best_of, explore
 
+pytestmark = pytest.mark.compiler
+
 
 @pytest.fixture(scope="module")
 def jobs(

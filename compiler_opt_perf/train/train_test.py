@@ -87,6 +87,7 @@ def inline_training(
     return output
 
 
+@pytest.mark.compiler
 def test_training_leaves_a_policy_a_curve_and_a_record(
     inline_training: Path, corpora: dict[str, Corpus]
 ) -> None:
@@ -115,6 +116,7 @@ def test_training_leaves_a_policy_a_curve_and_a_record(
     assert (record["left_out"], record["large"]) == ({}, {})
 
 
+@pytest.mark.compiler
 def test_what_is_published_is_the_change_on_test_modules(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_what_is_published_is_the_change_on_test_modules(
     assert (record["results"]["verdict"] == WORSE) == (policy > default)
 
 
+@pytest.mark.compiler
 def test_a_resumed_training_equals_an_uninterrupted_one(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     assert published_bytes(output) == published_bytes(inline_training)
 
 
+@pytest.mark.compiler
 def test_a_finished_training_is_not_repeated(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain
 ) -> None:
@@ -157,6 +161,7 @@ def test_a_finished_training_is_not_repeated(
     assert (inline_training / "policy" / "model.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.compiler
 def test_what_is_missing_of_a_finished_training_is_published_again(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -171,6 +176,7 @@ def test_what_is_missing_of_a_finished_training_is_published_again(
     assert curves[0] == curves[1]
 
 
+@pytest.mark.compiler
 def test_a_budget_that_ended_a_training_stays_used_up(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -186,6 +192,7 @@ def test_a_budget_that_ended_a_training_stays_used_up(
     assert more.generations == result.generations + 1
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("iterations", [0, 2])
 def test_weights_that_fail_are_not_published(
     corpora: dict[str, Corpus],
@@ -219,6 +226,7 @@ def test_weights_that_fail_are_not_published(
     assert not matrix.any() and not bias.any()
 
 
+@pytest.mark.compiler
 def test_a_start_that_fails_ends_the_training(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -236,6 +244,7 @@ def test_a_start_that_fails_ends_the_training(
     assert not (tmp_path / "t" / "policy").exists()
 
 
+@pytest.mark.compiler
 def test_large_modules_are_sampled_and_those_left_out_are_named(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -256,6 +265,7 @@ def test_large_modules_are_sampled_and_those_left_out_are_named(
     assert record["results"]["compilations"] in (1 + 4 + 2, 1 + 2 * 4 + 2)
 
 
+@pytest.mark.compiler
 def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -272,6 +282,7 @@ def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
         run("regalloc-evict", corpora, toolchain, output, None, iterations=1)
 
 
+@pytest.mark.compiler
 def test_scores_count_as_often_as_the_profile_has_calls(
     corpora: dict[str, Corpus],
     profile: Path,
@@ -296,6 +307,7 @@ def test_scores_count_as_often_as_the_profile_has_calls(
     assert seen == [{}] * len(seen)
 
 
+@pytest.mark.compiler
 def test_programs_have_their_own_profiles(
     corpora: dict[str, Corpus],
     profile: Path,
@@ -340,6 +352,7 @@ def test_programs_have_their_own_profiles(
         train_with(one=profile, two=profile)
 
 
+@pytest.mark.compiler
 def test_any_rate_of_the_profile_is_a_feature(
     corpora: dict[str, Corpus], profile: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -361,6 +374,7 @@ def test_any_rate_of_the_profile_is_a_feature(
         train(PROBLEMS[problem.name], corpus, toolchain, Profiles(profile), tmp_path / "t", config)
 
 
+@pytest.mark.compiler
 def test_eviction_trains_on_the_instructions_of_a_run(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -410,6 +424,7 @@ def test_eviction_trains_on_the_instructions_of_a_run(
         measure_default(Job(compiler, other))
 
 
+@pytest.mark.compiler
 def test_a_training_begins_with_a_published_policy(
     corpora: dict[str, Corpus],
     toolchain: Toolchain,
@@ -449,6 +464,7 @@ def test_a_training_begins_with_a_published_policy(
         run(None)
 
 
+@pytest.mark.compiler
 def test_a_warm_started_training_goes_on_exactly_where_it_was(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -485,6 +501,7 @@ def test_a_stage_that_cannot_train_for_a_problem_is_refused(
         require_stages(read_config(recipe), PROBLEMS[problem], profiled, by_evaluator)
 
 
+@pytest.mark.compiler
 def test_a_folder_of_another_training_is_refused(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -496,6 +513,7 @@ def test_a_folder_of_another_training_is_refused(
         run("regalloc-evict", corpora, toolchain, output, seed=2)
 
 
+@pytest.mark.compiler
 def test_damaged_checkpoint_is_an_error(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -507,6 +525,7 @@ def test_damaged_checkpoint_is_an_error(
         run("inline-size", corpora, toolchain, output)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("damage", ["moments", "record", "version", "archive", "network"])
 def test_damaged_checkpoints_are_told(
     inline_training: Path,
@@ -542,6 +561,7 @@ def test_damaged_checkpoints_are_told(
         run("inline-size", corpora, toolchain, output)
 
 
+@pytest.mark.compiler
 def test_a_changed_command_or_tensorflow_is_another_training(
     inline_training: Path,
     corpora: dict[str, Corpus],
@@ -563,6 +583,7 @@ def test_a_changed_command_or_tensorflow_is_another_training(
         run("inline-size", corpora, toolchain, output)
 
 
+@pytest.mark.compiler
 def test_a_refused_start_leaves_nothing_behind(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -585,6 +606,7 @@ def test_a_refused_start_leaves_nothing_behind(
     run("inline-size", corpora, toolchain, output, iterations=0)
 
 
+@pytest.mark.compiler
 def test_a_folder_of_something_else_is_left_alone(
     corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -596,6 +618,7 @@ def test_a_folder_of_something_else_is_left_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.compiler
 def test_a_full_disk_while_training_is_one_error_and_loses_nothing(
     inline_training: Path, corpora: dict[str, Corpus], tmp_path: Path
 ) -> None:
@@ -624,6 +647,7 @@ except FileWriteError as error:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.compiler
 def test_rows_are_drawn_from_all_logs(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain
 ) -> None:
@@ -647,6 +671,7 @@ def test_rows_are_drawn_from_all_logs(
         np.testing.assert_array_equal(inputs["inlining_default"], decisions)
 
 
+@pytest.mark.compiler
 def test_a_training_that_is_killed_ten_times_equals_an_uninterrupted_one(
     inline_training: Path, corpora: dict[str, Corpus], toolchain: Toolchain, tmp_path: Path
 ) -> None:

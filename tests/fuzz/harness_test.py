@@ -42,6 +42,7 @@ from tests.fuzz.targets import (
 _SAMPLE = 1
 
 
+@pytest.mark.compiler
 def test_no_reader_fails_on_a_sample_of_damaged_inputs(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def _raise(error: Exception) -> NoReturn:
 _KILL = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("run", "outcome", "message"),
     [
@@ -136,6 +138,7 @@ def test_json_is_damaged_in_its_fields() -> None:
     assert any(b'"a"' not in result for result in results)
 
 
+@pytest.mark.compiler
 def test_damage_gets_into_the_compressed_records_of_traces() -> None:
     stream = io.BytesIO()
     write_record(stream, DESCRIPTION, b'{"blocks": 3}')

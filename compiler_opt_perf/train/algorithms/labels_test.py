@@ -103,6 +103,7 @@ def _published(training: Path) -> dict[str, bytes]:
     return {str(path.relative_to(training)): path.read_bytes() for path in paths}
 
 
+@pytest.mark.compiler
 def test_an_interrupted_training_ends_with_the_same_policy(
     trained: Path,
     corpus: Corpus,
@@ -130,6 +131,7 @@ def test_an_interrupted_training_ends_with_the_same_policy(
     assert _published(output) == _published(trained)
 
 
+@pytest.mark.compiler
 def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
     trained: Path, corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_same_policy(
     assert checkpoints[0] == checkpoints[1]
 
 
+@pytest.mark.compiler
 def test_lost_labels_of_an_earlier_iteration_are_told(
     trained: Path, corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -156,6 +159,7 @@ def test_lost_labels_of_an_earlier_iteration_are_told(
         train(PROBLEM, corpus, toolchain, Profiles(), output, CONFIG.changed({"iterations": 3}))
 
 
+@pytest.mark.compiler
 def test_a_program_without_decisions_leaves_nothing_behind(
     corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -171,6 +175,7 @@ def test_a_program_without_decisions_leaves_nothing_behind(
     assert not output.exists()
 
 
+@pytest.mark.compiler
 def test_programs_without_code_are_refused(toolchain: Toolchain) -> None:
     """Sizes are compared as ratios."""
     job = LinkJob(Compiler.of(toolchain, PROBLEM), (), None, toolchain.ld_lld)
@@ -183,6 +188,7 @@ def test_programs_without_code_are_refused(toolchain: Toolchain) -> None:
         link_programs({"p": (job, job)}, Linked())
 
 
+@pytest.mark.compiler
 def test_damaged_labels_are_named(trained: Path, tmp_path: Path) -> None:
     (first, *_) = sorted(trained.glob("labels/0/**/*.npz"))
     damaged = tmp_path / "labels.npz"
@@ -194,6 +200,7 @@ def test_damaged_labels_are_named(trained: Path, tmp_path: Path) -> None:
             read_labels(damaged)
 
 
+@pytest.mark.compiler
 def test_rounds_label_around_the_policy_before(trained: Path) -> None:
     rounds = [
         {path.name: read_labels(path) for path in trained.glob(f"labels/{number}/**/*.npz")}
@@ -243,6 +250,7 @@ def test_what_costs_less_is_learnt() -> None:
     assert gain[2000:][usual & otherwise].sum() > 0.5 * possible
 
 
+@pytest.mark.compiler
 def test_the_linked_text_has_one_copy(
     trained: Path, corpus: Corpus, toolchain: Toolchain, tmp_path: Path
 ) -> None:

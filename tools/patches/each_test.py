@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.run.llvm import stock_tool
-from compiler_opt_perf.toolchain.each import check_each, compile_commands
 from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
+from tools.patches.each import check_each, compile_commands
+
+pytestmark = pytest.mark.compiler
 
 _HEADER = "llvm/include/llvm/Analysis/Advice.h"
 _USER = "llvm/lib/Analysis/Advice.cpp"

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The program behind `tools/patches`: applies, writes back and checks the patch series."""
+"""The program behind `tools/patches/series`: applies, writes back and checks the patch series."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from compiler_opt_perf.run.command import CommandError
-from compiler_opt_perf.run.files import FileWriteError
+from compiler_opt_perf.run.files import FileWriteError, exclusive
 from compiler_opt_perf.run.progress import log_to_stderr
-from compiler_opt_perf.toolchain.build import check_each_patch, check_overlay, run_unit_tests
-from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch
-from compiler_opt_perf.toolchain.layout import ToolchainError
+from compiler_opt_perf.toolchain.build import check_overlay
+from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 from compiler_opt_perf.toolchain.patches import patched_tree
+from compiler_opt_perf.toolchain.source import llvm_source, llvm_tests
+from tools.patches.compiled import check_each_patch, run_unit_tests
+from tools.patches.export import exported_tests, group_by_patch
+from tools.patches.upstream_tests import compare_with_stock, run_upstream_tests
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tools/patches", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools/patches/series", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     apply = actions.add_parser("apply", help="apply the series in build/llvm-22.1.8")
     apply.add_argument(
@@ -30,7 +34,20 @@ def _parse() -> argparse.Namespace:
     export.add_argument("--output", required=True, help="folder for the patches")
     actions.add_parser("unit", help="build and run the series' C++ unit tests")
     actions.add_parser("each", help="check that each patch compiles and is formatted by itself")
+    upstream = actions.add_parser("upstream", help="run upstream's own lit tests on the tools")
+    upstream.add_argument(
+        "--wide", action="store_true", help="compare the suites around with the stock tools, too"
+    )
     return parser.parse_args()
+
+
+def _run_upstream(wide: bool) -> str:
+    toolchain = Toolchain.load(BUILD / "toolchain" / MOCK_SET)
+    log_to_stderr()
+    with exclusive(BUILD / "upstream-lit.lock"):
+        if wide:
+            return compare_with_stock(toolchain, llvm_tests(), BUILD / "upstream-wide")
+        return run_upstream_tests(toolchain, llvm_source(), BUILD / "upstream-lit")
 
 
 def main() -> None:
@@ -39,6 +56,9 @@ def main() -> None:
         if options.action == "check-overlay":
             plan = check_overlay()
             print(f"sound: {len(plan.units())} translation units are compiled")
+            return
+        if options.action == "upstream":
+            print(_run_upstream(options.wide).rstrip())
             return
         tree = patched_tree()
         if options.action == "unit":

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs upstream's own lit tests, unmodified, on the patched tools.
 
-As a program, on the model set "mock": `tools/upstream-lit` runs the tests of the ML advisors, all
-of which must pass; `tools/upstream-lit --wide` runs the suites around them, on the distribution's
-tools as well, and compares test by test.
+`tools/patches/series upstream` runs the tests of the ML advisors on the model set "mock": all must
+pass. With `--wide` it runs the suites around them, on the distribution's tools as well, and
+compares test by test.
 """
 
-import argparse
 import json
 import re
 import shlex
@@ -20,13 +19,12 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory, exclusive, write_text
+from compiler_opt_perf.run.files import atomic_directory, write_text
 from compiler_opt_perf.run.llvm import LLVM_MAJOR, LLVM_PREFIX
 from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.aot import venv_program
-from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain, litert_library
-from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
-from compiler_opt_perf.toolchain.source import llvm_source, llvm_tests
+from compiler_opt_perf.toolchain.installation import Toolchain, litert_library
+from compiler_opt_perf.toolchain.layout import ToolchainError
 
 SUITES = (
     "Transforms/Inline/ML",
@@ -153,7 +151,7 @@ def compare(stock: Results, ours: Results) -> str:
         unexpected = min(different ^ DIFFERENT.keys())
         raise ToolchainError(
             "upstream's tests differ from what the distribution's tools give; mend the patches, or "
-            "bring DIFFERENT in compiler_opt_perf/toolchain/upstream_tests.py up to date:\n"
+            "bring DIFFERENT in tools/patches/upstream_tests.py up to date:\n"
             + "\n".join(outcomes)
             + f"\n{unexpected}: {ours.get(unexpected, {}).get('output', '')[-3000:]}"
         )
@@ -261,23 +259,3 @@ def _site_config(template: str, source: Path, output: Path, features: Mapping[st
     # Before upstream's own definition of it, which is the interpreter that runs lit.
     lines.append(f"config.substitutions.insert(0, ('%python', {str(output / 'python')!r}))\n")
     return re.sub(r"@(\w+)@", fill, template) + "\n" + "".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="tools/upstream-lit", description=__doc__)
-    parser.add_argument("--wide", action="store_true", help="compare the suites around with stock")
-    options = parser.parse_args()
-    logging.set_verbosity(logging.INFO)
-    try:
-        toolchain = Toolchain.load(BUILD / "toolchain" / MOCK_SET)
-        with exclusive(BUILD / "upstream-lit.lock"):
-            if options.wide:
-                print(compare_with_stock(toolchain, llvm_tests(), BUILD / "upstream-wide"), end="")
-            else:
-                print(run_upstream_tests(toolchain, llvm_source(), BUILD / "upstream-lit"))
-    except ToolchainError as error:
-        sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import pytest
 
-from compiler_opt_perf.toolchain import upstream_tests
 from compiler_opt_perf.toolchain.layout import ToolchainError
-from compiler_opt_perf.toolchain.upstream_tests import Results, compare
+from tools.patches import upstream_tests
+from tools.patches.upstream_tests import Results, compare
 
 
 def _results(**codes: str) -> Results:

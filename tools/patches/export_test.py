@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.toolchain.export import exported_tests, group_by_patch, lit_tests
 from compiler_opt_perf.toolchain.layout import PATCHES
 from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
+from tools.patches.export import exported_tests, group_by_patch, lit_tests
 
 _FILES = {
     "Inline/one.test": "PATCH: [MLGO] Edit\nRUN: opt %S/Inputs/a.ll %S/../Inputs/shared/*\n",
