@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from benchmarks.hits import (
 from benchmarks.programs.workload import Built
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.profile.collect import collect
-from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -123,11 +121,6 @@ def test_profiled_program_with_other_names(case: Built, kind: str) -> None:
     # had nothing left of it, unknown.
     assert found["loads"].total() == found["loads"]["exact"] + found["loads"]["flattened"] + 1
     assert found["loads"]["unknown function"] + found["loads"]["cold"] == 1
-    # The index is a short cut to what the files say themselves.
-    manifest = Manifest.load(profile)
-    assert manifest.index is not None
-    dataclasses.replace(manifest, index=None).save()
-    assert lookups(case, Compilation(), tools(), profile, None, case.directory / "plain") == found
 
 
 def test_marks_of_blocks_whose_address_is_taken_are_removed() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError
 pytestmark = pytest.mark.compiler
 
 _LIT = REPO_ROOT / "lit_tests"
-_PROFILE = _LIT / "PMUProfile" / "Inputs" / "foo.pmu.json"
 _MODELS = {
     "inline-size": _LIT / "Inputs" / "inline-one-block",
     "regalloc-evict": _LIT / "Inputs" / "evict-last",
@@ -76,13 +76,27 @@ def _build(folder: Path, *definitions: str) -> Path:
     return program
 
 
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lit tests' profile, in the form that the compiler reads."""
+    folder = tmp_path_factory.mktemp("profile") / "inputs"
+    shutil.copytree(_LIT / "PMUProfile" / "Inputs", folder)
+    run_command([sys.executable, _LIT / "Inputs" / "seal.py", folder / "foo.pmu.json"])
+    return folder / "foo.pmu.json"
+
+
 @pytest.mark.parametrize("lto", [False, True], ids=["objects", "thinlto"])
-@pytest.mark.parametrize("profile", [None, _PROFILE], ids=["plain", "profile"])
+@pytest.mark.parametrize("profiled", [False, True], ids=["plain", "profile"])
 @pytest.mark.parametrize("models", [{}, _MODELS], ids=["release", "development"])
 def test_cmake_builds_with_one_flag(
-    models: dict[str, Path], profile: Path | None, lto: bool, toolchain: Toolchain, tmp_path: Path
+    models: dict[str, Path],
+    profiled: bool,
+    lto: bool,
+    toolchain: Toolchain,
+    profile: Path,
+    tmp_path: Path,
 ) -> None:
-    flags = compiler_flags(toolchain, models, profile)
+    flags = compiler_flags(toolchain, models, profile if profiled else None)
     configuration = tmp_path / "flags.cfg"
     configuration.write_text(flags.configuration())
     definitions = [f"-D{k}={v}" for k, v in flags.cmake_definitions(configuration).items()]
@@ -119,9 +133,9 @@ def _clang(toolchain: Toolchain) -> list[str]:
 
 @pytest.mark.parametrize("models", [{}, _MODELS], ids=["release", "development"])
 def test_policies_decide_in_the_thin_link(
-    models: dict[str, Path], toolchain: Toolchain, tmp_path: Path
+    models: dict[str, Path], toolchain: Toolchain, profile: Path, tmp_path: Path
 ) -> None:
-    flags = compiler_flags(toolchain, models, _PROFILE)
+    flags = compiler_flags(toolchain, models, profile)
     words = [*_clang(toolchain), *flags.compile_words(), *flags.link_words()]
     assert "Pass:            inline-ml" in _remarks(words, tmp_path / "words")
     configuration = tmp_path / "flags.cfg"
@@ -133,11 +147,11 @@ def test_policies_decide_in_the_thin_link(
 
 
 def test_paths_with_spaces_and_commas_reach_compiler_and_linker(
-    toolchain: Toolchain, tmp_path: Path
+    toolchain: Toolchain, profile: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a, b's"
-    shutil.copytree(_PROFILE.parent, folder)
-    flags = compiler_flags(toolchain, {}, folder / _PROFILE.name)
+    shutil.copytree(profile.parent, folder)
+    flags = compiler_flags(toolchain, {}, folder / profile.name)
     configuration = tmp_path / "flags.cfg"
     configuration.write_text(flags.configuration())
     shown = run_command(
@@ -145,7 +159,7 @@ def test_paths_with_spaces_and_commas_reach_compiler_and_linker(
     ).stderr
     compilation, link = (shlex.split(line) for line in shown.splitlines()[-2:])
     for job in compilation, link:
-        assert job[job.index(f"-pmu-profile={folder / _PROFILE.name}") - 1] == "-mllvm"
+        assert job[job.index(f"-pmu-profile={folder / profile.name}") - 1] == "-mllvm"
 
 
 def test_the_compiler_itself_uses_the_profile(toolchain: Toolchain, tmp_path: Path) -> None:
@@ -210,7 +224,7 @@ def _check_autofdo_alone(profile: Path, toolchain: Toolchain, folder: Path) -> N
     ],
 )
 def test_what_a_policy_is_for_and_needs_is_said(
-    model: str, purpose: str, warned: bool, toolchain: Toolchain
+    model: str, purpose: str, warned: bool, toolchain: Toolchain, profile: Path
 ) -> None:
     folder = REPO_ROOT / "models" / model
     problem = json.loads((folder / "model.json").read_text())["problem"]
@@ -218,18 +232,20 @@ def test_what_a_policy_is_for_and_needs_is_said(
     said = f"{problem}: {folder}, for {purpose}"
     assert [policy.startswith(said) for policy in flags.policies].count(True) == 1
     assert [problem in warning for warning in flags.warnings] == [True] * warned
-    assert compiler_flags(toolchain, {problem: folder}, _PROFILE).warnings == ()
+    assert compiler_flags(toolchain, {problem: folder}, profile).warnings == ()
     first, second, *others = flags.configuration().splitlines()
     assert first.startswith("# Written by cop policy flags for this compiler")
     assert second == f"# {toolchain.clang}"
     assert any(line.startswith(f"# {said}") for line in others)
 
 
-def test_rates_that_a_policy_takes_are_named(toolchain: Toolchain, tmp_path: Path) -> None:
+def test_rates_that_a_policy_takes_are_named(
+    toolchain: Toolchain, profile: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "policy"
     shutil.copytree(_MODELS["inline-size"], model)
     (model / "model.json").write_text('{"problem": "inline-size", "extra_rates": ["a", "b"]}')
-    with_profile = compiler_flags(toolchain, {"inline-size": model}, _PROFILE)
+    with_profile = compiler_flags(toolchain, {"inline-size": model}, profile)
     assert "-pmu-extra-features=a,b" in with_profile.options
     assert f"-litert-library={toolchain.litert_library}" in with_profile.options
     assert "-regalloc-enable-advisor=release" in with_profile.options
@@ -263,12 +279,12 @@ def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> Non
 
 
 def test_a_distributed_thin_link_gives_the_same_objects(
-    toolchain: Toolchain, tmp_path: Path
+    toolchain: Toolchain, profile: Path, tmp_path: Path
 ) -> None:
     for name, text in _FILES.items():
         (tmp_path / name).write_text(text)
     configuration = tmp_path / "flags.cfg"
-    configuration.write_text(compiler_flags(toolchain, {}, _PROFILE).configuration())
+    configuration.write_text(compiler_flags(toolchain, {}, profile).configuration())
     clang = [*_clang(toolchain), f"--config={configuration}", "-Werror", "-Oz"]
 
     def run(*arguments: str) -> None:
