@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A module imports only from floors below its own (and from its own package).
 
-docs/architecture.md shows the same.
+docs/design/architecture.md shows the same.
 """
 
 import ast
@@ -151,7 +151,7 @@ def _picture_line(room: str, used: dict[str, set[str]]) -> str:
 
 
 def test_architecture_shows_rooms_and_imports() -> None:
-    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    page = (PACKAGE.parent / "docs" / "design" / "architecture.md").read_text()
     picture = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0].splitlines()
     rooms = [line.split()[0] for line in picture]
     floors = [FLOORS[room] for room in rooms]
@@ -165,7 +165,7 @@ def test_architecture_shows_rooms_and_imports() -> None:
 
 def test_architecture_names_the_top_level_folders() -> None:
     root = PACKAGE.parent
-    page = (root / "docs" / "architecture.md").read_text()
+    page = (root / "docs" / "design" / "architecture.md").read_text()
     table = page[page.index("| folder |") :].partition("\n\n")[0]
     named = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
     here = {path.name for path in root.iterdir() if path.is_dir() and path.name[0] != "."}

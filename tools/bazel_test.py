@@ -82,7 +82,7 @@ def test_each_test_file_belongs_to_one_target(repo_root: Path) -> None:
 def test_rooms_rest_on_the_rooms_that_the_documentation_shows(repo_root: Path) -> None:
     text = (repo_root / "compiler_opt_perf" / "BUILD.bazel").read_text()
     found = re.search(r"^RESTS_ON = (\{.*?^\})", text, re.MULTILINE | re.DOTALL)
-    page = (repo_root / "docs" / "architecture.md").read_text()
+    page = (repo_root / "docs" / "design" / "architecture.md").read_text()
     picture = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
     shown = [line.partition("──>") for line in picture.splitlines()]
     assert found is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of measured blocks (docs/formats.md): ours, and BHive's lists."""
+"""Files of measured blocks (docs/reference/formats.md): ours, and BHive's lists."""
 
 import math
 from collections import Counter
@@ -56,7 +56,7 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
       program, function, address: where it was found first, as far as that is known.
       occurrences: how often it was found.
       pmu: what is known of its instructions when it was measured, one value each, by name
-        (docs/formats.md); None where it is not known.
+        (docs/reference/formats.md); None where it is not known.
     """
 
     code: str

@@ -263,7 +263,7 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     if not {1, 2} <= sizes.keys():
         raise CalibrationError(
             f"{folder}: the system does not tell the sizes of the caches; use a CPU file of "
-            "the package, or write one (docs/formats.md)"
+            "the package, or write one (docs/reference/formats.md)"
         )
     return sizes
 

@@ -326,7 +326,7 @@ def _known(
     mispredict: float,
     level: int,
 ) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
-    """What is known of instructions, by name (docs/formats.md)."""
+    """What is known of instructions, by name (docs/reference/formats.md)."""
     info = iced_x86.InstructionInfoFactory()
     loads = [
         any(part.access in _READS for part in info.info(one).used_memory()) for one in instructions

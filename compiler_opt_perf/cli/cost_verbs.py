@@ -49,7 +49,7 @@ def calibrate(
     json_version=1,
 )
 def measure_blocks(
-    output: Annotated[Path, Flag("file of measured blocks to write (docs/formats.md)")],
+    output: Annotated[Path, Flag("file of measured blocks to write (docs/reference/formats.md)")],
     candidates: _Candidates = (),
     bhive: Annotated[Path | None, Flag("write a list in BHive's form besides")] = None,
     most: Annotated[

@@ -43,7 +43,7 @@ def test_it_is_by_its_preset_and_as_good_as_its_page_says(name: str) -> None:
     model = load(REPO_ROOT / "models" / name)
     config = read_config(preset).changed({"epochs": epochs})
     assert (model.config, model.cpus) == (config, (cpu,))
-    text = (REPO_ROOT / "docs" / "models.md").read_text()
+    text = (REPO_ROOT / "docs" / "shipped-cost-models.md").read_text()
     page = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     results = model.description["results"]
     for program in ("all", *model.config.test_programs):

@@ -43,7 +43,7 @@ class Verb(click.Command):
       example: a command line that works, without the leading "cop".
       statuses: the exit statuses besides those of all verbs, with their meaning.
       json_version: version of the JSON document that --json prints instead of the text
-        (docs/formats.md); 0 for a verb that shows no table, and has no such flag.
+        (docs/reference/formats.md); 0 for a verb that shows no table, and has no such flag.
     """
 
     def __init__(

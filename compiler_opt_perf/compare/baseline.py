@@ -2,7 +2,7 @@
 """Measurements of a compiler and a policy on corpora: a row for each module, and the baseline.
 
 A candidate's measurements have the same form, so that an accepted candidate is the next baseline.
-docs/formats.md describes the file.
+docs/reference/formats.md describes the file.
 """
 
 import json
@@ -168,7 +168,7 @@ class Detail(msgspec.Struct, frozen=True):
     Attributes:
       functions: bytes of each function.
       scores: RegAllocScore of each function with an eviction decision.
-      decisions: by key (docs/features.md).
+      decisions: by key (docs/reference/features.md).
       instructions, cycles: of the recorded run, in each function.
     """
 

@@ -58,7 +58,7 @@ class FunctionChange:
 
 @dataclass(frozen=True)
 class DecisionChange:
-    """A decision that both sides take differently, by its key (docs/features.md)."""
+    """A decision that both sides take differently, by its key (docs/reference/features.md)."""
 
     module: str
     key: str

@@ -37,7 +37,7 @@ _Weight = Annotated[float, msgspec.Meta(ge=0, lt=1e6)]
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of inputs; docs/formats.md.
+    """Weights of inputs; docs/reference/formats.md.
 
     Attributes:
       evaluator: whose cycles are the first input.

@@ -88,7 +88,7 @@ class Cost:
       total: in the evaluator's unit.
       parts: by part of the code, so that two candidates can be compared part by part: "text" for
         the size, else functions (those of one name together).
-      report: all that llvm-trace-cost says (docs/formats.md); else empty.
+      report: all that llvm-trace-cost says (docs/reference/formats.md); else empty.
       residuals: of an evaluator that simulates samples of the run, how much dearer than estimated
         each sample is, scaled to the run.
       standard_error: of the total, from sampling the run; None where it is not known.

@@ -151,7 +151,7 @@ class LearnedReplay:
         A model that takes PMU inputs has them from the context's profile, if there is one. Pieces
         that the model refuses cost, by instruction, what the others do on average.
 
-        The report is that of `count`, with `cycles` and `pieces` (docs/formats.md).
+        The report is that of `count`, with `cycles` and `pieces` (docs/reference/formats.md).
 
         Raises, besides what Evaluator.cost does:
           CostError: the model refuses all that was executed; the correction is of another model

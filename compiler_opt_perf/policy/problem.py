@@ -182,7 +182,7 @@ def for_clang(options: Iterable[str]) -> list[str]:
 
 
 def decision_lines(decisions: Mapping[str, int]) -> str:
-    """A file of -mlgo-decisions: a line for each decision, by key (docs/features.md)."""
+    """A file of -mlgo-decisions: a line for each decision, by key (docs/reference/features.md)."""
     return "".join(f"{key} {decision}\n" for key, decision in decisions.items())
 
 

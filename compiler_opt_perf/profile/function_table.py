@@ -94,7 +94,7 @@ class FunctionTable:
         return type(self)(checksums, frozenset(shared)), differing
 
     def to_bytes(self) -> bytes:
-        """The table as in its file (docs/formats.md)."""
+        """The table as in its file (docs/reference/formats.md)."""
         guids = sorted([*self.checksums, *self.shared])
         checksums = [self.checksums[number] for number in guids]
         columns = struct.pack(f"<{2 * len(guids)}Q", *guids, *checksums)

@@ -3,7 +3,7 @@
 
 A compilation asks for a few functions. To find them it would read the names and the places of all
 functions of the program, in each of some twenty files; the index has both in a form that can be
-searched where it lies (docs/formats.md).
+searched where it lies (docs/reference/formats.md).
 """
 
 import struct

@@ -130,7 +130,7 @@ class EventFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A PMU profile, as described in docs/formats.md.
+    """A PMU profile, as described in docs/reference/formats.md.
 
     Attributes:
       path: where the manifest was loaded from or saved to.

@@ -59,7 +59,7 @@ class BlockTable:
         return ~falls_through
 
     def to_bytes(self) -> bytes:
-        """Returns the table's bytes in the file (docs/formats.md)."""
+        """Returns the table's bytes in the file (docs/reference/formats.md)."""
         names = [name.encode() for name in self.names]
         ends = np.cumsum([len(name) for name in names], dtype="<u4")
         columns = (self.address, self.size, self.block_id, self.function, self.entry, ends)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads the file of a block trace, NAME.bbtrace; docs/formats.md describes each byte."""
+"""Reads the file of a block trace, NAME.bbtrace; docs/reference/formats.md describes each byte."""
 
 import json
 import os

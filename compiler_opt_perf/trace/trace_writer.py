@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes block traces; docs/formats.md describes each byte."""
+"""Writes block traces; docs/reference/formats.md describes each byte."""
 
 import contextlib
 import struct

@@ -38,7 +38,7 @@ class Site:
 
     Attributes:
       module: its module's name.
-      key: the decision's key (docs/features.md).
+      key: the decision's key (docs/reference/features.md).
       decision, default: the policy's, and what the compiler's own would be in its place.
       change: bytes of the module, less bytes with this decision taken back; None where that was
         not tried, or decisions are not about call sites.

@@ -33,7 +33,7 @@ class Labels:
 
     Attributes:
       module: its name.
-      keys: the keys of the decisions (docs/features.md).
+      keys: the keys of the decisions (docs/reference/features.md).
       observations: [decisions], structured: the logged tensors.
       logged: the same of some hundred decisions drawn from all that the policy took, labelled or
         not.

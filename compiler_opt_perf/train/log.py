@@ -60,7 +60,7 @@ class TrainingLog:
       content: its bytes.
       record: the structured type of one decision, with a field for each tensor, in the log's order.
       starts: int64 [decisions], where the decisions' bytes lie.
-      keys: the keys of the decisions (docs/features.md); empty when none were asked for.
+      keys: the keys of the decisions (docs/reference/features.md); empty when none were asked for.
       rewards: [decisions], or None when the log has none.
       contexts: names of the functions with at least one decision, in the log's order.
       context_of: int64 [decisions], index into `contexts`.

@@ -217,7 +217,7 @@ def replayed_costs(parts: Mapping[str, float], report: Mapping[str, Any]) -> Cos
 
     Args:
       parts: by function, and of unmapped blocks.
-      report: docs/formats.md; empty when no run was replayed.
+      report: docs/reference/formats.md; empty when no run was replayed.
     """
     if "functions" not in report:
         return Costs(parts)

@@ -20,7 +20,7 @@ from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_
 
 
 def function_table(text: str) -> bytes:
-    """The table of the functions of profiled programs, of which docs/formats.md tells."""
+    """The table of the functions of profiled programs, of which docs/reference/formats.md tells."""
     entries = []
     for line in text.splitlines():
         name, *checksum = line.split()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Encodes one record of a block trace (docs/formats.md): a list of block numbers as bytes.
+// Encodes one record of a block trace (docs/reference/formats.md): a list of block numbers as bytes.
 
 #ifndef TRACER_RECORD_H
 #define TRACER_RECORD_H
