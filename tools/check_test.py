@@ -35,7 +35,8 @@ def test_only_lines_that_the_series_changes_are_held_to_the_style(
     repo_root: Path, tmp_path: Path
 ) -> None:
     check = _copy(repo_root, tmp_path)
-    (tmp_path / "tools" / "patches").symlink_to("/bin/true")
+    (tmp_path / "tools" / "patches").mkdir()
+    (tmp_path / "tools" / "patches" / "series").symlink_to("/bin/true")
     own = tmp_path / "tools" / "trace-cost" / "One.cpp"
     own.parent.mkdir()
     own.write_text("int one;\n")
