@@ -28,7 +28,7 @@ check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel,
 	@tools/check
 
 unit: bootstrap ## the tests that need the Python packages only, under a minute
-	@build/venv/bin/pytest --quiet --numprocesses=$$(nproc) --dist=loadfile -m 'not compiler and not long'
+	@build/venv/bin/pytest --quiet --numprocesses=$$(($$(nproc) + 2)) --dist=loadfile -m 'not compiler and not long'
 
 bazel: bootstrap ## build and test the workspace with Debian's Bazel, which it installs
 	@$(COP) toolchain build --toolchain=mock

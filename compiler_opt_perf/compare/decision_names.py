@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decisions in words: where one is taken, by its key (docs/reference/features.md), and what it is."""
+"""Decisions in words: where each is taken, by its key (docs/reference/features.md), and what."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Costs of one candidate or several as text, and as JSON values for programs (docs/reference/formats.md)."""
+"""Costs of candidates as text, and as JSON values for programs (docs/reference/formats.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

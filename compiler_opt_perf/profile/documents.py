@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What `report` and `coverage` show as text, as JSON values for programs (docs/reference/formats.md)."""
+"""The contents of `report` and `coverage` as JSON values (docs/reference/formats.md)."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

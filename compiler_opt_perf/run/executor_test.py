@@ -14,7 +14,7 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.ray_cluster import LOCAL, RayExecutor
 
 
-@pytest.fixture(scope="module", params=["processes", "ray"])
+@pytest.fixture(scope="module", params=["processes", pytest.param("ray", marks=pytest.mark.long)])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     with Pool(2) if request.param == "processes" else RayExecutor(LOCAL, 2) as workers:
         yield workers

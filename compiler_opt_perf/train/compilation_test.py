@@ -83,7 +83,8 @@ def test_log_has_the_tensors_of_the_tables(
 def test_one_input_tells_what_the_default_decides(
     toolchain: Toolchain, corpora: dict[str, Corpus], problem: Problem, tmp_path: Path
 ) -> None:
-    # docs/reference/features.md: without this input, rules for the default's decisions are of little worth.
+    # Without this input, rules for the default's decisions are of little worth
+    # (docs/reference/features.md).
     rule = {"inline-size": "inlining_default", "regalloc-evict": "default_decision"}[problem.name]
     told, decided = [], []
     for number, module in enumerate(corpora[problem.name].modules):

@@ -2,8 +2,8 @@
 """Rollouts: one module compiled by several policies, with what each of its decisions led to.
 
 The compiler stays deterministic. A policy is explored by sampling from its scores here, decision by
-decision, and giving the samples to the compiler by key (docs/reference/features.md); what it asks besides,
-the policy decides. The functions whose costs a decision can change share the credit.
+decision, and giving the samples to the compiler by key (docs/reference/features.md). The policy
+decides all else. The functions whose costs a decision can change share the credit.
 
 Where a decision is among candidates, one that is taken otherwise gives other candidates to all that
 follow in the function: one decision a function is sampled, drawn at random.
