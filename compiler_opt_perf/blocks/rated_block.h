@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Times a block some of whose loads miss, to a known level of the cache, and before which a jump is
- * mispredicted, at known rates. Included by run_block.h alone.
+ * mispredicted, at known rates. Included by run_block.h.
  *
  * Some of the block's pointers, its sources, are given anew in each copy: read from a list, or from
  * memory that another source points to, of this copy or (as in a linked list) of the one before. Each
@@ -15,6 +15,8 @@
  * The jump before each copy leads to the next instruction. In some copies a random bit says whether it
  * is taken, so that any predictor is wrong half of the time; in all others it never is.
  */
+#include "block_context.h"
+
 enum {
   MOST_SOURCES = 8,
   MOST_RATED_COPIES = 128,
