@@ -29,10 +29,11 @@ from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.build import compile_overlay
 from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT, ToolchainError
-from compiler_opt_perf.toolchain.patches import PatchedTree, Series, part_of
+from compiler_opt_perf.toolchain.patches import Series
 from compiler_opt_perf.toolchain.source import llvm_source
 from tools.patches.compiled import run_unit_tests
 from tools.patches.export import group_by_patch
+from tools.patches.tree import WorkingTree, part_of
 from tools.patches.upstream_tests import run_upstream_tests
 
 
@@ -71,7 +72,7 @@ class Checked(msgspec.Struct, frozen=True):
     upstream_tests: int
 
 
-def check_part(tree: PatchedTree, tests: Sequence[Path], build: Path) -> Checked:
+def check_part(tree: WorkingTree, tests: Sequence[Path], build: Path) -> Checked:
     """Builds the tree as it stands and runs `tests` and upstream's.
 
     Raises:
@@ -96,7 +97,7 @@ def check_part(tree: PatchedTree, tests: Sequence[Path], build: Path) -> Checked
     return Checked(seconds, len(tests), units, int(upstream.partition(" ")[0]))
 
 
-def _checked_out(tree: PatchedTree, part: Part, tests: Sequence[Path], build: Path) -> Checked:
+def _checked_out(tree: WorkingTree, part: Part, tests: Sequence[Path], build: Path) -> Checked:
     """The result of `check_part` at the end of a part."""
     logging.info("Part %s, %d patches", part.name, len(part.commits))
     tree.check_out(part.commits[-1][0])
@@ -115,7 +116,7 @@ def study(folder: Path) -> list[Table]:
     # The mock models do not depend on the patches.
     models = Toolchain.load(BUILD / "toolchain" / MOCK_SET).directory / "models"
     shutil.copytree(models, folder / "toolchain" / MOCK_SET / "models", dirs_exist_ok=True)
-    tree = PatchedTree(Series(PATCHES), llvm_source(), folder / f"llvm-{LLVM_VERSION}")
+    tree = WorkingTree(Series(PATCHES), llvm_source(), folder / f"llvm-{LLVM_VERSION}")
     tree.apply()
     rows = []
     parts = split(tree.commits())

@@ -37,7 +37,7 @@ from compiler_opt_perf.toolchain.model_inputs import (
     ReleaseModel,
     fed_features,
 )
-from compiler_opt_perf.toolchain.patches import PatchedTree, patched_tree
+from compiler_opt_perf.toolchain.patches import PatchedTree
 
 
 def build(
@@ -67,7 +67,7 @@ def build(
     """
     models = check_models(set_name, inline_model, evict_model)
     stock_tool("llvm-config")
-    tree = patched_tree(build_directory)
+    tree = PatchedTree.in_build(build_directory)
     with exclusive(build_directory / "overlay" / ".lock"):
         tree.apply()
         directory = set_folder(set_name, build_directory)
@@ -113,7 +113,7 @@ def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
     Raises:
       UnsoundOverlayError: it is not.
     """
-    tree = patched_tree(build_directory)
+    tree = PatchedTree.in_build(build_directory)
     tree.apply()
     changed = tree.changed_files()
     overlay.check_allowances(changed, overlay.load_allowances(PATCHES / "overlay.toml"))

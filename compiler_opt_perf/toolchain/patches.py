@@ -1,47 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The patch series: applies it to a tree of its own, writes it back from there, verifies it.
+"""Applies the patch series to LLVM's source, in a git repository of its own.
 
-`build/llvm-22.1.8` is a git repository: one commit holds the pristine source, then comes one commit
-a patch. Work on the patches happens there, with plain git; `refresh` writes the commits back to
-`llvm_patches/22.1.8` and `apply` never throws away what has not been written back.
+The repository `build/llvm-22.1.8` has one commit with the pristine source, then one commit a patch.
+People work on the patches there, with plain git. `apply` never throws away work that has not been
+written back to the series (tools/patches/series refresh).
 
-The series has parts that build on one another and could be sent upstream one after the other; each
-has a folder. The last line of a commit's message says which it belongs to: `Part: profile`.
-
-One file of more than 400 lines, for it is one class: what applies, writes, verifies and exports the
-series has to agree on the refs and the stamp that say which series the repository holds. The stamp
-is no `memo`: without it, the repository is not made anew, for it may hold work.
+The repository has a stamp of the series that it holds. `run.memo` does not fit: it would make the
+repository again where the stamp is missing, and lose the work.
 """
 
 import hashlib
 import re
-import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import atomic_directory, atomic_write, exclusive, write_text
+from compiler_opt_perf.run.files import atomic_directory, exclusive, write_text
 from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, ToolchainError
 from compiler_opt_perf.toolchain.source import llvm_source
 
 _BRANCH = "patched"
-_BASE = "refs/overlay/base"
-_APPLIED = "refs/overlay/applied"
+BASE = "refs/overlay/base"
+APPLIED = "refs/overlay/applied"
 # Commits are the same on every machine: hashes depend only on the source and the patches.
 _IDENTITY = {"NAME": "compiler-opt-perf", "EMAIL": "compiler-opt-perf@localhost"}
 _EPOCH = "2025-01-14T00:00:00+0000"
-_FORMAT = ("--zero-commit", "--no-signature", "--no-numbered", "--full-index")
-
-_PART = re.compile(r"^Part: (\S+)\s*\Z", re.MULTILINE)
-# In the order of application.
-PARTS = ("fixes", "profile", "features")
 
 
 class PatchError(ToolchainError):
@@ -50,7 +39,11 @@ class PatchError(ToolchainError):
 
 @dataclass(frozen=True)
 class Series:
-    """The patches of one LLVM release: a folder with `series` and the files it names."""
+    """The patches of one LLVM release.
+
+    Attributes:
+      directory: folder with the patches and the file `series`, which lists them in order.
+    """
 
     directory: Path
 
@@ -58,7 +51,7 @@ class Series:
         """The patch files in order of application.
 
         Raises:
-          PatchError: no series file, a file it names is missing, or a patch it does not name.
+          PatchError: `series` is missing, names a file that is missing, or omits a patch.
         """
         series = self.directory / "series"
         if not series.is_file():
@@ -95,8 +88,8 @@ class PatchedTree:
 
     Args:
       series: the patches.
-      source: a pristine LLVM tree of the same release, only read.
-      directory: where the repository is or will be.
+      source: a pristine LLVM tree of the same release, which is only read.
+      directory: the repository, which `apply` makes if it does not exist.
     """
 
     def __init__(self, series: Series, source: Path, directory: Path):
@@ -104,14 +97,25 @@ class PatchedTree:
         self.source = source
         self.directory = directory
 
-    def apply(self, discard: bool = False) -> Path:
-        """Makes the tree equal to the series; files that do not change keep their times.
+    @classmethod
+    def in_build(cls, build: Path = BUILD) -> Self:
+        """The tree `build/llvm-22.1.8` of this release's series; fetches the source if needed.
 
-        Does nothing when neither the series nor the source have changed since the last time, so
-        that work in progress in the tree stays and is built.
+        Raises:
+          ToolchainError: the source is not available.
+        """
+        tree = cls(Series(PATCHES), llvm_source(build=build), build / f"llvm-{LLVM_VERSION}")
+        logging.debug("Patched tree %s from %s", tree.directory, tree.source)
+        return tree
+
+    def apply(self, discard: bool = False) -> Path:
+        """Makes the tree equal to the series; unchanged files keep their times.
+
+        Does nothing if neither the series nor the source has changed since the last call. Work in
+        progress then stays in the tree and is built.
 
         Args:
-          discard: throw away commits and edits in the tree that are not in the series.
+          discard: throw away the tree's commits and edits that are not in the series.
 
         Returns:
           The tree's directory.
@@ -133,153 +137,11 @@ class PatchedTree:
             self._check_out(self._commit_series())
         return self.directory
 
-    def refresh(self) -> list[Path]:
-        """Writes the tree's commits to the series' folder, in canonical form.
-
-        Returns:
-          The patch files written.
-
-        Raises:
-          PatchError: the series is not the one that was applied, edits are not committed, or the
-            history is not linear.
-        """
-        with self._lock():
-            self._refuse_to_overwrite_series()
-            edits = self._git("status", "--porcelain").strip()
-            if edits:
-                raise PatchError(
-                    f"{self.directory}: these edits are in no commit yet; commit them (git commit, "
-                    f"or git commit --fixup and git rebase -i {_BASE}), then refresh:\n{edits}"
-                )
-            if self._git("merge-base", _BASE, "HEAD").strip() != self._resolve(_BASE) or self._git(
-                "rev-list", "--merges", f"{_BASE}..HEAD"
-            ):
-                raise PatchError(
-                    f"{self.directory}: its history is not a linear sequence of commits on the "
-                    f"pristine source; rebase it: git rebase {_BASE}"
-                )
-            self._write_series()
-            self._git("update-ref", _APPLIED, "HEAD")
-            write_text(self._stamp(), self._key())
-        return self.series.patches()
-
-    def verify(self) -> None:
-        """Checks that the series applies and is what `refresh` would write.
-
-        Raises:
-          PatchError: naming the first patch that differs.
-        """
-        self.apply()
-        patches = self.series.patches()
-        with self._lock(), tempfile.TemporaryDirectory() as folder:
-            expected = self._format_patches(self._commit_series(), Path(folder))
-            for patch, name in zip(patches, expected, strict=True):
-                if patch != self.series.directory / name:
-                    raise PatchError(f"{patch}: should be named {name}; {_REMEDY}")
-                canonical = Path(folder) / name
-                if patch.read_bytes() != canonical.read_bytes():
-                    line = _first_difference(patch.read_text(), canonical.read_text())
-                    raise PatchError(f"{patch}:{line}: not in canonical form; {_REMEDY}")
-
-    def export(self, directory: Path, files: Mapping[str, Mapping[str, bytes]]) -> list[Path]:
-        """Writes the series for `git am` on a complete tree, without the lines that name parts.
-
-        Args:
-          directory: where to write the patches, 0001-... and so on.
-          files: subject of a patch to the files that it adds besides, by their paths.
-
-        Raises:
-          PatchError: a patch does not apply.
-        """
-        self.apply()
-        directory.mkdir(parents=True, exist_ok=True)
-        with self._lock(), tempfile.TemporaryDirectory() as scratch:
-            index = str(Path(scratch) / "index")
-            base = last = self._commit_base()
-            self._git("read-tree", base, index=index)
-            for patch in self.series.patches():
-                commit = self._commit_patch(patch, last, index, Path(scratch))
-                last = self._commit_export(commit, last, files, index, Path(scratch))
-            output = self._git(
-                "format-patch", *_FORMAT, f"--output-directory={directory.absolute()}",
-                f"{base}..{last}",
-            )  # fmt: skip
-        return [Path(line) for line in output.splitlines()]
-
-    def _commit_export(
-        self,
-        commit: str,
-        parent: str,
-        files: Mapping[str, Mapping[str, bytes]],
-        index: str,
-        scratch: Path,
-    ) -> str:
-        """`commit` on `parent` with `files`, and without the line that names its part."""
-        message = self._git("show", "-s", "--format=%B", commit)
-        for path, content in files.get(message.partition("\n")[0], {}).items():
-            (scratch / "file").write_bytes(content)
-            blob = self._git("hash-object", "-w", str(scratch / "file")).strip()
-            self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", index=index)
-        (scratch / "message").write_text(_PART.sub("", message).rstrip() + "\n")
-        author, email, date = self._git("show", "-s", "--format=%an%n%ae%n%aI", commit).split("\n")[
-            :3
-        ]
-        env = {
-            "GIT_AUTHOR_NAME": author,
-            "GIT_AUTHOR_EMAIL": email,
-            "GIT_AUTHOR_DATE": date,
-            "GIT_COMMITTER_DATE": date,
-        }
-        tree = self._git("write-tree", index=index).strip()
-        return self._git(
-            "commit-tree", tree, "-p", parent, "-F", str(scratch / "message"), env=env
-        ).strip()
-
     def changed_files(self) -> list[str]:
-        """Files of the tree, as it is now, that differ from the pristine source or are new."""
-        changed = self._git("diff", "--name-only", _BASE, "--")
+        """The files of the tree as it is now that are new or differ from the pristine source."""
+        changed = self._git("diff", "--name-only", BASE, "--")
         untracked = self._git("ls-files", "--others", "--exclude-standard")
         return sorted({*changed.splitlines(), *untracked.splitlines()})
-
-    def commits(self) -> list[tuple[str, str]]:
-        """(hash, message) of each commit after the pristine source, in the tree as it is now."""
-        return self._messages("HEAD")
-
-    def size(self, commit: str) -> int:
-        """Numbers of lines that a commit adds and removes."""
-        rows = self._git("show", "--format=", "--numstat", commit).splitlines()
-        return sum(int(count) for row in rows for count in row.split()[:2])
-
-    def changes(self, commit: str, context: int = 3) -> str:
-        """The diff of a commit, with as many lines around each change."""
-        return self._git("show", "--format=", f"--unified={context}", commit)
-
-    def files_of(self, commit: str) -> list[str]:
-        """Files that a commit changes, adds or removes."""
-        return self._git("show", "--format=", "--name-only", "--no-renames", commit).splitlines()
-
-    def write_files(self, commit: str, files: Iterable[str], directory: Path) -> set[str]:
-        """Writes those of `files` that there are at a commit to `directory`; returns which."""
-        found = self._git("ls-tree", "-r", "--name-only", commit, "--", *files).splitlines()
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            self._git(
-                "checkout", "--quiet", commit, "--", *found,
-                work_tree=directory, index=str(Path(scratch) / "index"),
-            )  # fmt: skip
-        return set(found)
-
-    def check_out(self, commit: str) -> None:
-        """Puts the tree at one of `commits`; the next `apply` brings it back to the series."""
-        with self._lock():
-            self._stamp().unlink(missing_ok=True)
-            self._git("reset", "--quiet", "--hard", commit)
-
-    def _messages(self, last: str) -> list[tuple[str, str]]:
-        """(hash, message) of each commit after the pristine source up to `last`."""
-        text = self._git("log", "--reverse", "-z", "--format=%H%n%B", f"{_BASE}..{last}")
-        entries = (entry.partition("\n") for entry in text.split("\0") if entry)
-        return [(commit, message) for commit, _, message in entries]
 
     def _create(self) -> None:
         self._git("init", "--quiet", f"--initial-branch={_BRANCH}")
@@ -289,7 +151,7 @@ class PatchedTree:
         attributes.write_text("* -text\n")
 
     def _commit_base(self) -> str:
-        """The commit that holds the pristine source."""
+        """Commits the pristine source; returns the commit."""
         with tempfile.TemporaryDirectory() as scratch:
             index = str(Path(scratch) / "index")
             self._git("add", "--all", "--force", ".", work_tree=self.source, index=index)
@@ -301,10 +163,10 @@ class PatchedTree:
         ).strip()  # fmt: skip
 
     def _commit_series(self) -> str:
-        """Makes the commits, without touching the work tree; returns the last one."""
+        """Commits all patches without touching the working tree; returns the last commit."""
         patches = self.series.patches()
         base = self._commit_base()
-        self._git("update-ref", _BASE, base)
+        self._git("update-ref", BASE, base)
         commit = base
         with tempfile.TemporaryDirectory() as scratch:
             index = str(Path(scratch) / "index")
@@ -373,25 +235,12 @@ class PatchedTree:
         # reset --hard writes only the files that differ, so that ninja rebuilds only those.
         self._git("reset", "--quiet", "--hard", commit)
         self._git("clean", "--quiet", "--force", "-d")
-        self._git("update-ref", _APPLIED, commit)
+        self._git("update-ref", APPLIED, commit)
         write_text(self._stamp(), self._key())
-
-    def _write_series(self) -> None:
-        """Writes HEAD's commits as patches; removes the old ones when the new ones are complete."""
-        directory = self.series.directory
-        with tempfile.TemporaryDirectory() as folder:
-            names = self._format_patches("HEAD", Path(folder))
-            for name in names:
-                with atomic_write(directory / name) as temporary:
-                    shutil.copyfile(Path(folder) / name, temporary)
-        write_text(directory / "series", "".join(f"{name}\n" for name in names))
-        for old in directory.rglob("*.patch"):
-            if str(old.relative_to(directory)) not in names:
-                old.unlink()
 
     def _refuse_to_lose_work(self) -> None:
         edits = self._git("status", "--porcelain").strip()
-        commits = self._git("log", "--format=%h %s", f"{_APPLIED}..HEAD").strip()
+        commits = self._git("log", "--format=%h %s", f"{APPLIED}..HEAD").strip()
         if edits or commits:
             raise PatchError(
                 f"{self.directory}: the series has changed, and applying it would throw away the "
@@ -400,64 +249,17 @@ class PatchedTree:
                 f"{commits}\n{edits}".rstrip()
             )
 
-    def _refuse_to_overwrite_series(self) -> None:
-        if not self._stamp().is_file():
-            raise PatchError(
-                f"{self.directory}: the series has not been applied here, or not completely; run "
-                "tools/patches/series apply"
-            )
-        if self._stamp().read_text() != self._key():
-            raise PatchError(
-                f"{self.series.directory}: the series has changed since it was applied; refresh "
-                f"would overwrite it with the commits of {self.directory}. If the change is not "
-                "wanted (an edited patch, or a refresh that was interrupted), undo it with git "
-                "restore and git clean, and refresh again. If it is, and there is no work in the "
-                f"tree, run tools/patches/series apply. {self._carry_over()}"
-            )
-
     def _carry_over(self) -> str:
         """Instructions for carrying work in the tree over to a changed series."""
         work = self.directory.with_name(f"{self.directory.name}.work")
         return (
             f"To keep work: in {self.directory}, commit it and run git format-patch -o {work} "
-            f"{_APPLIED}; run tools/patches/series apply --discard; in the tree, git am --3way "
+            f"{APPLIED}; run tools/patches/series apply --discard; in the tree, git am --3way "
             f"--keep-non-patch {work}/*.patch; then run tools/patches/series refresh"
         )
 
     def _lock(self) -> AbstractContextManager[None]:
         return exclusive(self.directory.with_name(f"{self.directory.name}.lock"))
-
-    def _format_patches(self, commit: str, folder: Path) -> list[str]:
-        """Writes the patches up to `commit` to `folder`; returns their names, in order.
-
-        Raises:
-          PatchError: a commit names no part of the series, or the parts are not in order.
-        """
-        names: list[str] = []
-        numbers = dict.fromkeys(PARTS, 0)
-        last = 0
-        for patch, message in self._messages(commit):
-            subject = message.partition("\n")[0]
-            part = part_of(message)
-            if part not in PARTS:
-                raise PatchError(
-                    f"{self.directory}: the commit '{subject}' does not say which part of the "
-                    f"series it belongs to; end its message with a line 'Part: <part>', where the "
-                    f"part is one of {', '.join(PARTS)}"
-                )
-            if PARTS.index(part) < last:
-                raise PatchError(
-                    f"{self.directory}: the commit '{subject}' belongs to the part '{part}', but "
-                    f"comes after one of '{PARTS[last]}'; move it: git rebase -i {_BASE}"
-                )
-            last = PARTS.index(part)
-            numbers[part] += 1
-            written = self._git(
-                "format-patch", *_FORMAT, "-1", f"--start-number={numbers[part]}",
-                f"--output-directory={folder / part}", patch,
-            )  # fmt: skip
-            names.append(str(Path(written.strip()).relative_to(folder)))
-        return names
 
     def _key(self) -> str:
         origin = self.source.with_name(self.source.name + ".origin")
@@ -466,9 +268,6 @@ class PatchedTree:
 
     def _stamp(self) -> Path:
         return self.directory / ".git" / "overlay-applied"
-
-    def _resolve(self, revision: str) -> str:
-        return self._git("rev-parse", revision).strip()
 
     def _git(
         self,
@@ -496,31 +295,3 @@ class PatchedTree:
             env=settings,
             stdin=stdin,
         ).stdout  # fmt: skip
-
-
-_REMEDY = "run tools/patches/series apply and then tools/patches/series refresh"
-
-
-def part_of(message: str) -> str:
-    """The part that a commit's message names in its last line, "" if it does not."""
-    found = _PART.search(message)
-    return found[1] if found else ""
-
-
-def _first_difference(left: str, right: str) -> int:
-    lines = zip(left.splitlines(), right.splitlines(), strict=False)
-    for number, (one, other) in enumerate(lines, start=1):
-        if one != other:
-            return number
-    return min(left.count("\n"), right.count("\n")) + 1
-
-
-def patched_tree(build: Path = BUILD) -> PatchedTree:
-    """The repository `build/llvm-22.1.8` for this release's series; fetches the source if needed.
-
-    Raises:
-      ToolchainError: the source is not available.
-    """
-    tree = PatchedTree(Series(PATCHES), llvm_source(build=build), build / f"llvm-{LLVM_VERSION}")
-    logging.debug("Patched tree %s from %s", tree.directory, tree.source)
-    return tree

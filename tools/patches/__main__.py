@@ -11,10 +11,10 @@ from compiler_opt_perf.run.progress import log_to_stderr
 from compiler_opt_perf.toolchain.build import check_overlay
 from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
-from compiler_opt_perf.toolchain.patches import patched_tree
 from compiler_opt_perf.toolchain.source import llvm_source, llvm_tests
 from tools.patches.compiled import check_each_patch, run_unit_tests
 from tools.patches.export import exported_tests, group_by_patch
+from tools.patches.tree import WorkingTree
 from tools.patches.upstream_tests import compare_with_stock, run_upstream_tests
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         if options.action == "upstream":
             print(_run_upstream(options.wide).rstrip())
             return
-        tree = patched_tree()
+        tree = WorkingTree.in_build()
         if options.action == "unit":
             tree.apply()
             print(run_unit_tests(tree))

@@ -11,6 +11,7 @@ from compiler_opt_perf.toolchain.build import compile_target, configure, write_p
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, ToolchainError
 from compiler_opt_perf.toolchain.patches import PatchedTree
 from tools.patches.each import check_each, compile_commands
+from tools.patches.tree import WorkingTree
 
 
 def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
@@ -41,7 +42,7 @@ def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
     return f"{found[1]} unit tests pass"
 
 
-def check_each_patch(tree: PatchedTree, build_directory: Path = BUILD) -> str:
+def check_each_patch(tree: WorkingTree, build_directory: Path = BUILD) -> str:
     """Checks that each commit of the tree compiles and is formatted by itself.
 
     Returns:

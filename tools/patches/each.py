@@ -26,7 +26,8 @@ from compiler_opt_perf.toolchain.overlay import (
     affected_units,
     has_development_mode,
 )
-from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, part_of
+from compiler_opt_perf.toolchain.patches import PatchError
+from tools.patches.tree import WorkingTree, part_of
 
 _FORMATTER = (
     "clang-format-diff-22", "-p1", "-binary=clang-format-22", "-style=LLVM", r"-regex=.*\.(cpp|h)",
@@ -40,7 +41,7 @@ _ERROR = re.compile(r"^(?:fatal )?error: .+$|^.+?:\d+:\d+: (?:fatal )?error: .+$
 
 
 def check_each(
-    tree: PatchedTree,
+    tree: WorkingTree,
     commands: Mapping[str, Sequence[str]],
     allowed: Iterable[Allowance] = (),
 ) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.run.llvm import stock_tool
-from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
+from compiler_opt_perf.toolchain.patches import PatchError, Series
 from tools.patches.each import check_each, compile_commands
+from tools.patches.tree import WorkingTree
 
 pytestmark = pytest.mark.compiler
 
@@ -20,7 +21,7 @@ _ADDED = "llvm/include/llvm/Analysis/Added.h"
 _UNITS = (_USER, _OTHER)
 
 
-def _series(tmp_path: Path, *commits: dict[str, str]) -> PatchedTree:
+def _series(tmp_path: Path, *commits: dict[str, str]) -> WorkingTree:
     """A tree whose commits write these files; the first is the source."""
     source = tmp_path / "source"
     for name, text in commits[0].items():
@@ -29,7 +30,7 @@ def _series(tmp_path: Path, *commits: dict[str, str]) -> PatchedTree:
     series = tmp_path / "patches"
     series.mkdir()
     (series / "series").write_text("")
-    tree = PatchedTree(Series(series), source, tmp_path / "tree")
+    tree = WorkingTree(Series(series), source, tmp_path / "tree")
     tree.apply()
     for number, files in enumerate(commits[1:], start=1):
         for name, text in files.items():
@@ -41,7 +42,7 @@ def _series(tmp_path: Path, *commits: dict[str, str]) -> PatchedTree:
     return tree
 
 
-def _commands(tree: PatchedTree) -> dict[str, list[str]]:
+def _commands(tree: WorkingTree) -> dict[str, list[str]]:
     clang = str(stock_tool("clang++"))
     include = f"-I{tree.directory}/llvm/include"
     database = [

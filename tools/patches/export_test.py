@@ -7,8 +7,9 @@ import pytest
 
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.layout import PATCHES
-from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
+from compiler_opt_perf.toolchain.patches import PatchError, Series
 from tools.patches.export import exported_tests, group_by_patch, lit_tests
+from tools.patches.tree import WorkingTree
 
 _FILES = {
     "Inline/one.test": "PATCH: [MLGO] Edit\nRUN: opt %S/Inputs/a.ll %S/../Inputs/shared/*\n",
@@ -101,7 +102,7 @@ def test_git_takes_the_exported_series(root: Path, tmp_path: Path) -> None:
     series = tmp_path / "patches"
     series.mkdir()
     (series / "series").write_text("")
-    tree = PatchedTree(Series(series), source, tmp_path / "tree")
+    tree = WorkingTree(Series(series), source, tmp_path / "tree")
     tree.apply()
 
     def git(directory: Path, *arguments: str) -> str:
