@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.ranking import Estimate, Measured
 from benchmarks.results import Cell, Table
-from compiler_opt_perf.cost.ranking import Floats
+from compiler_opt_perf.compare.summary import Floats
 
 # The evaluator with which the others are compared.
 JUDGED = "mca-pmu"

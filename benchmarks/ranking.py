@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.cost.ranking import Floats, widening
+from compiler_opt_perf.compare.summary import Floats, widening
 
 _LEVEL = 0.95
 _REPLICATES = 1000

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ranking import Measured
-from compiler_opt_perf.cost.ranking import Floats
+from compiler_opt_perf.compare.summary import Floats
 
 LAYOUTS = [0, 1, 2, 3, 4] * 12
 

@@ -6,6 +6,8 @@
 #ifndef BLOCK_CONTEXT_H
 #define BLOCK_CONTEXT_H
 
+#include "core_clock.h"
+
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -32,7 +34,7 @@ enum {
   MOST_BYTES = 512,
   MOST_OPERANDS = 128,
   CODE_BYTES = 1 << 16,
-  /* Of one block in one process. */
+  /* Samples of one block in one process. */
   SAMPLES = 9,
   TRIES = 8 * SAMPLES,
   /* Ticks of the shorter of the two times of a sample, of which a step of the counter, 10 ns on some
@@ -42,7 +44,7 @@ enum {
   MOST_PROCESSOR_MICROSECONDS = 300000,
 };
 
-/* Of the medians of samples from their minima. */
+/* The largest distances of the medians of samples from their minima. */
 static const double MOST_SPREAD = 0.05, MOST_RATED_SPREAD = 0.1;
 /* Samples of these take longer, and others that use the core leave it rarely for so long. */
 static const double RATED_NOP_TOLERANCE = 0.3;

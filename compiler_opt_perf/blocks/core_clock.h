@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Time in core cycles, without performance counters, and whether others use the core. Included by
- * measure_blocks.c alone.
+ * measure_blocks.c and block_context.h.
  */
+#ifndef CORE_CLOCK_H
+#define CORE_CLOCK_H
+
 #include <math.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -117,3 +120,5 @@ static int core_stays_ours(void) {
 }
 
 static int unit_holds(void) { return fabs(chain_ticks(CHECKED_CHAINS) / checked_ticks - 1) < UNIT_TOLERANCE; }
+
+#endif

@@ -25,7 +25,7 @@ from compiler_opt_perf.corpus.programs import (
     program_tree,
 )
 from compiler_opt_perf.policy.export import Policy, publish
-from compiler_opt_perf.policy.network import Kind
+from compiler_opt_perf.policy.network import DecisionKind
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_network
 from compiler_opt_perf.profile.collect import collect
@@ -106,7 +106,9 @@ def policies(folder: Path) -> dict[str, Policy]:
         led = dataclasses.replace(network, default_lead=LEADS[problem.name])
         if problem is INLINE:
             # Release mode leaves the other kinds to the compiler without asking.
-            led = dataclasses.replace(led, asked=(Kind(0, 0, 0), Kind(1, 0, 1), Kind(1, 1, 1)))
+            led = dataclasses.replace(
+                led, asked=(DecisionKind(0, 0, 0), DecisionKind(1, 0, 1), DecisionKind(1, 1, 1))
+            )
         made[problem.name] = Policy(led, weights, {})
         publish(made[problem.name], folder / problem.name)
     return made

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri, stdtrit
 
 from compiler_opt_perf.compare.comparison import (
     FORMAT,
@@ -25,13 +27,24 @@ from compiler_opt_perf.compare.comparison import (
     FunctionScores,
     ModuleComparison,
 )
-from compiler_opt_perf.cost.ranking import Floats, widening
 from compiler_opt_perf.cost.regalloc_score import log_ratio
 from compiler_opt_perf.run.seeds import derive_seed
+
+Floats = npt.NDArray[np.float64]
 
 _DRAWS = 1000
 _TAIL = 0.025
 _LEAST_PAIRS = 3
+
+
+def widening(number: int) -> float:
+    """The factor by which bootstrap draws of a mean of `number` values vary too little.
+
+    Draws with replacement of n values have (n - 1) / n of the variance. The variance of few values
+    is itself uncertain, so Student's distribution replaces the normal one.
+    """
+    student = stdtrit(number - 1, 1 - _TAIL) / ndtri(1 - _TAIL)
+    return float(student * (number / (number - 1)) ** 0.5)
 
 
 @dataclass(frozen=True)

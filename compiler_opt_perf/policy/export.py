@@ -36,8 +36,8 @@ from compiler_opt_perf.policy.arrays import (
     write_arrays,
 )
 from compiler_opt_perf.policy.network import (
+    DecisionKind,
     FloatArray,
-    Kind,
     Network,
     Normalisation,
     scored_features,
@@ -100,7 +100,7 @@ class _Description(msgspec.Struct, frozen=True):
     features: tuple[_DescribedFeature, ...]
     files: dict[str, str]
     extra_rates: tuple[str, ...] = ()
-    asked: tuple[Kind, ...] | None = None
+    asked: tuple[DecisionKind, ...] | None = None
 
 
 def import_tensorflow() -> Any:

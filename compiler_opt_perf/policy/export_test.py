@@ -16,7 +16,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.export import CandidateTemplate, ModelError, Policy
-from compiler_opt_perf.policy.network import Kind, to_grid
+from compiler_opt_perf.policy.network import DecisionKind, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.run import files
@@ -36,7 +36,7 @@ def policy(problem: Problem) -> Policy:
     network = dataclasses.replace(network, default_lead=0.5)
     if problem.mask is None:
         # The other decisions are the compiler's.
-        network = dataclasses.replace(network, asked=(Kind(0, 0, 1), Kind(1, 0, 0)))
+        network = dataclasses.replace(network, asked=(DecisionKind(0, 0, 1), DecisionKind(1, 0, 0)))
     return Policy(network, weights, {"seed": 2, "results": {"gain": 0.5}})
 
 

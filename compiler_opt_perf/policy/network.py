@@ -97,7 +97,7 @@ def to_grid(weights: npt.NDArray[Any]) -> FloatArray:
     return np.asarray(np.rint(limited / GRID) * GRID, dtype=np.float32)
 
 
-class Kind(msgspec.Struct, frozen=True):
+class DecisionKind(msgspec.Struct, frozen=True):
     """A kind of inlining decisions, which compilers tell without the costly features.
 
     What holds for a template or an inline function, which is there because it is meant to be
@@ -152,11 +152,11 @@ class Network:
     hidden: tuple[int, ...]
     normalisation: Normalisation
     default_lead: float = 0.0
-    asked: tuple[Kind, ...] | None = None
+    asked: tuple[DecisionKind, ...] | None = None
 
     def __post_init__(self) -> None:
         names = {feature.name for feature in self.problem.features}
-        if self.asked is not None and not names.issuperset(Kind.__struct_fields__):
+        if self.asked is not None and not names.issuperset(DecisionKind.__struct_fields__):
             raise ValueError(f"kinds of decisions, which {self.problem.name} does not have")
         if not 0 <= self.default_lead <= MAX_DEFAULT_LEAD or self.default_lead % GRID:
             raise ValueError(

@@ -72,7 +72,7 @@ def test_an_untrained_network_with_a_lead_decides_as_the_compiler(problem: Probl
 
 def test_decisions_of_a_kind_that_is_not_asked_about_are_the_compilers() -> None:
     problem = PROBLEMS["inline-size"]
-    asked = (network_lib.Kind(0, 1, 1), network_lib.Kind(1, 0, 0))
+    asked = (network_lib.DecisionKind(0, 1, 1), network_lib.DecisionKind(1, 0, 0))
     network = random_network(problem)
     inputs = random_inputs(problem, rows=2000)
     for name in ("callee_is_comdat", "callee_is_mangled"):

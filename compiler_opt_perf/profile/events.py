@@ -13,9 +13,9 @@ from compiler_opt_perf.run.json_text import Measure
 
 # How the instructions of one source line are combined. An event is an occurrence on one of them,
 # so events add up. Executions of the line do not: each of its instructions sees all of them.
-Kind = Literal["sum", "max"]
+Combination = Literal["sum", "max"]
 Cause = Literal["any", "load", "store", "conditional", "indirect"]
-KINDS: tuple[Kind, ...] = ("sum", "max")
+KINDS: tuple[Combination, ...] = ("sum", "max")
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Event:
     """
 
     name: str
-    kind: Kind
+    kind: Combination
     unit: str
     callgrind: str | None = None
     perf: Mapping[str, str] = field(default_factory=dict)
     period: int = 100_003
     caused_by: Cause = "any"
     scaled_by_duplication: bool = False
-    merged: Kind = "sum"
+    merged: Combination = "sum"
     penalty_cycles: int = 0
 
 

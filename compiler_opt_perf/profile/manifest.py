@@ -14,7 +14,7 @@ import xxhash
 
 from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.profile.errors import PmuError
-from compiler_opt_perf.profile.events import KINDS, Kind, Rate
+from compiler_opt_perf.profile.events import KINDS, Combination, Rate
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.run.files import read_input, write_text
 from compiler_opt_perf.run.json_text import (
@@ -119,7 +119,7 @@ class EventFile:
     name: str
     unit: str
     period: int
-    kind: Kind
+    kind: Combination
     precise: bool
     total: int
     located: int
@@ -293,7 +293,7 @@ class _Event(msgspec.Struct, frozen=True):
             name=self.name,
             unit=self.unit,
             period=self.period,
-            kind=cast(Kind, self.kind),
+            kind=cast(Combination, self.kind),
             precise=self.precise,
             total=self.total,
             located=self.located,

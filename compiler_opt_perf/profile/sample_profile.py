@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compiler_opt_perf.binary.symbolize import CallSite, Line, Location
 from compiler_opt_perf.profile.errors import PmuError
-from compiler_opt_perf.profile.events import Event, Kind
+from compiler_opt_perf.profile.events import Combination, Event
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.files import input_lines, require_space
 from compiler_opt_perf.run.llvm import stock_tool
@@ -292,7 +292,7 @@ def convert_to_text(profile: Path, output: Path) -> None:
     _merge("--text", [profile], output)
 
 
-def flatten_profile(kind: Kind, profile: Path, output: Path) -> None:
+def flatten_profile(kind: Combination, profile: Path, output: Path) -> None:
     """Writes the flattened counts of a profile of either format (see `SampleProfile.flattened`).
 
     Args:

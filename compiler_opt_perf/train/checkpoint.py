@@ -19,7 +19,7 @@ from compiler_opt_perf.policy.arrays import (
     require_vector,
     write_arrays,
 )
-from compiler_opt_perf.policy.network import FloatArray, Kind, Network, Normalisation
+from compiler_opt_perf.policy.network import DecisionKind, FloatArray, Network, Normalisation
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write
@@ -102,7 +102,7 @@ class Checkpoint:
         """The network of the best policy. Raises ValueError as Network does."""
         asked = self.record["asked"]
         if asked is not None:
-            asked = convert(asked, tuple[Kind, ...], "record: asked")
+            asked = convert(asked, tuple[DecisionKind, ...], "record: asked")
         margin = self.record["margin"]
         return Network(problem, with_pmu, hidden, self.normalisation, margin, asked)
 
@@ -195,7 +195,7 @@ class _Record(msgspec.Struct, frozen=True):
     iteration: Count
     state: tuple[str, ...]
     margin: Finite
-    asked: tuple[Kind, ...] | None
+    asked: tuple[DecisionKind, ...] | None
     curve: tuple[_Point, ...]
     modules: dict[str, Any]
     ended: _Ended | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler_opt_perf.policy.network import Kind
+from compiler_opt_perf.policy.network import DecisionKind
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_network
 from compiler_opt_perf.train.checkpoint import Checkpoint, CheckpointError
@@ -118,7 +118,7 @@ def test_the_network_of_the_best_policy_is_kept(tmp_path: Path) -> None:
     """Labels choose another margin and mask than the training began with."""
     problem = PROBLEMS["inline-size"]
     network = random_network(problem, (4,))
-    kinds = (Kind(0, 1, 1), Kind(1, 0, 1))
+    kinds = (DecisionKind(0, 1, 1), DecisionKind(1, 0, 1))
     chosen = dataclasses.replace(network, default_lead=1.5, asked=kinds)
     checkpoint = _checkpoint(RECORD).with_best(chosen, network.initial_weights(2), best_change=-0.1)
     checkpoint.save(tmp_path / "checkpoint.npz")

@@ -14,7 +14,7 @@ from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.policy.export import CandidateTemplate
 from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
-from compiler_opt_perf.profile.events import Kind
+from compiler_opt_perf.profile.events import Combination
 from compiler_opt_perf.profile.index import write_index
 from compiler_opt_perf.profile.manifest import FORMAT, VERSION, FileRecord
 from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
@@ -115,7 +115,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         calls = count if name == "executions" else 0
         text = "".join(f"{function}:{count}:{calls}\n{lines}" for function in functions)
         (folder / f"{name}.txt").write_text(text)
-        kind: Kind = "max" if name == "executions" else "sum"
+        kind: Combination = "max" if name == "executions" else "sum"
         profiled, flattened = folder / f"{name}.afdo", folder / f"{name}.flat.afdo"
         convert_to_binary(folder / f"{name}.txt", profiled)
         flatten_profile(kind, profiled, flattened)

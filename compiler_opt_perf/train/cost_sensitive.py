@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import FloatArray, Kind, Network
+from compiler_opt_perf.policy.network import DecisionKind, FloatArray, Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.gradient_descent import descend
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 #: All kinds of decisions, by number: `strata`.
-KINDS = tuple(itertools.starmap(Kind, itertools.product((0, 1), repeat=3)))
+KINDS = tuple(itertools.starmap(DecisionKind, itertools.product((0, 1), repeat=3)))
 
 _Whole = Annotated[int, Meta(ge=1, le=10**9)]
 _Positive = Annotated[float, Meta(gt=0, le=10**9)]
@@ -123,7 +123,7 @@ class Trees:
 
 
 def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
-    """The kinds of decisions that are learnt or left alone as a whole (`Kind`), [rows].
+    """The kinds of decisions that are learnt or left alone as a whole (`DecisionKind`), [rows].
 
     The numbers of `KINDS`.
     """

@@ -25,7 +25,7 @@ from msgspec import Meta
 from compiler_opt_perf.policy.network import (
     GRID,
     MAX_DEFAULT_LEAD,
-    Kind,
+    DecisionKind,
     Network,
     Normalisation,
     fit_normalisation,
@@ -84,7 +84,7 @@ class LabelSettings(StageSettings, frozen=True, kw_only=True, tag="labels"):
     learning_rate: Annotated[Rate, Meta(description="Adam's, decaying to a tenth")] = 0.01
 
 
-def words(kind: Kind) -> str:
+def words(kind: DecisionKind) -> str:
     """Decisions of a kind, taken the other way, for people."""
     verb = "not to inline" if kind.inlining_default else "to inline"
     where = "functions in COMDATs" if kind.callee_is_comdat else "static and external functions"
@@ -155,7 +155,7 @@ class LabelStage(Algorithm[LabelSettings]):
             return state
         return {**state, "margin": np.array(self.settings.margins[best], np.float64)}
 
-    def _asked(self, kinds: Sequence[int]) -> tuple[Kind, ...] | None:
+    def _asked(self, kinds: Sequence[int]) -> tuple[DecisionKind, ...] | None:
         return tuple(KINDS[number] for number in kinds) if self.settings.mask else None
 
     def _network(self, state: Arrays, margin: float) -> Network:
