@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiles a SavedModel ahead of time to a C++ header and an object file, for release mode.
 
-The note of what was compiled is no `memo`, which forgets the old result before a new one is made:
-here a model that cannot be compiled, or does not fit, leaves the old one and its note as they were.
+A digest beside each result says what it was compiled from. `run.memo` does not fit here: it drops
+the old result first, but a model that does not compile or fit must leave the old one in place.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from compiler_opt_perf.toolchain.model_inputs import (
     may_differ_macro,
 )
 
-# No CPU is named, so that the code runs on every x86-64 machine.
+# Without a CPU's name, the code runs on every x86-64 machine.
 _OPTIONS = (
     "--multithreading=false",
     "--tag_set=serve",
@@ -41,20 +41,20 @@ _OPTIONS = (
 def aot_compile(
     saved_model: Path, model: ReleaseModel, features: Mapping[str, ModelTensor], output: Path
 ) -> None:
-    """Writes `output/<name>.h` and `output/<name>.o`; does nothing when they are up to date.
+    """Writes `output/<name>.h` and `output/<name>.o`; does nothing if they are up to date.
 
-    The digest of everything that they depend on is kept beside them, as `<name>.digest`, and the
-    policy's description, its model.json, as `<name>.json`.
+    `<name>.digest` beside them holds the digest of everything that they depend on. `<name>.json` is
+    a copy of the policy's model.json.
 
     Args:
-      saved_model: directory with `saved_model.pb`; its signature "action" is compiled.
-      model: the compiler's model that it is compiled to.
-      features: what the compiler feeds to it, from `model_inputs.fed_features`.
-      output: directory, made if needed.
+      saved_model: directory with `saved_model.pb`, whose signature "action" is compiled.
+      model: the place in the compiler that the model is for.
+      features: the features that the compiler feeds, from `model_inputs.fed_features`.
+      output: directory, which is made if needed.
 
     Raises:
-      ToolchainError: no SavedModel there, TensorFlow cannot compile it, or the model does not fit:
-        it is for another problem, or takes inputs that the compiler does not feed.
+      ToolchainError: there is no SavedModel, TensorFlow cannot compile it, it is for another
+        problem, or it takes inputs that the compiler does not feed.
     """
     if not (saved_model / "saved_model.pb").is_file():
         raise ToolchainError(
@@ -118,7 +118,7 @@ def venv_program(name: str) -> Path:
     """The program `name` of the virtual environment of this process.
 
     Raises:
-      ToolchainError: it is not there.
+      ToolchainError: the program does not exist.
     """
     program = Path(sys.executable).with_name(name)
     if not program.is_file():
@@ -132,7 +132,7 @@ def package_directory(package: str) -> Path:
     """The folder of an installed Python package, without importing it.
 
     Raises:
-      ToolchainError: it is not installed.
+      ToolchainError: the package is not installed.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -147,14 +147,15 @@ def tensorflow_version() -> str:
     """The version of the installed TensorFlow, without importing it.
 
     Raises:
-      ToolchainError: it is not installed.
+      ToolchainError: TensorFlow is not installed.
     """
     package_directory("tensorflow")
     return importlib.metadata.version("tensorflow-cpu")
 
 
 def _digest(saved_model: Path, features: Mapping[str, ModelTensor]) -> str:
-    # An up-to-date result has passed the checks, so what they depend on is part of the digest.
+    """The digest, in hexadecimal, of everything that a compiled model and its checks depend on."""
+    # An up-to-date result is not checked again: the features belong to the digest, too.
     settings = (tensorflow_version(), _OPTIONS, sorted(features.items()), "with asked, digest")
     digest = hashlib.sha256(repr(settings).encode())
     for file in files_of(saved_model):

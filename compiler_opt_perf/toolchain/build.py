@@ -48,12 +48,12 @@ def build(
 ) -> Toolchain:
     """Builds the tools with one set of models, in `build/toolchain/<set_name>`.
 
-    Everything that does not depend on the models is compiled once for all sets. Two runs at once
-    are safe: the second waits. An up-to-date build takes about a second.
+    All sets share what does not depend on the models, which is compiled once. Of two runs at the
+    same time, the second waits. An up-to-date build takes about a second.
 
     Args:
-      set_name: "dev" has no models (development and interactive mode only), "mock" has upstream's
-        mock models; any other name has the models given.
+      set_name: "dev" for no models (development and interactive mode only), "mock" for upstream's
+        mock models, any other name for the models given.
       inline_model: SavedModel of the inliner's policy.
       evict_model: SavedModel of the register allocator's eviction policy.
       build_directory: folder of all outputs.
@@ -62,8 +62,8 @@ def build(
       The tools built.
 
     Raises:
-      ToolchainError: no source, a patch that does not apply, an unsound overlay, a model that
-        cannot be compiled or does not fit, or a compilation or link that fails.
+      ToolchainError: the source is missing, a patch does not apply, the overlay is unsound, a
+        model cannot be compiled or does not fit, or a compilation or link fails.
     """
     models = check_models(set_name, inline_model, evict_model)
     stock_tool("llvm-config")
@@ -72,7 +72,7 @@ def build(
         tree.apply()
         directory = set_folder(set_name, build_directory)
         (directory / "models").mkdir(parents=True, exist_ok=True)
-        # Side by side: each is a process of one thread that loads TensorFlow.
+        # In parallel, for each model takes a process of one thread that loads TensorFlow.
         with ThreadPoolExecutor(len(MODELS)) as threads:
             if set_name == MOCK_SET:
                 mocks = [build_directory / "models" / f"mock-{model.name}" for model in MODELS]
@@ -84,12 +84,15 @@ def build(
 
 
 def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> Toolchain:
-    """Compiles and links the tools of one set, whose models have been compiled, from `tree`.
+    """Compiles and links the tools of one set, whose models have been compiled.
 
-    The tree is compiled as it is, with whichever patches it has.
+    Args:
+      tree: the patched tree, which is compiled as it is, with whichever patches it has.
+      set_name: the set's name.
+      build_directory: folder of all outputs.
 
     Raises:
-      ToolchainError: an unsound overlay, or a compilation or link that fails.
+      ToolchainError: the overlay is unsound, or a compilation or link fails.
     """
     start = time.monotonic()
     write_plan(tree, build_directory / "overlay" / "plan.cmake")
@@ -105,13 +108,13 @@ def compile_overlay(tree: PatchedTree, set_name: str, build_directory: Path) -> 
 
 
 def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
-    """Checks that linking what the overlay compiles with the stock archives is sound.
+    """Checks that the overlay's objects may be linked with the stock archives.
 
     Returns:
-      What the overlay compiles.
+      The translation units that the overlay compiles.
 
     Raises:
-      UnsoundOverlayError: it is not.
+      UnsoundOverlayError: a unit from the archives would disagree with a patched header.
     """
     tree = PatchedTree.in_build(build_directory)
     tree.apply()
@@ -123,7 +126,11 @@ def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
 def check_models(
     set_name: str, inline_model: Path | None, evict_model: Path | None
 ) -> dict[ReleaseModel, Path]:
-    """The models of a set. Raises ToolchainError: it has no such name, or cannot have them."""
+    """The models of a set.
+
+    Raises:
+      ToolchainError: the name cannot be a folder's name, or the set cannot have these models.
+    """
     set_folder(set_name)
     given = {INLINE_MODEL: inline_model, EVICT_MODEL: evict_model}
     models = {model: path for model, path in given.items() if path is not None}
@@ -142,7 +149,7 @@ def check_models(
 def _compile_model(
     tree: PatchedTree, output: Path, models: Mapping[ReleaseModel, Path], model: ReleaseModel
 ) -> None:
-    """Compiles a model ahead of time; without one, removes what is left of another."""
+    """Compiles the set's model ahead of time; removes an old one if the set has none."""
     if model in models:
         aot_compile(models[model], model, fed_features(tree.directory, model), output)
     else:
@@ -151,7 +158,7 @@ def _compile_model(
 
 
 def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> None:
-    """Generates upstream's mock model in `directory`, unless what it depends on is unchanged."""
+    """Generates upstream's mock model in `directory` again if its script or TensorFlow changed."""
     script = (source / model.generator).read_bytes()
     origin = f"{hashlib.sha256(script).hexdigest()} TensorFlow {tensorflow_version()}\n"
 
@@ -172,13 +179,13 @@ def _checked_plan(tree: PatchedTree, changed: Sequence[str]) -> overlay.Plan:
 
 
 def write_plan(tree: PatchedTree, path: Path) -> None:
-    """Writes the list of what to compile, unless there is one for the same tree."""
+    """Writes the list of units to compile to `path`, unless it has the list for the same tree."""
     changed = tree.changed_files()
     digest = hashlib.sha256(Path(overlay.__file__).read_bytes())
     for file in [PATCHES / "overlay.toml", *(tree.directory / name for name in changed)]:
         content = file.read_bytes() if file.is_file() else b"removed"
         digest.update(f"{file} {hashlib.sha256(content).hexdigest()}\n".encode())
-    # In the file itself, which is written as one; a note beside it would say no more.
+    # The key is in the file itself, so that both are written at once.
     key = f"# {digest.hexdigest()}\n"
     if path.is_file() and path.read_text().startswith(key):
         return
@@ -196,6 +203,11 @@ def write_plan(tree: PatchedTree, path: Path) -> None:
 
 
 def configure(tree: PatchedTree, build_directory: Path) -> None:
+    """Configures the overlay's CMake project, unless its settings and models are unchanged.
+
+    Raises:
+      ToolchainError: CMake fails.
+    """
     sets = sorted(path.parent.name for path in (build_directory / "toolchain").glob("*/models"))
     directory = build_directory / "overlay"
     definitions = {
@@ -210,7 +222,7 @@ def configure(tree: PatchedTree, build_directory: Path) -> None:
     }
     command = ["cmake", "-G", "Ninja", "-S", str(OVERLAY_PROJECT), "-B", str(directory)]
     command += [f"-D{name}={value}" for name, value in definitions.items()]
-    # The presence of models decides what is compiled, so it is part of the configuration.
+    # CMake decides by the models that exist what to compile.
     models = sorted((build_directory / "toolchain").glob("*/models/*.o"))
 
     def configure() -> None:
@@ -222,8 +234,18 @@ def configure(tree: PatchedTree, build_directory: Path) -> None:
     stamped(directory / "configured", "\n".join([*command, *map(str, models)]), configure)
 
 
-def compile_target(target: str, what: str, directory: Path) -> None:
-    logging.info("Compiling and linking %s", what)
+def compile_target(target: str, description: str, directory: Path) -> None:
+    """Builds a target of the overlay.
+
+    Args:
+      target: the name in the CMake project.
+      description: the target in words, for the log.
+      directory: the overlay's build folder.
+
+    Raises:
+      ToolchainError: a compilation or link fails.
+    """
+    logging.info("Compiling and linking %s", description)
     jobs = os.cpu_count() or 1
     try:
         run_command(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests of the build's front: what it refuses, and that it is safe and quick to repeat."""
+"""Tests that a build refuses wrong arguments and is safe and quick to repeat."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_mock_models_follow_their_script(tmp_path: Path) -> None:
     (model / "model").write_text("marked")
     assert generate("first") == "marked"
     assert generate("second") == "second"
-    # Interrupted between the model and its origin.
+    # As after an interruption between writing the model and writing its origin.
     (tmp_path / "models" / "mock.origin").unlink()
     (model / "model").write_text("unknown")
     assert generate("second") == "second"
@@ -98,7 +98,7 @@ def test_clang_links_with_the_linker_beside_it(
 @pytest.mark.compiler
 @pytest.mark.parametrize("tool", ["clang", "opt", "llc", "llvm-lto2", "ld.lld", "llvm-trace-cost"])
 def test_every_tool_starts(tool: str, toolchain: Toolchain) -> None:
-    # Options that two units register end a program before main.
+    # A program ends before main if two units register the same option.
     run_command([toolchain.directory / "bin" / tool, "--version"], timeout_s=60)
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Source packages of Debian: LLVM's tarball, and those of other programs.
+"""Downloads Debian's source packages: LLVM's tarball, and other programs.
 
-Packages come from the mirror that the system already uses, through apt configurations of our own
-under `build`: the system's is read, never written.
+Packages come from the mirror that the system already uses. apt gets configurations of our own under
+`build`; the system's configuration is read, never written.
 
-LLVM's binaries are a security update of Debian 12, whose source the mirrors of the security archive
-need not have. The very same tarball is in the next Debian release: the checksum in the index of the
-security archive, which is signed, says that it is the same.
+LLVM's binaries are a security update of Debian 12. Mirrors of the security archive need not have
+its source, but the next Debian release has the same tarball. The signed index of the security
+archive has the tarball's checksum, which is compared.
 """
 
 import contextlib
@@ -29,26 +29,26 @@ from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
 _ARCHIVE = "http://deb.debian.org/debian/"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# The Debian release whose archive holds the source of the LLVM that this one's updates bring.
+# The Debian release that has the source of the LLVM in Debian 12's security updates.
 _NEXT_RELEASE = "trixie"
 
 
 def debian_source(package: str, build: Path = BUILD) -> Path:
-    """Returns the unpacked Debian source package `build/sources/<package>`, fetching it if needed.
+    """The unpacked source package `build/sources/<package>`, which is downloaded if needed.
 
     Args:
       package: name of a source package, for example "libzstd".
       build: folder of all outputs.
 
     Raises:
-      ToolchainError: there is no such package, or it could not be downloaded or unpacked.
+      ToolchainError: the package does not exist, or cannot be downloaded or unpacked.
     """
     destination = build / "sources" / package
     with exclusive(build / "sources" / ".lock"):
         if destination.is_dir():
             return destination
         folder = _download(package, build)
-        description = _only(folder, "*.dsc")
+        description = _single_file(folder, "*.dsc")
         with tempfile.TemporaryDirectory(dir=destination.parent, prefix=f".{package}.") as parent:
             unpacked = Path(parent) / package
             try:
@@ -63,15 +63,15 @@ def debian_source(package: str, build: Path = BUILD) -> Path:
 
 
 def llvm_source_name() -> str:
-    """The source package of LLVM."""
+    """The name of LLVM's source package."""
     return f"llvm-toolchain-{LLVM_MAJOR}"
 
 
 def installed_source_version() -> str:
-    """The source version of the installed archives: headers and archives must be of one build.
+    """Debian's source version of the installed LLVM packages, for example "1:22.1.8-1~deb12u1".
 
     Raises:
-      ToolchainError: they are not installed.
+      ToolchainError: the packages are not installed.
     """
     package = f"llvm-{LLVM_MAJOR}-dev"
     try:
@@ -87,15 +87,19 @@ def installed_version() -> str:
 
 
 def llvm_tarball(installed: str, build: Path) -> Path:
-    """The unpatched source of the `installed` version of LLVM's packages, fetched if needed.
+    """The unpatched source of LLVM's packages, as a tarball that is downloaded if needed.
+
+    Args:
+      installed: Debian's source version of the installed packages.
+      build: folder of all outputs.
 
     Raises:
-      ToolchainError: there is none, or it cannot be downloaded, or is not what the index names.
+      ToolchainError: no archive has the source, the download fails, or the checksum differs.
     """
     name = llvm_source_name()
     folder = build / "sources" / "archive" / f"{name}={installed}"
     if folder.is_dir():
-        return _only(folder, f"{name}_*.orig.tar.*")
+        return _single_file(folder, f"{name}_*.orig.tar.*")
     get, cache = _apt(build / "apt-llvm", _llvm_entries())
     remedy = (
         f"{build / 'apt-llvm' / 'sources.list'} names what was asked; check the network, or set "
@@ -112,8 +116,8 @@ def llvm_tarball(installed: str, build: Path) -> Path:
             index = run_command([*cache, "showsrc", "--only-source", name], timeout_s=300).stdout
         except CommandError as error:
             raise ToolchainError(f"no archive has the source of {name}; {remedy}") from error
-        sources, vouched = _choose_sources(list(_sources(index)), installed)
-        if not vouched:
+        sources, checksum_known = _choose_sources(list(_sources(index)), installed)
+        if not checksum_known:
             logging.warning(
                 "The archive's index no longer has %s %s: taking a source of the same release if "
                 "its headers are those installed (apt-get update && apt-get upgrade brings the "
@@ -154,7 +158,13 @@ def llvm_tarball(installed: str, build: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Source:
-    """An entry of an archive's index of source packages: a version and its unpatched tarball."""
+    """An entry of an archive's index of source packages.
+
+    Attributes:
+      version: Debian's version.
+      tarball: file name of the unpatched source.
+      sha256: the tarball's checksum, in hexadecimal.
+    """
 
     version: str
     tarball: str
@@ -162,7 +172,7 @@ class _Source:
 
 
 def _sources(index: str) -> Iterator[_Source]:
-    """The entries in what `apt-cache showsrc` prints."""
+    """The entries of an index, which `apt-cache showsrc` prints."""
     for entry in re.split(r"\n\n+", index):
         version = re.search(r"^Version: (\S+)$", entry, re.MULTILINE)
         checksums = re.search(r"^Checksums-Sha256:\n((?: .*\n?)+)", entry, re.MULTILINE)
@@ -174,10 +184,10 @@ def _sources(index: str) -> Iterator[_Source]:
 
 
 def _choose_sources(sources: Sequence[_Source], installed: str) -> tuple[list[_Source], bool]:
-    """The entries to try for LLVM's source, the best first, and whether the checksum vouches.
+    """The entries to try for LLVM's source, best first, and whether their checksum is known.
 
-    It does if the index still has an entry for the `installed` version. Otherwise the archive has
-    moved on: a tarball of the same release is taken, the nearest version first.
+    It is known if the index still has the `installed` version. Otherwise the archive has moved on,
+    and tarballs of the same release are tried, the same upstream version first.
     """
     own = next((source for source in sources if source.version == installed), None)
     if own is not None:
@@ -189,7 +199,7 @@ def _choose_sources(sources: Sequence[_Source], installed: str) -> tuple[list[_S
     return sorted(near, key=lambda s: _upstream(s.version) != _upstream(installed)), False
 
 
-def _only(folder: Path, pattern: str) -> Path:
+def _single_file(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         raise ToolchainError(
@@ -200,16 +210,16 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _upstream(version: str) -> str:
-    """Upstream's version in one of Debian's, for example "22.1.8" of "1:22.1.8-1~deb12u1"."""
+    """Upstream's part of a Debian version: "22.1.8" for "1:22.1.8-1~deb12u1"."""
     return version.rpartition(":")[2].partition("-")[0]
 
 
 def _deb_entries() -> list[tuple[str, str]]:
-    """(URI, suite) of every Debian archive the system uses, the public mirror if it names none."""
+    """(URI, suite) of each Debian archive that the system uses; by default the public mirror."""
     codename = _codename()
     suites = (codename, f"{codename}-updates", f"{codename}-security")
-    # Who publishes an archive is known after an "apt-get update" only; where the lists have been
-    # removed, as in container images, the name of the suite has to do.
+    # apt knows an archive's publisher only after "apt-get update". Container images lack the
+    # lists; there the suite's name tells Debian's archives.
     for choice in ("Origin: Debian",), ("--no-release-info",):
         entries: list[tuple[str, str]] = []
         with contextlib.suppress(CommandError):
@@ -228,7 +238,7 @@ def _deb_entries() -> list[tuple[str, str]]:
 
 
 def _llvm_entries() -> list[tuple[str, str]]:
-    """(URI, suite) of the archives that have LLVM's source or the checksums of it."""
+    """(URI, suite) of the archives that have LLVM's source or its checksums."""
     entries = _deb_entries()
     codename = _codename()
     main = [uri for uri, suite in entries if suite == codename] or [_ARCHIVE]
@@ -240,10 +250,7 @@ def _codename() -> str:
 
 
 def _apt(root: Path, archives: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """apt-get and apt-cache with our own source list and state folders in `root`.
-
-    The list is written if it has changed.
-    """
+    """Commands for apt-get and apt-cache with a source list and state folders in `root`."""
     for folder in ("lists/partial", "cache/archives/partial"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     entries = [f"deb-src [signed-by={_KEYRING}] {uri} {suite} main" for uri, suite in archives]
@@ -289,6 +296,11 @@ def _download(package: str, build: Path) -> Path:
 
 
 def _retry_once(commands: Sequence[Sequence[str]], *, cwd: Path, failure: str) -> None:
+    """Runs the commands in order, and all again if one fails.
+
+    Raises:
+      ToolchainError: with the message `failure`, if one fails again.
+    """
     for attempt in (1, 2):
         try:
             for command in commands:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests that collector and compiler know what LLVM's passes append to the names of functions."""
+"""Tests that collector and compiler know the suffixes that LLVM's passes give to functions."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,7 @@ _FOLDERS = (
     *(f"llvm/include/llvm/{part}" for part in ("CodeGen", "IR", "Transforms")),
 )
 
-# A literal that begins with a dot, near to where a name is given to a function, or in a suffix.
+# A string literal that begins with a dot. `_NAMING` must match nearby.
 _LITERAL = re.compile(r'"((?:\.[A-Za-z_]\w*)+)\.?"')
 _NAMING = re.compile(
     r"Function::Create\(|Function::createWithDefaultAttr\(|[cC]loneFunction|createClone\(|createFunction"
@@ -31,7 +31,7 @@ _NAMING = re.compile(
     r"|newFunction|oldFunction)(?:->|\.)[sg]etName\(|NewName|Suffix"
 )
 
-# What is found beside suffixes of functions with lines of their own.
+# Literals that are no suffix of a function with line numbers, and what they are.
 _IRRELEVANT = {
     ".Frame": "a type",
     ".ID": "a variable",
@@ -48,12 +48,12 @@ _IRRELEVANT = {
     ".init": "a variable",
     ".invalid": "an intrinsic that does not exist any more",
     ".module_ctor": "a function of the sanitizers, without lines",
-    ".old": "an intrinsic of before",
+    ".old": "an intrinsic of an older LLVM",
     ".resumers": "a variable",
-    ".__uniq": "of an option that makes it part of the name, behind which all is kept",
+    ".__uniq": "a part of the name, by -funique-internal-linkage-names",
 }
 
-# What the list has besides: no pass of this LLVM spells it as a literal with a dot.
+# Known suffixes that no pass of this LLVM has as a literal with a dot, and their origins.
 _ELSEWHERE = {
     "extracted": "CodeExtractor, which puts the dot in front of any name",
     "part": "GCC",
@@ -65,12 +65,12 @@ _ELSEWHERE = {
     "argelim": "a later LLVM",
     "argprom": "a later LLVM",
     "retelim": "a later LLVM",
-    "inline": "clang, of the bodies of its builtins",
+    "inline": "clang, for the bodies of its builtins",
 }
 
 
 def _literals() -> dict[str, list[str]]:
-    """The places of what looks like a suffix, by its text."""
+    """The places of each literal that looks like a suffix, by the literal."""
     found = defaultdict(list)
     for folder in _FOLDERS:
         for path in sorted((_TREE / folder).rglob("*")):

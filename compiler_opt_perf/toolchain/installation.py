@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A built compiler, and the files that must be beside it."""
+"""Finds a built compiler with its tools and libraries."""
 
 import os
 import shlex
@@ -12,10 +12,10 @@ from compiler_opt_perf.run.files import is_folder_name
 from compiler_opt_perf.toolchain.aot import package_directory
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
-# Sets with fixed models: none, and upstream's mock models.
+# Sets whose models are fixed: dev has none, mock has upstream's mock models.
 DEVELOPMENT_SET = "dev"
 MOCK_SET = "mock"
-# What advice calls a set that cannot have the name of its folder.
+# The name in advice where the folder's own name is no name of a set.
 _NEW_SET = "candidate"
 
 
@@ -28,8 +28,8 @@ class Toolchain:
       clang: the compiler driver; it finds its headers by itself.
       opt: the IR optimiser.
       llc: the code generator.
-      litert_library: evaluator of development mode, for `-litert-library` or the environment
-        variable LLVM_LITERT_LIBRARY.
+      litert_library: LiteRT, which evaluates models in development mode; for `-litert-library`
+        or the environment variable LLVM_LITERT_LIBRARY.
     """
 
     directory: Path
@@ -40,12 +40,12 @@ class Toolchain:
 
     @property
     def llvm_lto2(self) -> Path:
-        """llvm-lto2: link-time optimisation in one process, with a given number of threads."""
+        """llvm-lto2, which does link-time optimisation in one process with N threads."""
         return self.directory / "bin" / "llvm-lto2"
 
     @property
     def ld_lld(self) -> Path:
-        """The linker, which `clang -fuse-ld=lld` finds; its link-time optimisation has the models.
+        """The linker for `clang -fuse-ld=lld`; its link-time optimisation has the models.
 
         See docs/thinlto.md.
         """
@@ -61,7 +61,7 @@ class Toolchain:
         """Finds the tools in `directory`.
 
         Raises:
-          ToolchainError: one of them is missing.
+          ToolchainError: a tool, clang's headers or LiteRT is missing.
         """
         bin_directory = directory.absolute() / "bin"
         tools = {tool: bin_directory / tool for tool in ("clang", "opt", "llc")}
@@ -77,12 +77,12 @@ class Toolchain:
 
 
 def build_advice(directory: Path, models: Mapping[str, str | Path]) -> str:
-    """How to build the set of tools in `directory` with models, for messages.
+    """Advice for messages: the command that builds the set in `directory` with models.
 
     Args:
       directory: the set's folder, which need not exist.
-      models: folders of policies by the options that name them; if there are none, the sentence
-        says where they would be named.
+      models: folders of policies by option, such as "--inline-model"; if empty, the advice has a
+        placeholder.
     """
     fixed = directory.name in (DEVELOPMENT_SET, MOCK_SET)
     if (fixed and models) or not is_folder_name(directory.name):
@@ -97,10 +97,10 @@ def build_advice(directory: Path, models: Mapping[str, str | Path]) -> str:
 
 
 def litert_library() -> Path:
-    """LiteRT's shared library, in the Python package.
+    """LiteRT's shared library, which the Python package brings.
 
     Raises:
-      ToolchainError: it is not installed.
+      ToolchainError: the library is not installed.
     """
     path = package_directory("ai_edge_litert") / "libLiteRt.so"
     if not path.is_file():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Folders of the repository and its outputs, and the error of all steps of the toolchain."""
+"""The repository's folders, and the base class of the toolchain's errors."""
 
 from pathlib import Path
 
@@ -18,10 +18,10 @@ class ToolchainError(UserError):
 
 
 def set_folder(name: str, build: Path = BUILD) -> Path:
-    """The folder of a model set.
+    """The folder of a model set, `build/toolchain/<name>`.
 
     Raises:
-      ToolchainError: no folder in the build's folder can have this name.
+      ToolchainError: the name cannot be a folder's name.
     """
     if not is_folder_name(name):
         raise ToolchainError(

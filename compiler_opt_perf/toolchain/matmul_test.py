@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests of tools/overlay/matmul.cpp, the products of policies compiled ahead of time."""
+"""Tests of tools/overlay/matmul.cpp, which multiplies matrices for compiled policies."""
 
 import ctypes
 import subprocess
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.compiler
 
 Matrix = npt.NDArray[np.float32]
 _SOURCE = REPO_ROOT / "tools/overlay/matmul.cpp"
-# Stands for Eigen; marks what it was called for.
+# Replaces Eigen and marks the products that it was called for.
 _EIGEN = """
 #include <cstdint>
 extern "C" void multiplyByEigen(const void *, float *Out, float *, float *, int64_t, int64_t,
@@ -41,7 +41,7 @@ def _compile(folder: Path, *options: str) -> ctypes.CDLL:
 def multiply(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Matrix, Matrix, bool], Matrix]:
-    """left [K, M], right [K, N] to their product [N, M], all in row order."""
+    """A function of left [K, M] and right [K, N] that returns their product [N, M], row-major."""
     options = ["-D__builtin_cpu_supports(name)=0"] if request.param == "no AVX" else []
     library = _compile(tmp_path_factory.mktemp("matmul"), *options)
     function = library["__xla_cpu_runtime_EigenSingleThreadedMatMulF32"]
@@ -51,7 +51,7 @@ def multiply(
 
     def run(left: Matrix, right: Matrix, transpose_left: bool = False) -> Matrix:
         (k, m), n = left.shape, right.shape[1]
-        # A number before and behind the product, which stay as they are.
+        # The numbers before and behind the product must stay as they are.
         out = np.full(n * m + 2, 7, np.float32)
         address = out[1:].ctypes.data
         function(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the compiler feeds to a model of release mode, and what a compiled model takes.
+"""Checks that a model of release mode takes only inputs that the compiler feeds.
 
-In release mode nothing else compares them: an input that the compiler does not know is never
-written, and the model decides on what happens to be in memory. The compiler's side is read from the
-macro lists of the patched sources, the model's side from the header that TensorFlow generates.
+Nothing else checks this: the compiler never writes an input that it does not know, and the model
+would read uninitialised memory. The compiler's features come from macro lists in the patched
+sources, the model's inputs from the header that TensorFlow generates.
 """
 
 import re
@@ -17,14 +17,20 @@ from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
-# Elements of the shapes as the sources write them; the second is {1, NumberOfInterferences}.
+# The number of elements of each shape, as the sources write it. PerLiveRangeShape is
+# {1, NumberOfInterferences}.
 _ELEMENTS = {"{1}": 1, "PerLiveRangeShape": 33}
 _TYPES = ("int64_t", "float")
 
 
 @dataclass(frozen=True)
 class ModelTensor:
-    """Element type, as in C++, and number of elements."""
+    """An input or output of a model.
+
+    Attributes:
+      type: the C++ type of an element.
+      elements: the number of elements.
+    """
 
     type: str
     elements: int
@@ -38,11 +44,10 @@ class FeatureList:
     """A macro `#define NAME(M)` with an entry `M(...)` for each feature.
 
     Attributes:
-      file: where it is, relative to the LLVM tree.
-      macro: its name.
-      tensor: what each feature is, for a list whose entries do not tell.
-      ours: whether the file comes with the part `features` of the patches; a tree that does not
-        have that part yet has no such features.
+      file: the macro's file, relative to the LLVM tree.
+      macro: the macro's name.
+      tensor: each feature's type and size, for a list whose entries do not give them.
+      ours: whether the patches add the list; a tree without the part `features` lacks it.
     """
 
     file: str
@@ -56,20 +61,20 @@ class ReleaseModel:
     """A place for a model in the compiler.
 
     Attributes:
-      name: base name of header and object, as LLVM's sources include it.
-      cpp_class: class that the header defines.
+      name: base name of the header and the object file, as LLVM's sources include it.
+      cpp_class: the class that the header defines.
       generator: upstream's script that writes a mock model, relative to the LLVM tree.
       problem: the problem that its policies are trained for, as in their model.json.
-      option: of `cop toolchain build`, which names the model.
-      decision: the model's output, int64.
-      feature_lists: what the compiler feeds without further options.
-      extra_prefixes: what the names of features begin with that -pmu-extra-features adds; the rest
-        is a rate of the profile, which only the compiler's user knows.
-      extra_tensor: what each of them is.
-      kind: features that tell kinds of decisions, in the order of the arguments of `may_differ`.
-      may_differ: macro that tells the compiler which kinds the model is asked about; without it,
-        it is asked about all.
-      digest: macro that tells the compiler the digest of the model's content, for keys of caches.
+      option: the option of `cop toolchain build` that names the model.
+      decision: the name of the model's output, int64.
+      feature_lists: the features that the compiler feeds without further options.
+      extra_prefixes: prefixes of the features that -pmu-extra-features adds. The rest of a name is
+        a rate of the profile, which is known only when the compiler runs.
+      extra_tensor: type and size of each such feature.
+      kind: the features that make up a decision's kind, in the order of `may_differ`'s arguments.
+      may_differ: C++ macro that is true for the kinds of decisions that the model is asked about.
+        A header without the macro has the model asked about all decisions.
+      digest: C++ macro for the digest of the model's content, which goes into keys of caches.
     """
 
     name: str
@@ -86,7 +91,7 @@ class ReleaseModel:
     digest: str = ""
 
     def is_extra(self, name: str) -> bool:
-        """Whether -pmu-extra-features may add a feature of this name."""
+        """Whether -pmu-extra-features can add a feature of this name."""
         return any(re.fullmatch(rf"{prefix}[a-z0-9_]+", name) for prefix in self.extra_prefixes)
 
 
@@ -148,10 +153,14 @@ MODELS = (INLINE_MODEL, EVICT_MODEL)
 
 
 def fed_features(tree: Path, model: ReleaseModel) -> dict[str, ModelTensor]:
-    """The features that the compiler of the source tree `tree` feeds to `model`, by name.
+    """The features that the compiler feeds to a model, by name.
+
+    Args:
+      tree: the compiler's source tree.
+      model: the model.
 
     Raises:
-      ToolchainError: a list is not there or not in a form that is understood.
+      ToolchainError: a feature list is missing or cannot be parsed.
     """
     features: dict[str, ModelTensor] = {}
     for feature_list in model.feature_lists:
@@ -161,17 +170,17 @@ def fed_features(tree: Path, model: ReleaseModel) -> dict[str, ModelTensor]:
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """What is needed of model.json."""
+    """The fields of model.json that the toolchain reads."""
 
     problem: str
     asked: tuple[dict[str, int], ...] | None = None
 
 
 def check_problem(saved_model: Path, model: ReleaseModel) -> None:
-    """Checks that a policy that says what it is for, in model.json, is for `model`.
+    """Checks that a policy's model.json, if it has one, names the problem of `model`.
 
     Raises:
-      ToolchainError: it is for another problem.
+      ToolchainError: the policy is for another problem, or model.json cannot be read.
     """
     described = _description(saved_model)
     if described is None or described.problem == model.problem:
@@ -184,13 +193,13 @@ def check_problem(saved_model: Path, model: ReleaseModel) -> None:
 
 
 def may_differ_macro(saved_model: Path, model: ReleaseModel) -> str:
-    """C++ that tells which decisions the model may take otherwise than the compiler's own policy.
+    """The C++ macro that is true for the kinds of decisions that the model is asked about.
 
     Returns:
-      The definition of `model.may_differ`; nothing for a policy that is asked about all decisions.
+      The definition of `model.may_differ`; "" if the model is asked about all decisions.
 
     Raises:
-      ToolchainError: model.json tells kinds of decisions by other features.
+      ToolchainError: model.json describes kinds of decisions by other features.
     """
     described = _description(saved_model)
     if described is None or described.asked is None:
@@ -214,17 +223,21 @@ def may_differ_macro(saved_model: Path, model: ReleaseModel) -> str:
 
 
 def digest_macro(digest: str, model: ReleaseModel) -> str:
-    """C++ that tells the digest of the model's content: what was compiled with another is another.
+    """The C++ macro with the first 64 bits of the digest of a model's content.
 
     Args:
-      digest: in hexadecimal, 64 bits or more, of which the first 64 are told.
-      model: which of the compiler's models it is.
+      digest: the digest in hexadecimal, 64 bits or more.
+      model: the model, whose field `digest` names the macro.
     """
     return f"\n// Of the model's content.\n#define {model.digest} UINT64_C(0x{digest[:16]})\n"
 
 
-def _description(saved_model: Path) -> "_Description | None":
-    """What a policy says of itself; None for a SavedModel without model.json."""
+def _description(saved_model: Path) -> _Description | None:
+    """The content of a policy's model.json; None if a SavedModel has no such file.
+
+    Raises:
+      ToolchainError: the file cannot be read.
+    """
     path = saved_model / "model.json"
     if not path.is_file():
         return None
@@ -237,20 +250,20 @@ def _description(saved_model: Path) -> "_Description | None":
 def check_inputs(
     header: str, model: ReleaseModel, features: Mapping[str, ModelTensor], saved_model: Path
 ) -> None:
-    """Checks that a compiled model takes nothing but what the compiler feeds, and decides.
+    """Checks that the compiler feeds each input of a compiled model, which outputs a decision.
 
-    TensorFlow drops inputs that the decision does not depend on, so that a SavedModel may have
-    others besides, for example those of a trainer. Which features -pmu-extra-features adds is known
-    when the compiler is called only; it reports then if one that the model takes is not among them.
+    A SavedModel may have further inputs, for example a trainer's: TensorFlow drops those on which
+    the decision does not depend. The features of -pmu-extra-features are known only when the
+    compiler runs; the compiler then reports one that the model takes and the option does not add.
 
     Args:
       header: text of the header that TensorFlow has generated.
-      model: which of the compiler's models it is to be.
-      features: what the compiler feeds to it.
-      saved_model: where the model is from, for messages.
+      model: the place in the compiler that the model is for.
+      features: the features that the compiler feeds to it, by name.
+      saved_model: the model's origin, for messages.
 
     Raises:
-      ToolchainError: naming the input that does not fit, or the output that is not there.
+      ToolchainError: an input does not fit, or the output is missing.
     """
     inputs = _accessors(header, "arg_feed")
     count = re.search(r"\bkNumArgs = (\d+);", header)
@@ -289,7 +302,7 @@ def check_inputs(
 
 
 def _accessors(header: str, kind: str) -> dict[str, ModelTensor]:
-    """The arguments or results of a generated class by name, from their typed accessors."""
+    """A generated class's arguments (kind "arg_feed") or results ("result_fetch"), by name."""
     types = re.findall(rf"^  (\w+)\* {kind}_(\w+)_data\(\) {{", header, re.MULTILINE)
     counts = dict(
         re.findall(rf"^  int {kind}_(\w+)_count\(\) const {{\s*return (\d+);", header, re.MULTILINE)
@@ -308,7 +321,7 @@ def _read_list(tree: Path, feature_list: FeatureList) -> dict[str, ModelTensor]:
     remedy = "if it has moved or changed, adapt compiler_opt_perf/toolchain/model_inputs.py"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     macro = re.search(rf"^#define {feature_list.macro}\(M\)((?:.*\\\n)*.*)$", text, re.MULTILINE)
-    # Documentation goes first: it holds commas and brackets.
+    # The features' documentation is removed, for it has commas and brackets.
     body = re.sub(r'"(?:[^"\\]|\\.)*"', "", macro[1]) if macro else ""
     features = {}
     for entry in re.findall(r"\bM\(([^()]*)\)", body):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests of the check of release models, on the patched sources and headers of real models."""
+"""Tests of the check of release models, with the patched sources and real models' headers."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ _SAVED_MODEL = Path("some-policy")
 
 @pytest.fixture
 def headers(toolchain: Toolchain) -> dict[ReleaseModel, str]:
-    """What TensorFlow has generated for upstream's mock models."""
+    """The headers that TensorFlow has generated for upstream's mock models."""
     models = toolchain.directory / "models"
     return {model: (models / f"{model.name}.h").read_text() for model in MODELS}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""C libraries of this package, which are compiled when first needed."""
+"""Compiles the package's C libraries on first use."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,14 +18,15 @@ _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 def native_library(
     source: Path, headers: Sequence[Path] = (), libraries: Sequence[str] = ()
 ) -> Path:
-    """The library of one C file; compiles it where that has not been done.
+    """The shared library of one C file, which is compiled if needed.
 
     Args:
-      headers: beside it, that it includes.
-      libraries: what the linker is told of others, as "-lzstd".
+      source: the C file.
+      headers: headers that it includes; a change of one compiles it again.
+      libraries: options that link other libraries, such as "-lzstd".
 
     Raises:
-      CommandError: it does not compile.
+      CommandError: the compilation fails.
     """
     key = hashlib.sha256(" ".join((*_FLAGS, *libraries)).encode())
     for path in (source, *headers):

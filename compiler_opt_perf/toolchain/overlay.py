@@ -2,8 +2,8 @@
 """Finds what the overlay build must compile, and checks that linking it is sound.
 
 The overlay links a few freshly compiled translation units (TUs) with the distribution's static
-archives of the same LLVM. That is sound only if every TU that includes a patched header is compiled
-anew, or if the patch changes nothing of the header that the other TUs use.
+archives of the same LLVM. That is sound only if each TU that includes a patched header is compiled
+again, or if the patch changes nothing in the header that the other TUs use.
 """
 
 import os
@@ -25,13 +25,13 @@ _CODE = (
 _INCLUDE_PATHS = ("llvm/include", "clang/include", "polly/include", "lld/include")
 _HEADERS = (".h", ".def", ".inc")
 _UNITS = (".cpp", ".c", ".cc")
-# Neither compiled nor included: build files, tests, text.
+# Files that are neither compiled nor included: build files, tests, text.
 _INERT = re.compile(
     r"(^|/)CMakeLists\.txt$|\.(cmake|md|rst|txt|py)$|^(llvm|clang)/(docs|test|unittests|utils)/"
 )
 _UNIT_TEST = re.compile(r"^llvm/unittests/.*Test\.cpp$")
-# Folders of the tools that no archive holds, and which are therefore always compiled. The linker's
-# main program is tools/overlay's own, for lld's refers to other formats than ELF.
+# Folders of the tools' main programs. No archive has them, so they are always compiled. The main
+# program of ld.lld is in tools/overlay, for lld's own needs other formats than ELF.
 TOOLS = {
     "clang": ("clang/tools/driver/",),
     "ld.lld": (),
@@ -40,15 +40,15 @@ TOOLS = {
     "opt": ("llvm/tools/opt/",),
 }
 
-# Macros by which the build differs from the archives'.
+# Macros that the overlay's build defines and the archives' build did not.
 _DEVELOPMENT_MODE = "LLVM_HAVE_TFLITE"
 _MODELS = "LLVM_HAVE_TF_AOT"
 _SWITCHES = (_DEVELOPMENT_MODE, _MODELS)
 
-# Upstream's evaluates models by TensorFlow Lite, whose sources are not to be had.
+# Upstream's version needs the sources of TensorFlow Lite, which the overlay lacks.
 EVALUATOR = "llvm/lib/Analysis/TFLiteUtils.cpp"
 
-# A header that more TUs include would make the overlay slow: put the new declarations elsewhere.
+# The most TUs that may include a patched header; more would make the overlay slow.
 MAX_CLOSURE = 40
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
@@ -60,12 +60,12 @@ class UnsoundOverlayError(ToolchainError):
 
 @dataclass(frozen=True)
 class Allowance:
-    """A patched header for which only the users of certain names need to be compiled anew.
+    """A patched header of which only the users of certain names need to be compiled again.
 
     Attributes:
       header: path in the LLVM tree.
-      symbols: every name whose meaning, value or layout the patches change.
-      reason: why nothing changes for all other users of the header.
+      symbols: all names whose meaning, value or layout the patches change.
+      reason: why nothing changes for the header's other users.
     """
 
     header: str
@@ -74,10 +74,10 @@ class Allowance:
 
 
 def load_allowances(path: Path) -> tuple[Allowance, ...]:
-    """Reads the `[[allow]]` tables of `overlay.toml`; no file means none.
+    """Reads the `[[allow]]` tables of `overlay.toml`; returns () if there is no file.
 
     Raises:
-      ToolchainError: a table lacks one of header, symbols and reason.
+      ToolchainError: a table lacks header, symbols or reason.
     """
     if not path.is_file():
         return ()
@@ -98,11 +98,12 @@ def load_allowances(path: Path) -> tuple[Allowance, ...]:
 
 
 class IncludeGraph:
-    """Which files of an LLVM tree include which, regardless of preprocessor conditions.
+    """The includes of an LLVM tree's files, regardless of preprocessor conditions.
 
     Attributes:
-      files: every source and header, relative to the tree.
-      switched: for each switch of the build, the files in which its name occurs.
+      tree: the tree.
+      files: all sources and headers, relative to the tree.
+      switched: the files in which a macro of the build occurs, by macro.
     """
 
     def __init__(self, tree: Path):
@@ -139,12 +140,12 @@ class IncludeGraph:
         for path in _INCLUDE_PATHS:
             if f"{path}/{target}" in self.files:
                 return [f"{path}/{target}"]
-        # From a library's private include path: to be safe, every header whose path ends like this.
+        # The include path is private to a library. To be safe, take each header that ends like it.
         suffix = "/" + target.lstrip("./")
         return [c for c in by_name.get(target.rpartition("/")[2], ()) if c.endswith(suffix)]
 
     def closure(self, headers: Iterable[str]) -> set[str]:
-        """`headers` and every file that includes one of them, directly or not."""
+        """`headers` and all files that include one of them, directly or indirectly."""
         seen = set(headers)
         queue = deque(seen)
         while queue:
@@ -155,7 +156,7 @@ class IncludeGraph:
         return seen
 
     def mentioning(self, files: Iterable[str], names: Iterable[str]) -> set[str]:
-        """The `files` whose text has one of `names` as a whole word."""
+        """The `files` in which one of `names` occurs as a whole word."""
         pattern = re.compile(
             rb"\b(" + b"|".join(re.escape(name.encode()) for name in names) + rb")\b"
         )
@@ -164,14 +165,14 @@ class IncludeGraph:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to compile. All paths are relative to the tree.
+    """The files to compile. All paths are relative to the tree.
 
     Attributes:
       common: TUs that do not depend on the models.
-      model_dependent: TUs that include an ahead-of-time compiled model or ask whether there is one.
-      mains: tool name to the TUs of its main program.
+      model_dependent: TUs that include a compiled model or test whether one exists.
+      mains: the TUs of a tool's main program, by tool.
       development_mode: whether the tree can evaluate models without TensorFlow Lite's sources.
-      unit_tests: the series' own unit tests, which are linked with what the overlay compiles.
+      unit_tests: the series' C++ unit tests, which are linked with the overlay's objects.
     """
 
     common: tuple[str, ...]
@@ -181,7 +182,7 @@ class Plan:
     unit_tests: tuple[str, ...] = ()
 
     def units(self) -> set[str]:
-        """Every TU that is compiled for the tools."""
+        """All TUs that are compiled for the tools."""
         return {
             *self.common,
             *self.model_dependent,
@@ -190,15 +191,15 @@ class Plan:
 
 
 def make_plan(graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[Allowance]) -> Plan:
-    """Finds the TUs to compile: those changed, and those that see a changed header or macro.
+    """Finds the TUs to compile: changed TUs, and users of a changed header or macro.
 
     Args:
       graph: includes of the patched tree.
       changed: files that differ from the pristine tree.
-      allowed: headers of which only some users are compiled anew.
+      allowed: headers of which only some users are compiled again.
 
     Raises:
-      UnsoundOverlayError: a changed file is of a kind that the overlay cannot rebuild.
+      UnsoundOverlayError: the overlay cannot rebuild what depends on a changed file.
     """
     allowances = {allowance.header: allowance for allowance in allowed}
     units: set[str] = set()
@@ -233,13 +234,13 @@ def make_plan(graph: IncludeGraph, changed: Iterable[str], allowed: Iterable[All
 
 
 def has_development_mode(tree: Path) -> bool:
-    """Whether `tree` has the LiteRT back-end, without which there is no development mode."""
+    """Whether `tree` has the evaluator by LiteRT, which development mode needs."""
     evaluator = tree / EVALUATOR
     return evaluator.is_file() and b"tensorflow/lite/" not in evaluator.read_bytes()
 
 
 def affected_units(graph: IncludeGraph, header: str, allowance: Allowance | None) -> set[str]:
-    """TUs that must be compiled anew because `header` is patched."""
+    """The TUs that must be compiled again because `header` is patched."""
     closure = graph.closure([header])
     if allowance is not None:
         users = graph.mentioning(closure - {header}, allowance.symbols)
@@ -253,7 +254,8 @@ def check(
     """Checks that linking the `compiled` TUs with the stock archives is sound.
 
     Raises:
-      UnsoundOverlayError: naming the header and the TUs that would be missed.
+      UnsoundOverlayError: a changed TU, or a user of a changed header, is not among them, or too
+        many TUs include a changed header.
     """
     allowances = {allowance.header: allowance for allowance in allowed}
     for file in sorted(graph.files.intersection(changed)):
@@ -262,7 +264,7 @@ def check(
                 raise UnsoundOverlayError(f"{file}: patched, but not compiled by the overlay")
             continue
         affected = affected_units(graph, file, allowances.get(file))
-        # The tools' own files are compiled in any case.
+        # The tools' main programs are always compiled.
         own = tuple(folder for folders in TOOLS.values() for folder in folders)
         extra = [unit for unit in affected if not unit.startswith(own)]
         if len(extra) > MAX_CLOSURE:
@@ -280,10 +282,10 @@ def check(
 
 
 def check_allowances(changed: Iterable[str], allowed: Iterable[Allowance]) -> None:
-    """Checks that the series, whose files `changed` are, needs every allowance.
+    """Checks that each allowance is for a header among the `changed` files.
 
     Raises:
-      UnsoundOverlayError: naming a header that no patch touches.
+      UnsoundOverlayError: no patch touches an allowed header.
     """
     for header in sorted({allowance.header for allowance in allowed}.difference(changed)):
         raise UnsoundOverlayError(

@@ -48,7 +48,7 @@ def graph(tmp_path: Path) -> IncludeGraph:
 
 @pytest.fixture(scope="module")
 def llvm_graph(toolchain: Toolchain) -> IncludeGraph:
-    """The includes of the patched LLVM (22.1.8); the fixture `toolchain` says it has been built."""
+    """The includes of the patched LLVM, which the fixture `toolchain` has found built."""
     assert toolchain.opt.exists()
     return IncludeGraph(BUILD / f"llvm-{LLVM_VERSION}")
 

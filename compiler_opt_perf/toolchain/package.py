@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A set of the patched tools for other machines: stripped, with all that they need of LLVM's.
+"""Installs or packs a set of the patched tools for other machines.
 
-  bin/        the tools; links among them are relative
+  bin/        the stripped tools; links among them are relative
   lib/clang/  clang's own headers and libraries
-  lib/        LiteRT, which evaluates models in development mode, and LLVM's shared library, if a
-              tool needs it
-  models/     which policies are compiled in
-  README.md   what it is, and how to use it
+  lib/        LiteRT, which evaluates models in development mode; LLVM's shared library if a tool
+              needs it
+  models/     the models that are compiled in
+  README.md   the content and how to use it
 
-It runs wherever it lies, and needs nothing of the project or of an installed LLVM.
+The folder can be moved, and needs neither this project nor an installed LLVM.
 """
 
 import os
@@ -39,10 +39,12 @@ def is_installed(folder: Path) -> bool:
 
 
 def install(toolchain: Toolchain, folder: Path, usage: str) -> None:
-    """Copies the tools and what they need to `folder`, which exists.
+    """Copies the tools and the files that they need to an existing folder.
 
     Args:
-      usage: how to use the set, Markdown.
+      toolchain: the set.
+      folder: the existing folder, which is empty.
+      usage: how to use the set, in Markdown.
 
     Raises:
       ToolchainError: a tool cannot be stripped.
@@ -59,7 +61,7 @@ def install(toolchain: Toolchain, folder: Path, usage: str) -> None:
         else:
             needed |= _copy_stripped(tool.resolve(), target)
     needed |= _copy_stripped(toolchain.litert_library, folder / "lib" / "libLiteRt.so")
-    # The distribution's tools find its library beside their folder.
+    # A program looks for LLVM's shared library in ../lib.
     for name in sorted(needed):
         library = LLVM_PREFIX / "lib" / name
         if library.exists():
@@ -77,17 +79,18 @@ def install(toolchain: Toolchain, folder: Path, usage: str) -> None:
 
 
 def pack(toolchain: Toolchain, output: Path, usage: str, level: int = 6) -> None:
-    """Writes what `install` copies as an archive, whose folder has its name.
+    """Packs the files that `install` copies as an archive with one folder, NAME.
 
-    The same files give the same archive.
+    The same files give the same archive, byte by byte.
 
     Args:
-      output: NAME.tar.xz.
-      usage: how to use the set, Markdown.
-      level: of compression, 0 (fast) to 9.
+      toolchain: the set.
+      output: the archive, NAME.tar.xz.
+      usage: how to use the set, in Markdown.
+      level: compression level, 0 (fast) to 9 (small).
 
     Raises:
-      ToolchainError: another suffix, or a tool cannot be stripped.
+      ToolchainError: the output has another suffix, or a tool cannot be stripped.
       FileWriteError: the disk is full.
     """
     if not output.name.endswith(SUFFIX) or output.name == SUFFIX:
@@ -105,14 +108,14 @@ def pack(toolchain: Toolchain, output: Path, usage: str, level: int = 6) -> None
                 tar.add(path, path.relative_to(scratch), recursive=False, filter=_anonymous)
         shutil.rmtree(folder)
         logging.info("compressing %d MB", archive.stat().st_size // 10**6)
-        # By blocks, which several threads compress, however many there are.
+        # Blocks of a fixed size make the archive independent of the number of threads.
         options = [f"-{level}", "--threads=0", "--block-size=32MiB"]
         run_command(["xz", "--quiet", *options, archive], env={"XZ_OPT": ""})
         os.replace(archive.with_name("a.tar.xz"), temporary)
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without who made it and when."""
+    """Removes owner and time from a member of the archive."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = 0
@@ -120,7 +123,7 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _copy_stripped(source: Path, target: Path) -> set[str]:
-    """Copies a file, without symbols if it is a program; returns the libraries that it needs."""
+    """Copies a file and strips an ELF file's symbols; returns the libraries that it needs."""
     try:
         with open(source, "rb") as stream:
             sections = ELFFile(stream).iter_sections()

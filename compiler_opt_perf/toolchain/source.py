@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The parts of LLVM's source that the overlay needs, as trees of their own."""
+"""Provides the parts of LLVM's source that the overlay needs, as trees under `build/sources`."""
 
 import hashlib
 import os
@@ -23,9 +23,8 @@ from compiler_opt_perf.toolchain.debian import (
 )
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
 
-# What is taken of an LLVM tree. The overlay compiles a handful of files; the rest of lib/ is there
-# because the soundness check must know every file that includes a patched header, and test/ because
-# upstream's own tests run against our tools.
+# The overlay compiles only some files of lib/. The soundness check needs the others, to find all
+# files that include a patched header. Upstream's own tests of the advisors are in test/.
 LLVM_PARTS = (
     "cmake",
     "llvm/CMakeLists.txt",
@@ -50,11 +49,10 @@ LLVM_PARTS = (
     "lld/tools/lld",
     "third-party/unittest",
 )
-# Compiled against LLVM's headers and linked in, but not part of every source tree.
+# The tools are linked with polly, which some source trees lack.
 LLVM_OPTIONAL_PARTS = ("polly/include", "polly/lib")
 
-# Upstream's tests around the patched passes. They are a tree of their own: few people run them, and
-# a change of the parts above would unpack them again.
+# Upstream's tests around the patched passes. They are a tree of their own, for few people run them.
 LLVM_TEST_PARTS = (
     "cmake",
     "llvm/lib/Analysis/models",
@@ -71,10 +69,10 @@ LLVM_TEST_PARTS = (
 
 
 def llvm_version(tree: Path) -> str:
-    """The version an LLVM source tree says it is, for example "22.1.8".
+    """The version that an LLVM source tree gives, for example "22.1.8".
 
     Raises:
-      ToolchainError: `tree` is not the root of a recent LLVM monorepo.
+      ToolchainError: `tree` is not the root of an LLVM monorepo.
     """
     # The version moved to the shared cmake folder with LLVM 19.
     for name in ("cmake/Modules/LLVMVersion.cmake", "llvm/CMakeLists.txt"):
@@ -91,10 +89,12 @@ def llvm_version(tree: Path) -> str:
 
 
 def check_llvm_tree(tree: Path, parts: Sequence[str] = LLVM_PARTS) -> None:
-    """Raises ToolchainError unless `tree` is of the supported LLVM release and has `parts`.
+    """Checks that `tree` is of the supported LLVM release and has `parts`.
 
-    Versions of one release (22.1.8, 22.1.9) differ in fixes. Their headers must not differ from
-    those installed; `check_headers` compares them.
+    Versions of one release (22.1.8, 22.1.9) differ by fixes; `check_headers` compares the headers.
+
+    Raises:
+      ToolchainError: the tree is of another release or lacks a part.
     """
     version = llvm_version(tree)
     release = LLVM_VERSION.rpartition(".")[0]
@@ -113,16 +113,16 @@ def check_llvm_tree(tree: Path, parts: Sequence[str] = LLVM_PARTS) -> None:
             )
 
 
-# Headers in which Debian's patches differ from the release: its default for 32-bit ARM, and an enum
-# of distributions. What the overlay compiles uses neither.
+# Headers that Debian patches: a default for 32-bit ARM, and an enum of distributions. The overlay's
+# units use neither.
 _DEBIAN_HEADERS = ("clang/Driver/Distro.h", "llvm/TargetParser/ARMTargetParser.def")
 
 
 def different_headers(tree: Path, installed: Path = LLVM_PREFIX / "include") -> list[str]:
-    """Headers that `tree` and the folder `installed` both have and that differ.
+    """The headers that differ between `tree` and the folder `installed`, sorted.
 
-    Our objects are compiled with the tree's headers, the archives were with the installed ones.
-    Headers that are known to differ on Debian, without effect, are left out.
+    The overlay's objects are compiled with the tree's headers, the archives with the installed
+    ones. Headers that Debian patches without effect on the overlay are left out.
     """
     different = []
     for folder, _, names in os.walk(installed, followlinks=True):
@@ -136,7 +136,11 @@ def different_headers(tree: Path, installed: Path = LLVM_PREFIX / "include") -> 
 
 
 def check_headers(tree: Path, installed: Path = LLVM_PREFIX / "include") -> None:
-    """Raises ToolchainError if the source `tree` is not that of the headers in `installed`."""
+    """Checks that the source `tree` has the headers of the folder `installed`.
+
+    Raises:
+      ToolchainError: a header differs.
+    """
     different = different_headers(tree, installed)
     if different:
         raise ToolchainError(
@@ -148,22 +152,22 @@ def check_headers(tree: Path, installed: Path = LLVM_PREFIX / "include") -> None
 
 
 def llvm_source(user_tree: Path | None = None, build: Path = BUILD) -> Path:
-    """Returns a pristine LLVM tree `build/sources/llvm-22.1.8`, fetching or copying it if needed.
+    """The pristine LLVM tree `build/sources/llvm-22.1.8`, which is fetched or copied if needed.
 
     Args:
-      user_tree: a user's own llvm-project checkout, which is copied and never written to; by
-        default the environment's LLVM_SRC, and without that the distribution's source package.
+      user_tree: a user's own llvm-project checkout, which is copied and never written to. The
+        default is the environment's LLVM_SRC, else the distribution's source package.
       build: folder of all outputs.
 
     Raises:
-      ToolchainError: the tree is not LLVM 22.1, or its headers are not those of the installed
-        archives, or the source package is not available.
+      ToolchainError: the tree is not LLVM 22.1, its headers differ from the installed ones, or the
+        source package is not available.
     """
     return _llvm_tree(f"llvm-{LLVM_VERSION}", LLVM_PARTS, LLVM_OPTIONAL_PARTS, user_tree, build)
 
 
 def llvm_tests(user_tree: Path | None = None, build: Path = BUILD) -> Path:
-    """Returns a tree of upstream's tests, `build/sources/llvm-22.1.8-tests`; see `llvm_source`."""
+    """The tree of upstream's tests, `build/sources/llvm-22.1.8-tests`; see `llvm_source`."""
     return _llvm_tree(f"llvm-{LLVM_VERSION}-tests", LLVM_TEST_PARTS, (), user_tree, build)
 
 
@@ -184,7 +188,7 @@ def _llvm_tree(
             installed = installed_source_version()
             origin = f"{llvm_source_name()}={installed}"
             make = partial(_unpack, installed, build, destination, parts, optional)
-        # A change of the parts taken is a change of the origin.
+        # Other parts of the same source need a new tree, too.
         note = destination.with_name(destination.name + ".origin")
         stamped(note, f"{origin} {wanted}", make, [destination])
     return destination
@@ -221,7 +225,7 @@ def _unpack_parts(tarball: Path, destination: Path, parts: Sequence[str]) -> Non
              "--strip-components=1", "--wildcards", "--no-wildcards-match-slash",
              *(f"*/{part}" for part in parts)],
             timeout_s=600,
-            # On all cores: the tarball has blocks that can be decompressed side by side.
+            # The tarball's blocks are decompressed on all cores.
             env={"XZ_DEFAULTS": "--threads=0"},
         )  # fmt: skip
     except CommandError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests of source trees: a user's tree is copied and checked, downloads fail with a remedy."""
+"""Tests that a user's tree is checked and copied, and that a failed download names a remedy."""
 
 import hashlib
 import re
@@ -144,7 +144,7 @@ Checksums-Sha256:
 Directory: pool/main/l/llvm-toolchain-22
 
 """
-# Of the text "source\n", and of another.
+# Checksums of the text "source\n" and of another text.
 _SHA256 = hashlib.sha256(b"source\n").hexdigest()
 _OTHER = hashlib.sha256(b"other\n").hexdigest()
 
@@ -164,16 +164,16 @@ def test_another_archives_tarball_is_taken_if_it_is_the_same() -> None:
             _entry("1:22.1.8-0", _OTHER),
         ]
     )
-    chosen, vouched = _choose_sources(list(_sources(index)), installed)
-    assert vouched
+    chosen, checksum_known = _choose_sources(list(_sources(index)), installed)
+    assert checksum_known
     assert [source.version for source in chosen] == ["1:22.1.8-1~deb13u4", installed]
     assert chosen[0].tarball == "llvm-toolchain-22_22.1.8.orig.tar.xz"
 
 
 def test_an_archive_that_has_moved_on_within_the_release_will_do() -> None:
     index = _entry("1:23.1.0-1") + _entry("1:22.1.9-1") + _entry("1:22.1.8-2")
-    chosen, vouched = _choose_sources(list(_sources(index)), "1:22.1.8-1~deb12u1")
-    assert not vouched
+    chosen, checksum_known = _choose_sources(list(_sources(index)), "1:22.1.8-1~deb12u1")
+    assert not checksum_known
     assert [source.version for source in chosen] == ["1:22.1.8-2", "1:22.1.9-1"]
 
 
@@ -201,7 +201,7 @@ def test_headers_are_compared_with_those_installed(tmp_path: Path) -> None:
 
 
 def _fake_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, served: str) -> Path:
-    """An archive whose index is `index` and that serves the tarball of the version `served`."""
+    """Replaces apt by an archive with this index that serves one version's tarball."""
     log = tmp_path / "calls"
     (tmp_path / "index").write_text(index)
     tools = tmp_path / "bin"

@@ -17,13 +17,13 @@ from tools.patches.tree import WorkingTree
 def run_unit_tests(tree: PatchedTree, build_directory: Path = BUILD) -> str:
     """Builds the series' C++ unit tests, with upstream's mock models, and runs them.
 
-    The set "mock" must have been built; the tree is compiled as it is.
+    The set "mock" must have been built. The tree is compiled as it is.
 
     Returns:
-      A line with the number of tests; 0 if the series has none.
+      A line that begins with the number of tests, which may be 0.
 
     Raises:
-      ToolchainError: they do not build, or one fails.
+      ToolchainError: the tests do not build, or one fails.
     """
     directory = build_directory / "overlay"
     with exclusive(directory / ".lock"):
@@ -49,7 +49,7 @@ def check_each_patch(tree: WorkingTree, build_directory: Path = BUILD) -> str:
       A line with the numbers of patches and compilations.
 
     Raises:
-      PatchError: naming each patch and file that is not.
+      PatchError: a patch does not compile or is formatted otherwise.
     """
     directory = build_directory / "overlay"
     with exclusive(directory / ".lock"):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks that each patch of the series compiles and is formatted by itself, as a reviewer meets it.
+"""Checks that each patch compiles and is formatted without the patches behind it.
 
-No tree is checked out. The compiler reads the patched tree through an overlay of its file system
-that has the series' files as they are behind the patch. Only the translation units that the patch
-affects are compiled, without code: those it changes, and those that include a header it changes.
+A reviewer meets the patches one by one. No tree is checked out: the compiler reads the patched tree
+through a virtual file system, in which the series' files are as this patch leaves them. It checks
+the syntax of the translation units that the patch affects: the changed ones, and users of a changed
+header.
 """
 
 import json
@@ -33,9 +34,9 @@ _FORMATTER = (
     "clang-format-diff-22", "-p1", "-binary=clang-format-22", "-style=LLVM", r"-regex=.*\.(cpp|h)",
 )  # fmt: skip
 _HEADERS = (".h", ".def", ".inc")
-# What a header has that a later patch adds: whoever includes it does not compile.
+# The text of a header that a later patch adds, so that no user of it compiles.
 _ABSENT = "#error this file comes with a later patch\n"
-# File, first line and the lines before the first change.
+# A hunk of a diff: file, first line, and the lines before the first change.
 _HUNK = re.compile(r"^--- (\S+).*\n.*\n@@ -(\d+).*\n((?: .*\n)*)", re.MULTILINE)
 _ERROR = re.compile(r"^(?:fatal )?error: .+$|^.+?:\d+:\d+: (?:fatal )?error: .+$", re.MULTILINE)
 
@@ -49,14 +50,14 @@ def check_each(
 
     Args:
       tree: the patched tree, all of it committed.
-      commands: by translation unit, relative to the tree, what compiles it in the tree as it is.
+      commands: the commands that check translation units, by the unit's path in the tree.
       allowed: headers of which only the users of some names are affected.
 
     Returns:
       A line with the numbers of patches and compilations.
 
     Raises:
-      PatchError: with a line for each file that does not compile or is formatted otherwise.
+      PatchError: files do not compile or are formatted otherwise; the message has a line for each.
     """
     commits = tree.commits()
     touched = sorted({file for commit, _ in commits for file in tree.files_of(commit)})
@@ -77,7 +78,7 @@ def check_each(
                 if file.endswith(_HEADERS):
                     units |= affected_units(graph, file, allowances.get(file))
             units = (units | changed) & commands.keys() - absent
-            # Until the series has an evaluator of its own, upstream's needs TensorFlow's headers.
+            # Before the series' own evaluator, the tree has upstream's, which needs TensorFlow.
             if not has_development_mode(scratch):
                 units.discard(EVALUATOR)
             view = Path(folder) / "view.json"
@@ -101,9 +102,12 @@ def check_each(
 
 
 def compile_commands(database: str, tree: Path) -> dict[str, list[str]]:
-    """What checks each translation unit of a tree, from what `ninja -t compdb` prints.
+    """The commands that check the syntax of a tree's translation units, by path in the tree.
 
-    A unit that is compiled for several sets of models is checked as for the first.
+    Args:
+      database: the compilation database, which `ninja -t compdb` prints. A unit that several sets
+        of models compile is checked as for the first set.
+      tree: the tree.
     """
     commands: dict[str, list[str]] = {}
     for entry in json.loads(database):
@@ -130,19 +134,19 @@ def _compile(command: Sequence[str], view: Path) -> str:
 
 
 def _format(changes: str, scratch: Path) -> list[str]:
-    """A line for each file of which a patch's own lines are formatted otherwise."""
+    """A message for each place that the patch changes and clang-format would write otherwise."""
     with tempfile.TemporaryFile() as stream:
         stream.write(changes.encode())
         stream.seek(0)
         try:
             run_command(_FORMATTER, cwd=scratch, stdin=stream, timeout_s=600)
         except CommandError as error:
-            # It prints what it would change, and fails if that is anything.
+            # The program fails if it would change anything, and prints the change as a diff.
             hunks = list(_HUNK.finditer(error.stderr))
             if not hunks:
                 raise
             places = [f"{hunk[1]}:{int(hunk[2]) + hunk[3].count(chr(10))}" for hunk in hunks]
-            return [f"{place}: clang-format has it otherwise" for place in places]
+            return [f"{place}: clang-format writes it otherwise" for place in places]
     return []
 
 
@@ -153,11 +157,11 @@ def _write_placeholders(absent: Iterable[str], scratch: Path) -> None:
 
 
 def _write_view(path: Path, tree: Path, scratch: Path, files: Iterable[str]) -> None:
-    """Writes the file system in which `files` of the tree are those of `scratch`."""
+    """Writes a virtual file system to `path` that replaces the tree's `files` by `scratch`'s."""
     roots = [
         {"name": str(tree / file), "type": "file", "external-contents": str(scratch / file)}
         for file in files
     ]
-    # Under their own names: what a file includes is looked for beside it.
+    # The compiler looks for included files beside a file's name in the tree.
     view = {"version": 0, "case-sensitive": "true", "use-external-names": "false", "roots": roots}
     write_text(path, json.dumps(view))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Each patch by itself, on small series of real git and the real compiler."""
+"""Tests of the check of each patch, on small series with real git and the real compiler."""
 
 import json
 import subprocess
@@ -72,7 +72,7 @@ def test_patches_that_stand_alone_pass(tmp_path: Path) -> None:
             _USER: '#include "llvm/Analysis/Advice.h"\nint advice(int Mode) { return Mode; }\n',
         },
     )
-    # The second one's header has two users.
+    # The second patch changes a header with two users.
     assert "2 patches compile by themselves and are formatted (3 units)" in check_each(
         tree, _commands(tree)
     )
@@ -84,12 +84,12 @@ def test_what_a_later_patch_mends_is_named(tmp_path: Path) -> None:
         _SOURCE,
         # Does not compile by itself, though the patch after it mends that.
         {_USER: _SOURCE[_USER].replace("1", "Mode")},
-        # A header of which another file is a user that does not compile any more.
+        # Changes a header, so that another user of it does not compile any more.
         {
             _HEADER: "int advice(int Mode);\n",
             _USER: '#include "llvm/Analysis/Advice.h"\nint advice(int Mode) { return Mode; }\n',
         },
-        # A header that comes later, and a line that is not in LLVM's style.
+        # Includes a header that a later patch adds, and has a line that is not in LLVM's style.
         {_OTHER: '#include "llvm/Analysis/Added.h"\nint  other() { return advice( 1 ); }\n'},
         {
             _ADDED: '#include "llvm/Analysis/Advice.h"\n',
@@ -106,7 +106,7 @@ def test_what_a_later_patch_mends_is_named(tmp_path: Path) -> None:
         f"fixes: Number 1: {_USER}: {_USER}:2:23",
         f"fixes: Number 2: {_OTHER}: {_OTHER}:2:22",
         f"fixes: Number 3: {_OTHER}: {_ADDED}:1:2",
-        f"fixes: Number 3: {_OTHER}:2: clang-format has it otherwise",
+        f"fixes: Number 3: {_OTHER}:2: clang-format writes it otherwise",
     ]
     assert "undeclared identifier 'Mode'" in faults[0]
     assert "comes with a later patch" in faults[2]

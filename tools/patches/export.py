@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The series in upstream's form: each patch with its lit tests, at their place in LLVM's tree.
+"""Adds its lit tests to each patch of the series, at their place in LLVM's tree.
 
-The tests are kept in `lit_tests`, where all run at once on whatever the overlay has built. Each
-names the patch that it tests, in a line `PATCH: <subject>`, but for those of tools/trace-cost.
+The tests are in `lit_tests`, where all of them run on the overlay's tools. Each test of the series
+names its patch in a line `PATCH: <subject>`. Tests of tools/trace-cost belong to no patch.
 """
 
 import re
@@ -27,12 +27,12 @@ _PLACES = {
 }
 # Tests of tools/trace-cost, which is not in LLVM's tree.
 _OWN_TOOLS = "TraceCost"
-# Tests that need clang, or the linker, belong to other test suites than LLVM's own.
+# Tests that need clang or the linker belong to the test suites of these.
 _CLANG_PLACE = "clang/test/CodeGen/mlgo"
 _LINK_PLACE = "cross-project-tests/mlgo"
 _SUFFIXES = (".ll", ".mir", ".c", ".cpp", ".test")
 
-# `%S/Inputs/a`, `%S/../Inputs/a`, `%S/../PMUProfile/Inputs/a`: which folder, and what there.
+# `%S/Inputs/a`, `%S/../Inputs/a` or `%S/../PMUProfile/Inputs/a`: the folder and the path in it.
 _INPUT = re.compile(r"%S/(?:\.\./(?:(\w+)/)?)?Inputs(?:/([\w.*/-]+))?")
 
 _LOCAL_CONFIGURATION = """\
@@ -68,7 +68,7 @@ def group_by_patch(subjects: Iterable[str], root: Path = LIT_TESTS) -> dict[str,
     """The lit tests of each patch, by its subject.
 
     Raises:
-      PatchError: tests that name no patch, or one that the series does not have.
+      PatchError: a test names no patch, or a patch that the series does not have.
     """
     known = set(subjects)
     tests: dict[str, list[Path]] = defaultdict(list)
@@ -95,12 +95,16 @@ def group_by_patch(subjects: Iterable[str], root: Path = LIT_TESTS) -> dict[str,
 def exported_tests(
     tests: Mapping[str, list[Path]], root: Path = LIT_TESTS
 ) -> Mapping[str, dict[str, bytes]]:
-    """The files that each patch adds to LLVM's tree for its tests: path to content, by subject.
+    """The test files that each patch adds to LLVM's tree: content by path, by the patch's subject.
 
-    An input comes with every patch whose tests use it; that it is there already does no harm.
+    An input comes with each patch whose tests use it, even if an earlier patch has added it.
+
+    Args:
+      tests: the lit tests of each patch, by subject, from `group_by_patch`.
+      root: the folder of the lit tests.
 
     Raises:
-      PatchError: an input that is not there, or two files that would be one in LLVM's tree.
+      PatchError: an input is missing, or two files would get one path in LLVM's tree.
     """
     files: dict[str, dict[str, bytes]] = {}
     contents: dict[str, bytes] = {}
@@ -135,7 +139,11 @@ def _place(folder: str, text: str) -> str:
 
 
 def _inputs(test: Path, match: re.Match[str]) -> list[tuple[Path, str]]:
-    """The files that a mention of inputs stands for, with their names below `Inputs`."""
+    """The input files that a test mentions, with their paths in the folder `Inputs`.
+
+    Raises:
+      PatchError: no such file exists.
+    """
     beside = test.parent / match[0].removeprefix("%S/").partition("Inputs")[0] / "Inputs"
     pattern = (match[2] or "").rstrip("/.")
     found: list[Path] = []
@@ -148,7 +156,7 @@ def _inputs(test: Path, match: re.Match[str]) -> list[tuple[Path, str]]:
 
 
 def _adapt(text: str) -> str:
-    """A test's text for LLVM's tree: inputs beside it, and what it needs of the build."""
+    """A test's text for LLVM's tree: its inputs are beside it, and it says what it requires."""
     text = _INPUT.sub(lambda match: "%S/Inputs" + (f"/{match[2]}" if match[2] else ""), text)
     lines = text.splitlines(keepends=True)
     needs = [

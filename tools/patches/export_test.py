@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests of the exported series: where tests go, what they bring, that git am takes it."""
+"""Tests of the export: the places of tests and inputs, and that `git am` takes the patches."""
 
 from pathlib import Path
 

@@ -155,7 +155,7 @@ def test_an_interrupted_checkout_is_taken_up_again(
     with pytest.raises(KeyboardInterrupt):
         tree.apply()
     monkeypatch.undo()
-    # What a git that was killed leaves behind.
+    # A git that was killed leaves its lock behind.
     (tree.directory / ".git" / "index.lock").touch()
     with pytest.raises(PatchError, match="or not completely; run tools/patches/series apply"):
         tree.refresh()
