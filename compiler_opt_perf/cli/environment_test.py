@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program that we run is in the place of one that its user runs: environment, signals, limits."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -153,7 +154,14 @@ def _told(argv: Sequence[str], folder: Path, variables: Mapping[str, str]) -> di
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPO_ROOT), **variables}
     shell = ["/bin/sh", "-c", _SHELL, "sh", *argv]
     done = subprocess.run(
-        shell, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        shell,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        # Whoever runs the tests may have it ignored, as a shell has for jobs in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert done.returncode == 0, done.stderr
     lines = (folder / "told").read_text().splitlines()
