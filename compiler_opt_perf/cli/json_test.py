@@ -144,7 +144,7 @@ def test_every_verb_that_shows_a_table_has_json() -> None:
 
 
 def test_every_document_is_documented() -> None:
-    formats = (REPO_ROOT / "docs" / "reference" / "formats.md").read_text()
+    formats = (REPO_ROOT / "docs" / "reference" / "json.md").read_text()
     for name in SHOWING:
         assert f"| `{name}` | {VERBS[name].json_version} | " in formats
 
