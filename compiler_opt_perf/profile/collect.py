@@ -108,7 +108,7 @@ def import_recording(
     """Writes the PMU profile of a run that perf recorded, here or on another machine.
 
     Args:
-      recording: a perf.data, or the text that the command of docs/collect.md made of one.
+      recording: a perf.data, or the text that docs/collect-in-hardware.md makes of one.
       binary: the program that ran, with debug info; it may be in another folder now.
       output_manifest, text: as for `collect`.
 

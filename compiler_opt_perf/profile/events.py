@@ -28,7 +28,7 @@ class Event:
       unit: what one count stands for.
       callgrind: the column of a callgrind dump that holds it; None when the simulator has none. An
         event with neither this nor `perf` is computed from others.
-      perf: where perf has it from, the best first; see docs/collect.md. "intel", "amd" and
+      perf: where perf has it from, the best first (docs/collect-in-hardware.md). "intel", "amd" and
         "generic" name perf events, of several ("a|b") the first that the processor has, "software"
         one that is read but never recorded. "latency" and "timed" name one of Intel's whose samples
         have a load's latency as their weight: the sum of these, and how many there are. "branches"

@@ -98,8 +98,8 @@ def count(script: Script, code: Disassembly) -> Counts:
 
 
 _REMEDY = (
-    "docs/collect.md lists events to record; of an event that has another name there, say what it "
-    "is by the name: perf record -e cpu/event=0xc4,umask=0x20,name=br_inst_retired.near_taken/"
+    "docs/collect-in-hardware.md lists events to record; of another event, say what it is by the "
+    "name: perf record -e cpu/event=0xc4,umask=0x20,name=br_inst_retired.near_taken/"
 )
 
 
@@ -282,7 +282,7 @@ def _count_branches(script: Script, code: Disassembly) -> _Branches:
     if left_out and not events:
         logging.warning(
             "the branch stacks of %s say nothing of how often code was executed%s; record those of "
-            "taken branches (docs/collect.md)",
+            "taken branches (docs/collect-in-hardware.md)",
             ", ".join(sorted(left_out)),
             ": they hold only some kinds of branches" if script.filtered else "",
         )
@@ -301,7 +301,7 @@ def _from_stacks(event: str, unit: Unit, script: Script, code: Disassembly) -> _
             logging.warning(
                 "branch stacks of %s have no cycle counts on this processor, so nothing tells how "
                 "many executions they stand for beside %s: they are left out; record stacks of "
-                "taken branches (docs/collect.md)",
+                "taken branches (docs/collect-in-hardware.md)",
                 event,
                 ", ".join(others),
             )
@@ -309,7 +309,7 @@ def _from_stacks(event: str, unit: Unit, script: Script, code: Disassembly) -> _
         logging.warning(
             "branch stacks of %s have no cycle counts on this processor: executions are right in "
             "proportion to each other alone, as if each instruction took a cycle; record stacks of "
-            "taken branches (docs/collect.md) to know how many there were",
+            "taken branches (docs/collect-in-hardware.md) to know how many there were",
             event,
         )
         ranges = _Ranges.of(stacks, code, "instructions")

@@ -397,7 +397,7 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
     if "PERF_RECORD_SAMPLE" in line:
         raise PmuError(
             f"{place}: is a dump of raw records (perf script -D), which has no branch stacks; make "
-            "text without -D, by the command of docs/collect.md"
+            "text without -D, by the command of docs/collect-in-hardware.md"
         )
     lost = re.search(r"PERF_RECORD_LOST(?:_SAMPLES)? .*?lost ([0-9]{1,20})", line)
     if lost is not None:
