@@ -102,7 +102,7 @@ def _workshop() -> tuple[Pool, Store]:
 class RayExecutor(Executor):
     """Workers on a Ray cluster, one a processor.
 
-    Every machine needs the package and its toolchain at the same paths (docs/train.md).
+    Every machine needs the package and its toolchain at the same paths: docs/train-on-a-cluster.md.
     """
 
     travels = True
@@ -238,7 +238,7 @@ class RayExecutor(Executor):
 def _not_there(address: str, reason: str) -> ClusterError:
     return ClusterError(
         f"--address={address}: no Ray cluster can be used there: {reason.rstrip('.')}; start one "
-        "with `ray start` on each machine, this one too (docs/train.md), or give "
+        "with `ray start` on each machine, this one too (docs/train-on-a-cluster.md), or give "
         f"--address={LOCAL}"
     )
 
