@@ -36,7 +36,6 @@ from compiler_opt_perf.profile.manifest import (
     Manifest,
     ProfiledBinary,
 )
-from compiler_opt_perf.profile.sample_profile import convert_to_binary
 from compiler_opt_perf.profile.store import require_writable, save_profile
 from compiler_opt_perf.run.progress import stage
 from compiler_opt_perf.run.workload import Run
@@ -59,7 +58,6 @@ def collect(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     expected_status: int = 0,
-    text: bool = False,
 ) -> Manifest:
     """Runs `binary` and writes the PMU profile of the run.
 
@@ -82,7 +80,6 @@ def collect(
       cwd: the working directory it runs in.
       timeout_s: wall-clock limit of the run, in seconds.
       expected_status: the exit status of a run as it should be.
-      text: write sample profiles in LLVM's text format instead of the extensible binary one.
 
     Raises:
       PmuError: a tool is missing, or the run failed.
@@ -99,23 +96,21 @@ def collect(
         collector = chosen.collector(run)
         logging.info("%s: running under %s", run.name, collector.tool)
         counts = chosen.count(run, binary, directory)
-        return _finish(output_manifest, profiled, collector, binary, counts, text, directory)
+        return _finish(output_manifest, profiled, collector, binary, counts)
 
 
-def import_recording(
-    recording: Path, binary: Path, output_manifest: Path, *, text: bool = False
-) -> Manifest:
+def import_recording(recording: Path, binary: Path, output_manifest: Path) -> Manifest:
     """Writes the PMU profile of a run that perf recorded, here or on another machine.
 
     Args:
       recording: a perf.data, or the text that docs/collect-in-hardware.md makes of one.
       binary: the program that ran, with debug info; it may be in another folder now.
-      output_manifest, text: as for `collect`.
+      output_manifest: as for `collect`.
 
     Raises: as `collect`.
     """
     program = _require_fit(binary, output_manifest)
-    with _scratch() as directory:
+    with _scratch():
         counts = read_counts(recording, binary)
         collector = Collector(
             backend="perf",
@@ -124,7 +119,7 @@ def import_recording(
             options=(recording.name,),
             cache_geometry={},
         )
-        return _finish(output_manifest, program, collector, binary, counts, text, directory)
+        return _finish(output_manifest, program, collector, binary, counts)
 
 
 def _require_fit(binary: Path, output_manifest: Path) -> ProfiledBinary:
@@ -148,8 +143,6 @@ def _finish(
     collector: Collector,
     binary: Path,
     counts: Counts,
-    text: bool,
-    directory: Path,
 ) -> Manifest:
     """From counts at instructions to the profile."""
     if not counts.at and collector.within:
@@ -186,9 +179,7 @@ def _finish(
         named = symbols.sources.keys() | (idle - unlocated)
         table = FunctionTable.of(named, control_flow_checksums(binary), symbols.shared)
     with stage(f"writing {len(counts.events)} sample profiles"):
-        manifest = _write(
-            output_manifest, program, collector, counts, symbols, table, text, directory
-        )
+        manifest = _write(output_manifest, program, collector, counts, symbols, table)
     _log_figures(manifest, sum(counts.at[address][0] for address in symbols.undescribed))
     return manifest
 
@@ -200,8 +191,6 @@ def _write(
     counts: Counts,
     symbols: Symbols,
     functions: FunctionTable,
-    text: bool,
-    scratch: Path,
 ) -> Manifest:
     """Attributes counts to source locations and writes them."""
     profile = counts.attribute(symbols)
@@ -228,15 +217,9 @@ def _write(
     ]
 
     def write(number: int, output: Path) -> None:
-        if text:
-            profile.write_text(counts.events[number], output)
-        else:
-            profile.write_text(counts.events[number], scratch / "text")
-            convert_to_binary(scratch / "text", output)
+        profile.write(counts.events[number], output)
 
-    return save_profile(
-        path, program, collector, entries, symbols.sources, functions, write, indexed=not text
-    )
+    return save_profile(path, program, collector, entries, symbols.sources, functions, write)
 
 
 def _log_figures(manifest: Manifest, undescribed: int) -> None:

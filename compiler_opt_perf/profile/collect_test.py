@@ -290,19 +290,6 @@ def test_clang_uses_the_executions(profile: Manifest, source: Path, tmp_path: Pa
 # How it is written
 
 
-def test_text_holds_the_same(
-    workload: Path, geometry: CacheGeometry, profile: Manifest, show: Show, tmp_path: Path
-) -> None:
-    path = tmp_path / "new" / "workload.pmu.json"
-    collect(workload, ["measure"], path, geometry=geometry, timeout_s=60, text=True)
-    manifest = Manifest.load(path)
-    first = manifest.file(manifest.event("executions"))
-    assert b"chase:" in first.read_bytes()
-    assert show(first) == show(profile.file(profile.event("executions")))
-    # Sample profiles of either kind, their manifest, sources and functions; in text form, no index.
-    assert len(list(path.parent.iterdir())) == 3 + 2 * len(manifest.events)
-
-
 def test_an_output_that_is_a_folder_is_refused_before_the_run(
     workload: Path, tmp_path: Path
 ) -> None:

@@ -65,12 +65,12 @@ def texts(
     (dump,) = simulate(Run(program, ["threads"], timeout_s=60), folder, CacheGeometry())
     result["callgrind"] = dump, lambda path: read_dump(path, program)
 
-    manifest = collect(workload, ["threads"], folder / "w.pmu.json", text=True, timeout_s=60)
+    manifest = collect(workload, ["threads"], folder / "w.pmu.json", timeout_s=60)
     result["manifest"] = manifest.path, Manifest.load
     event = event_named("executions")
-    profile = manifest.file(manifest.event("executions"))
+    profile, text = folder / "executions.txt", folder / "text"
+    convert_to_text(manifest.file(manifest.event("executions")), profile)
     result["sample profile"] = profile, lambda path: SampleProfile([event]).read_text(event, path)
-    text = folder / "text"
     result["sample profile, LLVM's reader"] = profile, lambda path: convert_to_text(path, text)
     return result
 

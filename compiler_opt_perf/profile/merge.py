@@ -2,7 +2,6 @@
 """Adds up PMU profiles of several runs."""
 
 import dataclasses
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,12 +13,7 @@ from compiler_opt_perf.profile.events import Event
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.profile.manifest import SUFFIX, EventFile, Manifest
 from compiler_opt_perf.profile.profile import known_event, read_sources
-from compiler_opt_perf.profile.sample_profile import (
-    SampleProfile,
-    convert_to_binary,
-    convert_to_text,
-    merge_profiles,
-)
+from compiler_opt_perf.profile.sample_profile import SampleProfile, merge_profiles
 from compiler_opt_perf.profile.store import save_profile
 
 
@@ -75,10 +69,7 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     def write(number: int, path: Path) -> None:
         name = events[number].name
         if name in largest:
-            with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
-                text = Path(folder) / "text"
-                largest[name].write_text(largest[name].events[0], text)
-                convert_to_binary(text, path)
+            largest[name].write(largest[name].events[0], path)
         else:
             merge_profiles([one.file(one.event(name)) for one in manifests], path)
 
@@ -111,11 +102,8 @@ def _largest(event: Event, files: Sequence[Path]) -> SampleProfile:
     """A profile with the largest count of each line in `files`."""
     columns = [dataclasses.replace(event, name=str(number)) for number in range(len(files))]
     samples = SampleProfile(columns)
-    with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
-        text = Path(folder) / "text"
-        for column, file in zip(columns, files, strict=True):
-            convert_to_text(file, text)
-            samples.read_text(column, text)
+    for column, file in zip(columns, files, strict=True):
+        samples.read(column, file)
     return samples.largest(event)
 
 

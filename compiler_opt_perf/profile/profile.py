@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A collected PMU profile with its counts in memory, and rates at any place of it."""
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from compiler_opt_perf.profile.events import EVENTS, Event, Rate
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.profile.manifest import EventFile, Manifest
 from compiler_opt_perf.profile.rates import RateEstimate, shrink, trial_size, wilson
-from compiler_opt_perf.profile.sample_profile import FunctionSamples, SampleProfile, convert_to_text
+from compiler_opt_perf.profile.sample_profile import FunctionSamples, SampleProfile
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import Count, CText, JsonError, decode
 
@@ -73,11 +72,8 @@ class Profile:
         """
         manifest = Manifest.load(path)
         samples = SampleProfile([known_event(event) for event in manifest.events])
-        with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
-            text = Path(folder) / "text"
-            for event, record in zip(samples.events, manifest.events, strict=True):
-                convert_to_text(manifest.file(record), text)
-                samples.read_text(event, text)
+        for event, record in zip(samples.events, manifest.events, strict=True):
+            samples.read(event, manifest.file(record))
         return cls(manifest, samples, read_sources(manifest), manifest.read_functions())
 
     def did_not_run(self, function: str) -> bool:

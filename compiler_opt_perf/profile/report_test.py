@@ -187,7 +187,7 @@ def test_profile_without_table_of_sources(loaded: Profile) -> None:
 
 @pytest.mark.compiler
 def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
-    manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", text=True, timeout_s=60)
+    manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", timeout_s=60)
     profile = Profile.load(manifest.path)
     for lines in profile.functions.values():
         for counts in lines.values():
@@ -215,7 +215,7 @@ def test_a_mean_is_no_share(workload: Path, tmp_path: Path) -> None:
             + 99
             * f"  1 1000 ibs_op//: 1 |OP LOAD|LVL L3 hit|SNP N/A  {weight} {address:x}\n"
         )
-        manifest = import_recording(text, workload, tmp_path / f"{weight}.pmu.json", text=True)
+        manifest = import_recording(text, workload, tmp_path / f"{weight}.pmu.json")
         profiles.append(Profile.load(manifest.path))
     assert re.search(r"^load-latency +47  cycles per timed load$", show(profiles[0], 3), re.M)
     changed = diff(profiles[0], profiles[1], 3)

@@ -111,6 +111,16 @@ class SampleProfile:
         result.functions = {name: reduce(samples) for name, samples in self.functions.items()}
         return result
 
+    def read(self, event: Event, path: Path) -> None:
+        """Adds the counts and call targets of one event from a profile in either format.
+
+        Raises as `convert_to_text`.
+        """
+        with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
+            text = Path(folder) / "text"
+            convert_to_text(path, text)
+            self.read_text(event, text)
+
     def read_text(self, event: Event, path: Path) -> None:
         """Adds the counts and call targets of one event from a profile in LLVM's text format.
 
@@ -163,6 +173,16 @@ class SampleProfile:
             int(total)
             inner = stack[-1].callees.setdefault(CallSite(line, callee), FunctionSamples())
             stack.append(inner)
+
+    def write(self, event: Event, path: Path) -> None:
+        """Writes the profile of one event in LLVM's extensible binary format.
+
+        Raises as `merge_profiles`.
+        """
+        with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
+            text = Path(folder) / "text"
+            self.write_text(event, text)
+            convert_to_binary(text, path)
 
     def write_text(self, event: Event, path: Path) -> None:
         """Writes the profile of one event in LLVM's text format.
@@ -306,12 +326,8 @@ def flatten_profile(kind: Combination, profile: Path, output: Path) -> None:
     """
     event = Event("", kind, "")
     samples = SampleProfile([event])
-    with tempfile.TemporaryDirectory(prefix="flatten-") as folder:
-        text = Path(folder) / "text"
-        convert_to_text(profile, text)
-        samples.read_text(event, text)
-        samples.flattened().write_text(event, text)
-        convert_to_binary(text, output)
+    samples.read(event, profile)
+    samples.flattened().write(event, output)
 
 
 def merge_profiles(profiles: Sequence[Path], output: Path) -> None:

@@ -2,14 +2,13 @@
 """Exchanges the counts of a PMU profile between places: they tell nothing of their place then."""
 
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from compiler_opt_perf.binary.symbolize import Line
 from compiler_opt_perf.profile.profile import Profile
-from compiler_opt_perf.profile.sample_profile import FunctionSamples, convert_to_binary
+from compiler_opt_perf.profile.sample_profile import FunctionSamples
 from compiler_opt_perf.profile.store import save_profile
 
 
@@ -44,10 +43,7 @@ def shuffle(path: Path, output: Path, seed: int) -> None:
             one.targets[line] = Counter(targets)
 
     def write(number: int, file: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
-            text = Path(folder) / "text"
-            samples.write_text(samples.events[number], text)
-            convert_to_binary(text, file)
+        samples.write(samples.events[number], file)
 
     manifest = profile.manifest
     save_profile(

@@ -36,8 +36,6 @@ def save_profile(
     sources: Mapping[str, DeclaredAt],
     functions: FunctionTable | None,
     write: Callable[[int, Path], None],
-    *,
-    indexed: bool = True,
 ) -> Manifest:
     """Writes a manifest and beside it its sample profiles, flattened ones too, and its tables.
 
@@ -47,7 +45,6 @@ def save_profile(
       sources: where functions are, by linkage name.
       functions: of the profiled binary, whether they ran or not; None when they are not known.
       write: writes the sample profile of the event of the given number to the given path.
-      indexed: whether to write an index; sample profiles in text form have none.
 
     Raises:
       FileWriteError: disk full, or the folder cannot be written.
@@ -88,12 +85,10 @@ def save_profile(
             temporary = files.enter_context(atomic_write(path.with_name(name)))
             temporary.write_bytes(functions.to_bytes())
             known = FileRecord.of(temporary, name)
-        index = None
-        if indexed:
-            name = f"{stem}.index"
-            temporary = files.enter_context(atomic_write(path.with_name(name)))
-            write_index(profiles, temporary)
-            index = FileRecord.of(temporary, name)
+        name = f"{stem}.index"
+        temporary = files.enter_context(atomic_write(path.with_name(name)))
+        write_index(profiles, temporary)
+        index = FileRecord.of(temporary, name)
         rates = rates_of(entries)
         manifest = Manifest(path, program, collector, tuple(entries), rates, table, known, index)
         manifest_file.write_text(manifest.to_json(), encoding="utf-8")
