@@ -13,7 +13,7 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.network import IntArray, Network
+from compiler_opt_perf.policy.network import IntArray, Network, to_grid
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler
@@ -25,6 +25,7 @@ from compiler_opt_perf.train.measure import (
     Measurement,
     raise_unless_of_one_compilation,
 )
+from compiler_opt_perf.train.rollouts import RolloutJob
 
 
 class _ModuleJob(Protocol):
@@ -148,6 +149,51 @@ class TrainingEnv:
                 "warnings above tell, and run the same command to go on"
             )
         return [outcome.value for outcome in outcomes]
+
+    def roll_out(
+        self,
+        rollout: Callable[[RolloutJob], Result],
+        weights: npt.NDArray[Any],
+        number: int,
+        *,
+        modules: int,
+        temperature: float,
+        samples: int,
+        thresholds: tuple[int, ...] = (),
+        compilations: int,
+    ) -> list[Result]:
+        """Rolls out a policy on training modules that are drawn for an iteration, and counts it.
+
+        Args:
+          rollout: `explore` or `best_of`.
+          weights: the policy's, [size].
+          number: the iteration.
+          modules: how many modules are drawn.
+          temperature, samples, thresholds: as in `RolloutJob`.
+          compilations: the most that one module takes.
+
+        Returns:
+          What `rollout` found on each module that the compiler did not fail on.
+
+        Raises:
+          TrainingError: the compiler failed on every module.
+        """
+        with self.model(self.network, weights) as model:
+            jobs = [
+                RolloutJob(
+                    self.compiler,
+                    one.module,
+                    model,
+                    self.network,
+                    to_grid(weights),
+                    temperature,
+                    samples,
+                    thresholds,
+                    self.seed("rollout", number, one.module.name),
+                )
+                for one in self.draw(modules, number)
+            ]
+            return self.count(self.compile(rollout, jobs, number, compilations))
 
     def count(self, results: Sequence[Any]) -> list[Any]:
         """Counts the results' `compilations`, and a failure for None; returns the others."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import Network, to_grid
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.train.algorithm import (
     ROWS,
     Algorithm,
@@ -25,7 +25,7 @@ from compiler_opt_perf.train.algorithm import (
     Steps,
 )
 from compiler_opt_perf.train.gradient_descent import descend
-from compiler_opt_perf.train.rollouts import RolloutJob, best_of, joined
+from compiler_opt_perf.train.rollouts import best_of, joined
 
 
 class BcMax(StageSettings, frozen=True, kw_only=True, tag="bc-max"):
@@ -115,23 +115,16 @@ class BcMaxStage(Algorithm[BcMax]):
     def iterate(self, state: Arrays, number: int) -> Step:
         """The best decisions of some modules, and imitation of all so far."""
         env, settings = self.env, self.settings
-        with env.model(env.network, state["weights"]) as model:
-            jobs = [
-                RolloutJob(
-                    env.compiler,
-                    one.module,
-                    model,
-                    env.network,
-                    to_grid(state["weights"]),
-                    settings.temperature,
-                    settings.explored,
-                    settings.thresholds,
-                    env.seed("rollout", number, one.module.name),
-                )
-                for one in env.draw(settings.modules, number)
-            ]
-            most = 2 + len(settings.thresholds) + settings.explored
-            best = env.count(env.compile(best_of, jobs, number, most))
+        best = env.roll_out(
+            best_of,
+            state["weights"],
+            number,
+            modules=settings.modules,
+            temperature=settings.temperature,
+            samples=settings.explored,
+            thresholds=settings.thresholds,
+            compilations=2 + len(settings.thresholds) + settings.explored,
+        )
         inputs = joined([one.inputs for one in best])
         decisions = np.concatenate([one.decisions for one in best])
         state = with_rows(state, inputs, decisions)

@@ -26,7 +26,7 @@ from compiler_opt_perf.train.algorithm import (
     Vector,
     limited,
 )
-from compiler_opt_perf.train.rollouts import RolloutJob, explore, joined
+from compiler_opt_perf.train.rollouts import explore, joined
 
 _VALUE_WIDTH = 16
 
@@ -166,22 +166,15 @@ class PpoStage(Algorithm[Ppo]):
     def iterate(self, state: Arrays, number: int) -> Step:
         """Rollouts of some modules, and an update."""
         env, settings = self.env, self.settings
-        with env.model(env.network, state["weights"]) as model:
-            jobs = [
-                RolloutJob(
-                    env.compiler,
-                    one.module,
-                    model,
-                    env.network,
-                    to_grid(state["weights"]),
-                    settings.temperature,
-                    settings.rollouts,
-                    (),
-                    env.seed("rollout", number, one.module.name),
-                )
-                for one in env.draw(settings.modules, number)
-            ]
-            explored = env.count(env.compile(explore, jobs, number, settings.rollouts + 1))
+        explored = env.roll_out(
+            explore,
+            state["weights"],
+            number,
+            modules=settings.modules,
+            temperature=settings.temperature,
+            samples=settings.rollouts,
+            compilations=settings.rollouts + 1,
+        )
         rollout = Rollout(
             joined([one.inputs for one in explored]),
             np.concatenate([one.decisions for one in explored]),
