@@ -58,7 +58,7 @@ def policy(
     repetitions: Annotated[
         int | None,
         Flag(
-            "measured pairs of compilations a module; by default 3 if the processor counts, 1 if "
+            "measured pairs of compilations a module; by default 3 if the processor counts, 2 if "
             "QEMU does, 7 for times",
             low=1,
         ),

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import click
 
-from compiler_opt_perf.toolchain.layout import ToolchainError, set_folder
+from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError, set_folder
 
 
 class _Path(click.ParamType[Path]):
@@ -163,7 +163,7 @@ def _parameter(name: str, kind: Any, declared: Flag | Argument, default: Any) ->
     several = several and declared.type is not WORDS
     if not (required or several or default is None):
         attributes["default"] = text = _as_typed(default, declared.type)
-        attributes["show_default"] = text != ""
+        attributes["show_default"] = _shown(text) or text != ""
     return _Option(
         [flag],
         type=declared.type or _type(kind, declared.low, declared.high),
@@ -171,6 +171,12 @@ def _parameter(name: str, kind: Any, declared: Flag | Argument, default: Any) ->
         required=required,
         **attributes,
     )
+
+
+def _shown(default: Any) -> str:
+    """A folder of the project without the path to it, which differs by machine; empty else."""
+    inside = isinstance(default, Path) and default.is_relative_to(REPO_ROOT)
+    return str(default.relative_to(REPO_ROOT)) if inside else ""
 
 
 def _as_typed(default: Any, kind: click.ParamType[Any] | None) -> Any:
