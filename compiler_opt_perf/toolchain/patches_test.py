@@ -3,53 +3,38 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from compiler_opt_perf.toolchain.layout import PATCHES
 from compiler_opt_perf.toolchain.patches import PatchedTree, PatchError, Series
-
-_FIRST = "fixes/0001-MLGO-Edit-one.patch"
-_SECOND = "profile/0001-Add-three.patch"
-_LINES = "".join(f"line {number}\n" for number in range(1, 31))
-
-
-def _git(directory: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
-    return subprocess.run(
-        ["git", *identity, *arguments], cwd=directory, check=True, capture_output=True, text=True
-    ).stdout
-
-
-def _commit(directory: Path, message: str, **files: str) -> None:
-    for name, text in files.items():
-        (directory / f"{name}.cpp").write_text(text)
-    _git(directory, "add", "--all")
-    _git(directory, "commit", "--quiet", "--message", message)
+from compiler_opt_perf.toolchain.testing import (
+    FIRST,
+    LINES,
+    SECOND,
+    commit,
+    commit_series,
+    git,
+    write_source,
+)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> PatchedTree:
     """A tree with two applied patches: one edits one.cpp, the other adds three.cpp."""
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "one.cpp").write_text(_LINES)
-    (source / "two.cpp").write_text(_LINES)
+    source = write_source(tmp_path / "source")
     # Somebody's own repository, in which the patches were made.
     author = tmp_path / "author"
     shutil.copytree(source, author)
-    _git(author, "init", "--quiet")
-    _commit(author, "base")
-    message = "[MLGO] Edit one\n\nBecause.\n\nPart: fixes"
-    _commit(author, message, one=_LINES.replace("line 5\n", "5\n"))
-    _commit(author, "Add three\n\nPart: profile", three="new\n")
+    git(author, "init", "--quiet")
+    commit(author, "base")
+    commit_series(author)
     series = tmp_path / "patches"
-    for name, commit in ((_FIRST, "HEAD~1"), (_SECOND, "HEAD")):
+    for name, revision in ((FIRST, "HEAD~1"), (SECOND, "HEAD")):
         (series / name).parent.mkdir(parents=True)
-        (series / name).write_text(_git(author, "format-patch", "--stdout", "-1", commit))
-    (series / "series").write_text(f"{_FIRST}\n{_SECOND}\n")
+        (series / name).write_text(git(author, "format-patch", "--stdout", "-1", revision))
+    (series / "series").write_text(f"{FIRST}\n{SECOND}\n")
     tree = PatchedTree(Series(series), source, tmp_path / "tree")
     tree.apply()
     return tree
@@ -57,7 +42,7 @@ def tree(tmp_path: Path) -> PatchedTree:
 
 def test_each_patch_becomes_a_commit(tree: PatchedTree) -> None:
     assert (tree.directory / "three.cpp").read_text() == "new\n"
-    log = _git(tree.directory, "log", "--format=%an|%s|%b", "-2")
+    log = git(tree.directory, "log", "--format=%an|%s|%b", "-2")
     assert log == (
         "Somebody|Add three|Part: profile\n\nSomebody|[MLGO] Edit one|Because.\n\nPart: fixes\n\n"
     )
@@ -68,7 +53,7 @@ def test_commits_are_the_same_everywhere(tree: PatchedTree, tmp_path: Path) -> N
     heads = set()
     for name in ("here", "there"):
         other = PatchedTree(tree.series, tree.source, tmp_path / name)
-        heads.add(_git(other.apply(), "rev-parse", "HEAD"))
+        heads.add(git(other.apply(), "rev-parse", "HEAD"))
     assert len(heads) == 1
 
 
@@ -76,8 +61,8 @@ def test_files_that_do_not_change_keep_their_times(tree: PatchedTree) -> None:
     tree.apply(discard=True)
     for file in ("one", "two", "three"):
         os.utime(tree.directory / f"{file}.cpp", (1_000_000_000, 1_000_000_000))
-    (tree.series.directory / "series").write_text(f"{_FIRST}\n")
-    (tree.series.directory / _SECOND).unlink()
+    (tree.series.directory / "series").write_text(f"{FIRST}\n")
+    (tree.series.directory / SECOND).unlink()
     tree.apply()
     assert not (tree.directory / "three.cpp").exists()
     assert (tree.directory / "one.cpp").stat().st_mtime == 1_000_000_000
@@ -87,14 +72,14 @@ def test_files_that_do_not_change_keep_their_times(tree: PatchedTree) -> None:
 def test_a_patch_that_does_not_apply_is_named_with_file_and_hunk(tree: PatchedTree) -> None:
     patch = tree.series.patches()[0]
     patch.write_text(patch.read_text().replace(" line 4\n", " line four\n"))
-    before = _git(tree.directory, "rev-parse", "HEAD")
+    before = git(tree.directory, "rev-parse", "HEAD")
     with pytest.raises(PatchError) as caught:
         tree.apply()
     message = str(caught.value)
     assert message.startswith(f"{patch}: does not apply to LLVM 22.1.8")
     assert "one.cpp: the hunk at line 2 does not match" in message
     assert "tools/patches/series refresh" in message
-    assert _git(tree.directory, "rev-parse", "HEAD") == before
+    assert git(tree.directory, "rev-parse", "HEAD") == before
     assert (tree.directory / "three.cpp").exists()
 
 
@@ -104,18 +89,18 @@ def test_work_in_the_tree_is_kept(tree: PatchedTree) -> None:
     tree.apply()
     assert edited.read_text() == "work in progress\n"
 
-    (tree.series.directory / _SECOND).unlink()
-    (tree.series.directory / "series").write_text(f"{_FIRST}\n")
+    (tree.series.directory / SECOND).unlink()
+    (tree.series.directory / "series").write_text(f"{FIRST}\n")
     with pytest.raises(PatchError, match="throw away the work below") as caught:
         tree.apply()
     assert "two.cpp" in str(caught.value)
     assert edited.read_text() == "work in progress\n"
 
-    _commit(tree.directory, "Finish the work")
+    commit(tree.directory, "Finish the work")
     with pytest.raises(PatchError, match="Finish the work"):
         tree.apply()
     tree.apply(discard=True)
-    assert edited.read_text() == _LINES
+    assert edited.read_text() == LINES
 
 
 def test_the_lock_of_a_running_git_is_respected(tree: PatchedTree) -> None:
@@ -138,15 +123,15 @@ def test_the_users_git_settings_change_nothing(
     patch = tree.series.patches()[1]
     patch.write_text(patch.read_text().replace("\n---\n", "\nBefore.\n-- >8 --\nAfter.\n---\n"))
     tree.apply()
-    assert "Before." in _git(tree.directory, "log", "--format=%b", "-1")
+    assert "Before." in git(tree.directory, "log", "--format=%b", "-1")
 
 
 def test_series_and_folder_must_agree(tree: PatchedTree) -> None:
     series = tree.series.directory / "series"
-    series.write_text(f"{_FIRST}\n")
-    with pytest.raises(PatchError, match=f"{_SECOND}: not named in"):
+    series.write_text(f"{FIRST}\n")
+    with pytest.raises(PatchError, match=f"{SECOND}: not named in"):
         tree.series.patches()
-    series.write_text(f"{_FIRST}\n{_SECOND}\nprofile/0002-Lost.patch\n")
+    series.write_text(f"{FIRST}\n{SECOND}\nprofile/0002-Lost.patch\n")
     with pytest.raises(PatchError, match="names profile/0002-Lost.patch, which is not there"):
         tree.series.patches()
 
@@ -154,7 +139,7 @@ def test_series_and_folder_must_agree(tree: PatchedTree) -> None:
 def test_a_file_that_is_no_patch_is_named(tree: PatchedTree) -> None:
     patch = tree.series.patches()[1]
     patch.write_text("this is not a patch\n")
-    with pytest.raises(PatchError, match=_SECOND):
+    with pytest.raises(PatchError, match=SECOND):
         tree.apply()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.patches import PatchError, Series
+from compiler_opt_perf.toolchain.testing import commit
 from tools.patches.each import check_each, compile_commands
 from tools.patches.tree import WorkingTree
 
@@ -36,9 +37,7 @@ def _series(tmp_path: Path, *commits: dict[str, str]) -> WorkingTree:
         for name, text in files.items():
             (tree.directory / name).parent.mkdir(parents=True, exist_ok=True)
             (tree.directory / name).write_text(text)
-        for words in (["add", "--all"], ["commit", "-qm", f"Number {number}\n\nPart: fixes"]):
-            identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
-            subprocess.run(["git", *identity, *words], cwd=tree.directory, check=True)
+        commit(tree.directory, f"Number {number}\n\nPart: fixes")
     return tree
 
 

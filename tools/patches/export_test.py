@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.layout import PATCHES
 from compiler_opt_perf.toolchain.patches import PatchError, Series
+from compiler_opt_perf.toolchain.testing import git
 from tools.patches.export import exported_tests, group_by_patch, lit_tests
 from tools.patches.tree import WorkingTree
 
@@ -104,10 +104,6 @@ def test_git_takes_the_exported_series(root: Path, tmp_path: Path) -> None:
     (series / "series").write_text("")
     tree = WorkingTree(Series(series), source, tmp_path / "tree")
     tree.apply()
-
-    def git(directory: Path, *arguments: str) -> str:
-        identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
-        return run_command(["git", *identity, *arguments], cwd=directory).stdout
 
     for subject, text in (("[MLGO] Edit", "new\n"), ("Add", "newer\n")):
         (tree.directory / "one.cpp").write_text(text)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Upkeep of a patch series, on a small source tree and with real git."""
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,25 +8,15 @@ from typing import Any
 import pytest
 
 from compiler_opt_perf.toolchain.patches import PatchError, Series
+from compiler_opt_perf.toolchain.testing import (
+    FIRST,
+    SECOND,
+    commit,
+    commit_series,
+    git,
+    write_source,
+)
 from tools.patches.tree import WorkingTree
-
-_FIRST = "fixes/0001-MLGO-Edit-one.patch"
-_SECOND = "profile/0001-Add-three.patch"
-_LINES = "".join(f"line {number}\n" for number in range(1, 31))
-
-
-def _git(directory: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
-    return subprocess.run(
-        ["git", *identity, *arguments], cwd=directory, check=True, capture_output=True, text=True
-    ).stdout
-
-
-def _commit(directory: Path, message: str, **files: str) -> None:
-    for name, text in files.items():
-        (directory / f"{name}.cpp").write_text(text)
-    _git(directory, "add", "--all")
-    _git(directory, "commit", "--quiet", "--message", message)
 
 
 def _names(patches: Sequence[Path]) -> list[str]:
@@ -38,18 +27,13 @@ def _names(patches: Sequence[Path]) -> list[str]:
 @pytest.fixture
 def tree(tmp_path: Path) -> WorkingTree:
     """A tree with two applied patches: one edits one.cpp, the other adds three.cpp."""
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "one.cpp").write_text(_LINES)
-    (source / "two.cpp").write_text(_LINES)
+    source = write_source(tmp_path / "source")
     series = tmp_path / "patches"
     series.mkdir()
     (series / "series").write_text("")
     tree = WorkingTree(Series(series), source, tmp_path / "tree")
     tree.apply()
-    message = "[MLGO] Edit one\n\nBecause.\n\nPart: fixes"
-    _commit(tree.directory, message, one=_LINES.replace("line 5\n", "5\n"))
-    _commit(tree.directory, "Add three\n\nPart: profile", three="new\n")
+    commit_series(tree.directory)
     tree.refresh()
     return tree
 
@@ -62,7 +46,7 @@ def _change_series(tree: WorkingTree) -> str:
 
 
 def test_refresh_writes_what_apply_reads(tree: WorkingTree, tmp_path: Path) -> None:
-    assert _names(tree.series.patches()) == [_FIRST, _SECOND]
+    assert _names(tree.series.patches()) == [FIRST, SECOND]
     first = tree.series.patches()[0].read_text()
     assert first.startswith("From 0000000000000000000000000000000000000000 ")
     assert "From: Somebody <somebody@example.org>\n" in first
@@ -71,7 +55,7 @@ def test_refresh_writes_what_apply_reads(tree: WorkingTree, tmp_path: Path) -> N
     fresh = WorkingTree(tree.series, tree.source, tmp_path / "fresh")
     fresh.apply()
     assert (fresh.directory / "three.cpp").read_text() == "new\n"
-    log = _git(fresh.directory, "log", "--format=%an|%s|%b", "-2")
+    log = git(fresh.directory, "log", "--format=%an|%s|%b", "-2")
     assert log == (
         "Somebody|Add three|Part: profile\n\nSomebody|[MLGO] Edit one|Because.\n\nPart: fixes\n\n"
     )
@@ -81,7 +65,7 @@ def test_refresh_writes_what_apply_reads(tree: WorkingTree, tmp_path: Path) -> N
 def test_refresh_does_not_overwrite_a_series_that_has_changed(
     tree: WorkingTree, tmp_path: Path
 ) -> None:
-    _commit(tree.directory, "[MLGO] Edit two\n\nPart: profile", two="work\n")
+    commit(tree.directory, "[MLGO] Edit two\n\nPart: profile", two="work\n")
     changed = _change_series(tree)
     with pytest.raises(PatchError, match="changed since it was applied; refresh would overwrite"):
         tree.refresh()
@@ -93,19 +77,19 @@ def test_refresh_does_not_overwrite_a_series_that_has_changed(
     ) as caught:
         tree.apply()
     assert f"{tree.directory}.work" in str(caught.value)
-    _git(tree.directory, "format-patch", "-o", f"{tree.directory}.work", "refs/overlay/applied")
+    git(tree.directory, "format-patch", "-o", f"{tree.directory}.work", "refs/overlay/applied")
     tree.apply(discard=True)
     for patch in sorted(Path(f"{tree.directory}.work").iterdir()):
-        _git(tree.directory, "am", "--quiet", "--3way", "--keep-non-patch", str(patch))
-    assert _names(tree.refresh()) == [_FIRST, _SECOND, "profile/0002-MLGO-Edit-two.patch"]
+        git(tree.directory, "am", "--quiet", "--3way", "--keep-non-patch", str(patch))
+    assert _names(tree.refresh()) == [FIRST, SECOND, "profile/0002-MLGO-Edit-two.patch"]
     assert (tree.directory / "three.cpp").read_text() == "newer\n"
     assert (tree.directory / "two.cpp").read_text() == "work\n"
 
 
 def test_refresh_removes_patches_whose_commits_are_gone(tree: WorkingTree) -> None:
-    _git(tree.directory, "reset", "--quiet", "--hard", "HEAD~1")
-    assert _names(tree.refresh()) == [_FIRST]
-    assert _names(list(tree.series.directory.rglob("*.patch"))) == [_FIRST]
+    git(tree.directory, "reset", "--quiet", "--hard", "HEAD~1")
+    assert _names(tree.refresh()) == [FIRST]
+    assert _names(list(tree.series.directory.rglob("*.patch"))) == [FIRST]
 
 
 @pytest.mark.parametrize(
@@ -120,18 +104,18 @@ def test_refresh_removes_patches_whose_commits_are_gone(tree: WorkingTree) -> No
 def test_every_commit_belongs_to_a_part_and_parts_are_in_order(
     tree: WorkingTree, message: str, expected: str
 ) -> None:
-    _commit(tree.directory, message, two="work\n")
+    commit(tree.directory, message, two="work\n")
     with pytest.raises(PatchError, match=expected):
         tree.refresh()
-    assert _names(tree.series.patches()) == [_FIRST, _SECOND]
+    assert _names(tree.series.patches()) == [FIRST, SECOND]
 
 
 def test_verify_wants_a_patch_in_the_folder_of_its_part(tree: WorkingTree) -> None:
     directory = tree.series.directory
     moved = "fixes/0002-Add-three.patch"
-    (directory / _SECOND).rename(directory / moved)
-    (directory / "series").write_text(f"{_FIRST}\n{moved}\n")
-    with pytest.raises(PatchError, match=f"{moved}: should be named {_SECOND}"):
+    (directory / SECOND).rename(directory / moved)
+    (directory / "series").write_text(f"{FIRST}\n{moved}\n")
+    with pytest.raises(PatchError, match=f"{moved}: should be named {SECOND}"):
         tree.verify()
 
 
