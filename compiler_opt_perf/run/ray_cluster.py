@@ -186,7 +186,8 @@ class RayExecutor(Executor):
         references: dict[str, Any] = {}
         try:
             while waiting or running:
-                while waiting and len(running) < self.workers:
+                workers = self.workers
+                while waiting and len(running) < workers:
                     task = waiting.popleft()
                     try:
                         for one in task.contents:
