@@ -165,6 +165,22 @@ def _collect(folder: Path, only: list[str] | None) -> list[results.Table]:
 
 
 @_benchmark(
+    "compile-cost",
+    "Instructions of the compiler with policies and a profile of 10 MB. Half an hour.",
+    "What do the policies and a PMU profile cost the compiler?",
+    results.Plot("instructions", ["mean of small", "mean of large"]),
+)
+@_only("compile_cost")
+@_TOOLCHAIN
+def _compile_cost(
+    folder: Path, only: list[str] | None, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import compile_cost
+
+    return compile_cost.study(only or compile_cost.PROGRAMS, folder, toolchain)
+
+
+@_benchmark(
     "hits",
     "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
     "How much of a profile do other compilations find?",

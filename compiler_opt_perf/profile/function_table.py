@@ -16,7 +16,7 @@ from compiler_opt_perf.run.symbol_names import canonical_name
 
 _MAGIC = b"COPFUNCS"
 _VERSION = 1
-_HEAD = struct.Struct("<8sII")
+HEAD = struct.Struct("<8sII")
 
 # No function's control flow has it.
 UNKNOWN = 0
@@ -98,7 +98,7 @@ class FunctionTable:
         guids = sorted([*self.checksums, *self.shared])
         checksums = [self.checksums[number] for number in guids]
         columns = struct.pack(f"<{2 * len(guids)}Q", *guids, *checksums)
-        return _HEAD.pack(_MAGIC, _VERSION, len(guids)) + columns
+        return HEAD.pack(_MAGIC, _VERSION, len(guids)) + columns
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -111,20 +111,20 @@ class FunctionTable:
             data = read_input(path)
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
-        if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
+        if len(data) < HEAD.size or data[: len(_MAGIC)] != _MAGIC:
             raise PmuError(f"{path}: not a table of functions; collect the profile again")
-        _, version, number = _HEAD.unpack_from(data)
+        _, version, number = HEAD.unpack_from(data)
         if version != _VERSION:
             raise PmuError(
                 f"{path}: a table of functions of version {version}, expected {_VERSION}; collect "
                 "the profile again"
             )
-        if len(data) != _HEAD.size + 16 * number:
+        if len(data) != HEAD.size + 16 * number:
             raise PmuError(
-                f"{path}: has {len(data)} bytes, expected {_HEAD.size + 16 * number} for "
+                f"{path}: has {len(data)} bytes, expected {HEAD.size + 16 * number} for "
                 f"{number} functions; collect the profile again"
             )
-        columns: Sequence[int] = struct.unpack_from(f"<{2 * number}Q", data, _HEAD.size)
+        columns: Sequence[int] = struct.unpack_from(f"<{2 * number}Q", data, HEAD.size)
         guids = columns[:number]
         checksums: dict[int, int] = {}
         shared = set()

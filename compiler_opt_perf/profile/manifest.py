@@ -27,7 +27,7 @@ from compiler_opt_perf.run.json_text import (
 )
 
 FORMAT = "compiler-opt-perf/pmu-profile"
-VERSION = 3
+VERSION = 4
 SUFFIX = ".pmu.json"
 
 _COLLECT_AGAIN = "collect the profile again"
@@ -142,7 +142,6 @@ class Manifest:
         [file, first line]; None when there is none.
       functions: the table of all functions of the binary, whether they ran or not; None when there
         is none.
-      index: the tables of the sample profiles, for compilers; None when there is none.
     """
 
     path: Path = field(compare=False)
@@ -152,7 +151,6 @@ class Manifest:
     rates: tuple[Rate, ...]
     sources: FileRecord | None = None
     functions: FileRecord | None = None
-    index: FileRecord | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
@@ -177,7 +175,6 @@ class Manifest:
             document.rates,
             document.sources,
             document.functions,
-            document.index,
         )
         manifest.verify_files()
         return manifest
@@ -215,8 +212,6 @@ class Manifest:
             files.append(("sources", self.sources))
         if self.functions is not None:
             files.append(("functions", self.functions))
-        if self.index is not None:
-            files.append(("index", self.index))
         return files
 
     def read_functions(self) -> FunctionTable | None:
@@ -312,7 +307,6 @@ class _Document(msgspec.Struct, frozen=True):
     rates: tuple[Rate, ...]
     sources: FileRecord | None = None
     functions: FileRecord | None = None
-    index: FileRecord | None = None
 
     def check(self, path: Path) -> None:
         """Raises JsonError: names that are none or come twice, rates of what has none."""

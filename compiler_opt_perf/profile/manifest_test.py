@@ -91,10 +91,10 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("format", ...), "format: is missing"),
         (
             at("version", 2),
-            r"\$\.version: expected 3, found 2: another version of this program wrote it; collect",
+            r"\$\.version: expected 4, found 2: another version of this program wrote it; collect",
         ),
-        (at("version", "1"), 'version: expected 3, found "1"'),
-        (at("version", True), "version: expected 3, found true"),
+        (at("version", "1"), 'version: expected 4, found "1"'),
+        (at("version", True), "version: expected 4, found true"),
         (at("program", ...), "program: is missing"),
         (at("program.build_id", 5), r"\$\.program\.build_id: expected `str`, found 5"),
         (at("program", []), r"program: expected `object`, found \[\]"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from compiler_opt_perf.binary.symbolize import DeclaredAt
 from compiler_opt_perf.profile.events import RATES, Rate
 from compiler_opt_perf.profile.function_table import FunctionTable
-from compiler_opt_perf.profile.index import write_index
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import (
     SUFFIX,
     Collector,
@@ -80,18 +80,17 @@ def save_profile(
         )
         table = FileRecord.of(temporary, name)
         known = None
-        if functions is not None:
+        content = None if functions is None else functions.to_bytes()
+        if content is not None:
             name = f"{stem}.functions"
             temporary = files.enter_context(atomic_write(path.with_name(name)))
-            temporary.write_bytes(functions.to_bytes())
+            temporary.write_bytes(content)
             known = FileRecord.of(temporary, name)
-        name = f"{stem}.index"
-        temporary = files.enter_context(atomic_write(path.with_name(name)))
-        write_index(profiles, temporary)
-        index = FileRecord.of(temporary, name)
         rates = rates_of(entries)
-        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known, index)
+        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known)
         manifest_file.write_text(manifest.to_json(), encoding="utf-8")
+        index = files.enter_context(atomic_write(index_of(path)))
+        write_index(manifest_file.read_bytes(), profiles, content, index)
     return manifest
 
 

@@ -15,7 +15,7 @@ from compiler_opt_perf.policy.export import CandidateTemplate
 from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.profile.events import Combination
-from compiler_opt_perf.profile.index import write_index
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import FORMAT, VERSION, FileRecord
 from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
 from compiler_opt_perf.run.llvm import LLVM_PREFIX
@@ -138,8 +138,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "program": {"path": "program", "build_id": "00"},
         "collector": collector,
     }
-    write_index(files, folder / "program.index")
-    index = dataclasses.asdict(FileRecord.of(folder / "program.index"))
     path = folder / "program.pmu.json"
-    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate], "index": index}))
+    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate]}))
+    write_index(path.read_bytes(), files, None, index_of(path))
     return path

@@ -38,6 +38,8 @@ from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.profile import callgrind, perf_record
 from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.profile.errors import PmuError
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import FileRecord
 from compiler_opt_perf.profile.merge import merge
 from compiler_opt_perf.profile.perf_record import RecordingPlan
@@ -97,10 +99,10 @@ def profile(folder: Path, toolchain: Toolchain) -> None:
 
 
 def seal(manifest: Path) -> None:
-    """Gives the files of a profile their sizes and checksums, so that damage gets to its reader."""
+    """Gives a profile's files sizes, checksums and an index, so that damage gets to its reader."""
     try:
         value = parse_json(manifest.read_bytes())
-        records = [value.get(name) for name in ("sources", "functions", "index")]
+        records = [value.get(name) for name in ("sources", "functions")]
         records += [one for event in value["events"] for one in (event, event.get("flattened"))]
         for one in records:
             if one:
@@ -108,7 +110,11 @@ def seal(manifest: Path) -> None:
                 if file.is_file() and file.stat().st_size < 1 << 30:
                     one |= dataclasses.asdict(FileRecord.of(file, one["file"]))
         manifest.write_text(json.dumps(value, indent=1))
-    except (OSError, JsonError, ValueError, KeyError, TypeError, AttributeError):
+        files = [one["file"] for e in value["events"] for one in (e, e["flattened"])]
+        paths = [manifest.parent / file for file in files]
+        functions = (manifest.parent / value["functions"]["file"]).read_bytes()
+        write_index(manifest.read_bytes(), paths, functions, index_of(manifest))
+    except (OSError, JsonError, PmuError, ValueError, KeyError, TypeError, AttributeError):
         # The manifest is what was damaged.
         return
 

@@ -313,7 +313,7 @@ def _written(folder: Path) -> bytes:
 _PROFILE = {
     "one.pmu.json": "json",
     "one.functions": "bytes",
-    "one.index": "bytes",
+    "one.pmu.index": "bytes",
     "one.sources.json": "json",
     "one.*.afdo": "bytes",
 }
