@@ -209,9 +209,13 @@ def study(programs: Sequence[str], folder: Path, tools: Toolchain) -> list[Table
     }
     wanted = jobs(cases, tools.clang, profile, meter)
     todo = [job for job in wanted if job.module not in counts]
+
+    def keep(job: Job, found: dict[str, Counted]) -> None:
+        counts[job.module] = found
+        rows = {m: {w: c._asdict() for w, c in row.items()} for m, row in counts.items()}
+        write_json(folder / "counts.json", rows)
+
     with Pool() as pool:
-        for job, outcome in zip(todo, pool.map(measure, todo, label="counting"), strict=True):
-            counts[job.module] = outcome.get()
-            rows = {m: {w: c._asdict() for w, c in row.items()} for m, row in counts.items()}
-            write_json(folder / "counts.json", rows)
+        for outcome in pool.map(measure, todo, label="counting", keep=keep):
+            outcome.get()
     return tables({job.module: counts[job.module] for job in wanted})
