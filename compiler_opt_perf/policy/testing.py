@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policy.network import Network, fit_normalisation
+from compiler_opt_perf.policy.encoding import fit_normalisation
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Problem
 
 
