@@ -99,7 +99,7 @@ class Ranges:
         magnitude = _at_most(magnitude, self.largest, ops)
         # A missing value is -1; scaled, it would be anything from 1/16 to 16384 below zero.
         magnitude = ops.where(values < self.missing_below, MISSING_MAGNITUDE, magnitude)
-        magnitude = at_least(magnitude, MISSING_MAGNITUDE, ops)
+        magnitude = _at_least(magnitude, MISSING_MAGNITUDE, ops)
         logarithm = ops.to_float(ops.bits(magnitude + 1.0) - BITS_OF_ONE) * 2.0**-23
         return logarithm if negative is None else ops.where(negative, -logarithm, logarithm)
 
@@ -126,7 +126,7 @@ class Encoding:
     def encode(self, values: Tensor, ops: Any) -> Tensor:
         """The activations, float32 in the shape of `values` [..., features, columns]."""
         compressed = self.ranges.compress(values, ops)
-        return limited_to_grid(compressed * self.factor + self.summand, -ACTIVATION_LIMIT, ops)
+        return _limited_to_grid(compressed * self.factor + self.summand, -ACTIVATION_LIMIT, ops)
 
 
 def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
@@ -176,15 +176,21 @@ def _at_most(values: Tensor, limit: Any, ops: Any) -> Tensor:
     return ops.where(values < limit, values, limit)
 
 
-def at_least(values: Tensor, limit: Any, ops: Any) -> Tensor:
-    """The values, or the limit where they are smaller; NaN becomes the limit."""
+def _at_least(values: Tensor, limit: Any, ops: Any) -> Tensor:
     return ops.where(values > limit, values, limit)
 
 
-def limited_to_grid(raised: Tensor, lowest: float, ops: Any) -> Tensor:
+def rectified(sums: Tensor, ops: Any = NUMPY_OPS) -> Tensor:
+    """The activations of a layer with these sums: rounded to the grid, from 0 to the limit."""
+    # Limited before it is raised: where there is one column, TensorFlow's converter would add
+    # ROUNDING to the bias, which rounds the bias and not the sums.
+    return _limited_to_grid(_at_least(sums, 0.0, ops) + ROUNDING, 0.0, ops)
+
+
+def _limited_to_grid(raised: Tensor, lowest: float, ops: Any) -> Tensor:
     """Subtracts ROUNDING, whose addition has rounded the values to the grid, and limits them."""
     raised = _at_most(raised, ROUNDING + ACTIVATION_LIMIT, ops)
-    return at_least(raised, ROUNDING + lowest, ops) - ROUNDING
+    return _at_least(raised, ROUNDING + lowest, ops) - ROUNDING
 
 
 def fit_normalisation(

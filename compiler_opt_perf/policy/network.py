@@ -36,13 +36,11 @@ import numpy.typing as npt
 from compiler_opt_perf.policy.encoding import (
     GRID,
     NUMPY_OPS,
-    ROUNDING,
     Encoding,
     FloatArray,
     Normalisation,
     Tensor,
-    at_least,
-    limited_to_grid,
+    rectified,
     scored_features,
     stack,
 )
@@ -230,10 +228,7 @@ class Network:
         activation = ops.reshape(activation, (self.layer_widths[0], -1))
         for matrix, bias in layers[:-1]:
             sums = ops.matmul(ops.transpose(activation), matrix) + bias
-            # Limited before it is raised: where there is one column, TensorFlow's converter would
-            # add ROUNDING to the bias, which rounds the bias and not the sums.
-            positive = at_least(ops.transpose(sums), 0.0, ops)
-            activation = limited_to_grid(positive + ROUNDING, 0.0, ops)
+            activation = rectified(ops.transpose(sums), ops)
         matrix, bias = layers[-1]
         scores = ops.matmul(ops.transpose(activation), matrix) + bias
         return ops.reshape(scores, (-1, self.problem.decisions))
