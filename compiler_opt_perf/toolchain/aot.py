@@ -8,6 +8,7 @@ the old result first, but a model that does not compile or fit must leave the ol
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,9 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.extras import require_extra
 from compiler_opt_perf.run.files import atomic_write, files_of, write_text
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
@@ -55,6 +58,7 @@ def aot_compile(
     Raises:
       ToolchainError: there is no SavedModel, TensorFlow cannot compile it, it is for another
         problem, or it takes inputs that the compiler does not feed.
+      MissingExtraError: TensorFlow is not installed.
     """
     if not (saved_model / "saved_model.pb").is_file():
         raise ToolchainError(
@@ -77,6 +81,12 @@ def aot_compile(
                 timeout_s=600,
                 env={**TENSORFLOW_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""},
             )  # fmt: skip
+            # Code and constants. Nothing refers to the third object that TensorFlow writes.
+            objects = [f"{prefix}.o", f"{prefix}_constants.o"]
+            run_command(
+                [stock_tool("ld.lld"), "-r", "-o", f"{prefix}.linked", *objects], timeout_s=60
+            )
+            os.replace(f"{prefix}.linked", f"{prefix}.o")
         except CommandError as error:
             raise ToolchainError(
                 f"{saved_model}: TensorFlow cannot compile it ahead of time (it needs a signature "
@@ -147,9 +157,9 @@ def tensorflow_version() -> str:
     """The version of the installed TensorFlow, without importing it.
 
     Raises:
-      ToolchainError: TensorFlow is not installed.
+      MissingExtraError: TensorFlow is not installed.
     """
-    package_directory("tensorflow")
+    require_extra("tensorflow")
     return importlib.metadata.version("tensorflow-cpu")
 
 
