@@ -52,6 +52,9 @@ bench-series: extras ## build and test the patch series up to the end of each pa
 	@$(COP) toolchain build --toolchain=mock
 	@$(BENCHMARK) series
 
+bench-hosts: bootstrap ## both commands on bare systems of Debian 12 and 13, as root; an hour and a half: ONLY=trixie SHARE=file that they need
+	@$(BENCHMARK) hosts $(addprefix --only=,$(ONLY)) $(addprefix --share=,$(SHARE))
+
 bench-upstream: extras ## upstream's tests around the advisors, on the patched and on Debian's tools
 	@$(COP) toolchain build --toolchain=mock
 	@tools/patches/series upstream --wide
