@@ -333,7 +333,7 @@ def _fake_toolchain(folder: Path, policy: bytes) -> Path:
     for name in ("clang", "opt", "llc"):
         (folder / "bin" / name).write_text("#!/bin/sh\necho compiled >&2; exit 9\n")
         (folder / "bin" / name).chmod(0o755)
-    (folder / "models" / "InlinerSizeModel.o").touch()
+    (folder / "models" / "InlinerSizeModel.h").touch()
     description = {"files": {"model.tflite": hashlib.sha256(policy).hexdigest()}}
     (folder / "models" / "InlinerSizeModel.json").write_text(json.dumps(description))
     return folder

@@ -273,7 +273,7 @@ def described(tmp_path: Path) -> Toolchain:
     """A toolchain that says which policy it has for evictions."""
     models = tmp_path / "set" / "models"
     models.mkdir(parents=True)
-    (models / "RegAllocEvictModel.o").write_bytes(b"")
+    (models / "RegAllocEvictModel.h").touch()
     digest = hashlib.sha256(b"one").hexdigest()
     (models / "RegAllocEvictModel.json").write_text(json.dumps({"files": {"model.tflite": digest}}))
     return Toolchain(tmp_path / "set", *(tmp_path / name for name in ("a", "b", "c", "d")))

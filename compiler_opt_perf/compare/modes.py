@@ -52,10 +52,10 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
     # Building a set drops the models that the command does not name.
     models: dict[str, str | Path] = {place.option: model}
     for other in MODELS:
-        if other != place and compiled.with_name(f"{other.name}.o").is_file():
+        if other != place and compiled.with_name(f"{other.name}.h").is_file():
             models[other.option] = "POLICY"
     build_it = build_advice(toolchain.directory, models)
-    if not compiled.with_suffix(".o").is_file():
+    if not compiled.with_suffix(".h").is_file():
         raise ModesError(
             f"{toolchain.directory}: has no policy for {problem.name} compiled in, so "
             f"that nothing can be compared; {build_it}"

@@ -205,7 +205,7 @@ def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
     """The description of the policy that `toolchain` has for `problem`; None if it has none."""
     (model,) = (model for model in MODELS if model.problem == problem.name)
     prefix = toolchain.directory / "models" / model.name
-    return prefix.with_suffix(".json") if prefix.with_suffix(".o").is_file() else None
+    return prefix.with_suffix(".json") if prefix.with_suffix(".h").is_file() else None
 
 
 class _Description(msgspec.Struct, frozen=True):

@@ -35,14 +35,8 @@ from compiler_opt_perf.policy.arrays import (
     require_vector,
     write_arrays,
 )
-from compiler_opt_perf.policy.network import (
-    DecisionKind,
-    FloatArray,
-    Network,
-    Normalisation,
-    scored_features,
-    to_grid,
-)
+from compiler_opt_perf.policy.encoding import FloatArray, Normalisation, scored_features
+from compiler_opt_perf.policy.network import DecisionKind, Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.extras import require_extra
@@ -126,7 +120,7 @@ def _silence_tensorflow() -> None:
 
 
 def tensorflow_ops() -> SimpleNamespace:
-    """The operations of `network.NUMPY_OPS` in TensorFlow."""
+    """The operations of `encoding.NUMPY_OPS` in TensorFlow."""
     tf = import_tensorflow()
     return SimpleNamespace(
         bits=lambda values: tf.bitcast(values, tf.int32),

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
+from compiler_opt_perf.policy.encoding import GRID
+from compiler_opt_perf.policy.network import MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input

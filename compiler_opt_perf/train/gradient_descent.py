@@ -12,14 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.policy.encoding import FloatArray
 from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
-from compiler_opt_perf.policy.network import (
-    MASKED_SCORE,
-    WEIGHT_LIMIT,
-    FloatArray,
-    Network,
-    to_grid,
-)
+from compiler_opt_perf.policy.network import MASKED_SCORE, WEIGHT_LIMIT, Network, to_grid
 from compiler_opt_perf.train.adam import Adam
 
 

@@ -13,8 +13,9 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.policy.encoding import fit_normalisation
 from compiler_opt_perf.policy.export import CandidateTemplate
-from compiler_opt_perf.policy.network import Network, fit_normalisation
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.files import sha256, write_json

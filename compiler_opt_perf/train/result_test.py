@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.network import Normalisation
+from compiler_opt_perf.policy.encoding import Normalisation
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.train import result
 from compiler_opt_perf.train.checkpoint import Checkpoint

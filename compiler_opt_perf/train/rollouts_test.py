@@ -10,13 +10,14 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles
+from compiler_opt_perf.policy.encoding import Normalisation, scored_features
 from compiler_opt_perf.policy.export import (
     MODEL_FILE,
     OUTPUT_SPEC_FILE,
     CandidateTemplate,
     output_spec,
 )
-from compiler_opt_perf.policy.network import Network, Normalisation, scored_features
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
