@@ -39,6 +39,7 @@ from compiler_opt_perf.policy.encoding import FloatArray, Normalisation, scored_
 from compiler_opt_perf.policy.network import DecisionKind, Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
 from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.run.extras import require_extra
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
 from compiler_opt_perf.run.pool import Pool
@@ -98,7 +99,12 @@ class _Description(msgspec.Struct, frozen=True):
 
 
 def import_tensorflow() -> Any:
-    """TensorFlow, quiet. Imported late: it takes seconds, and pool workers never need it."""
+    """TensorFlow, quiet. Imported late: it takes seconds, and pool workers never need it.
+
+    Raises:
+      MissingExtraError: it is not installed.
+    """
+    require_extra("tensorflow")
     _silence_tensorflow()
     import tensorflow
 

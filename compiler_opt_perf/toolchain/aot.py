@@ -10,6 +10,7 @@ the old result first, but a model that does not compile or fit must leave the ol
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from absl import logging
 
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.files import atomic_write, files_of, write_text
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
@@ -75,6 +77,12 @@ def aot_compile(
                 timeout_s=600,
                 env={**TENSORFLOW_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""},
             )  # fmt: skip
+            # Code and constants. Nothing refers to the third object that TensorFlow writes.
+            objects = [f"{prefix}.o", f"{prefix}_constants.o"]
+            run_command(
+                [stock_tool("ld.lld"), "-r", "-o", f"{prefix}.linked", *objects], timeout_s=60
+            )
+            os.replace(f"{prefix}.linked", f"{prefix}.o")
         except CommandError as error:
             raise ToolchainError(
                 f"{saved_model}: TensorFlow cannot compile it ahead of time (it needs a signature "

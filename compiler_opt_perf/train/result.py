@@ -4,12 +4,13 @@
 Nothing that is published depends on time, on the number of workers or on interruptions.
 """
 
+import contextlib
 import dataclasses
 import json
 import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -313,5 +314,9 @@ def _programs(result: TrainingResult) -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of the packages that weights depend on: numpy, TensorFlow and the ones given."""
-    return {name: version(name) for name in ("numpy", "tensorflow-cpu", *packages)}
+    """Versions of the packages that weights depend on: numpy, the ones given, and TensorFlow if
+    it is installed."""
+    found = {name: version(name) for name in ("numpy", *packages)}
+    with contextlib.suppress(PackageNotFoundError):
+        found["tensorflow-cpu"] = version("tensorflow-cpu")
+    return found
