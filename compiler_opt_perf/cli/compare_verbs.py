@@ -30,7 +30,12 @@ compare = Group("compare", help="Policies against the compiler's default, on mod
 def policy(
     problem: options.Problem,
     corpus: Annotated[Path, Flag("corpus of modules that the policy was not trained on")],
-    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    model: Annotated[
+        Path,
+        Flag(
+            "the policy: a folder, as `cop train policy` writes it, or the name of one in models/"
+        ),
+    ],
     output: Annotated[Path, Flag("where to write the comparison, JSON")],
     profile: options.Profiles = (),
     toolchain: Annotated[
@@ -105,7 +110,7 @@ def policy(
 )
 def programs(
     names: Annotated[Sequence[str], Argument("PROGRAM...")],
-    model: Annotated[Path, Flag("the policy's folder, for example models/inline-size")],
+    model: Annotated[Path, Flag("the policy: a folder, or the name of one in models/")],
     output: Annotated[
         Path, Flag("where to write the comparison, JSON; `cop compare page` reads it")
     ],

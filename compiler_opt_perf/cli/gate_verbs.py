@@ -74,7 +74,12 @@ def record(
     corpus: Annotated[
         Sequence[Path], Flag("folder of a corpus, as `cop corpus extract` writes it; once for each")
     ],
-    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    model: Annotated[
+        Path,
+        Flag(
+            "the policy: a folder, as `cop train policy` writes it, or the name of one in models/"
+        ),
+    ],
     output: Annotated[Path, Flag("the baseline to write, JSON")],
     toolchain: options.Toolchain = options.DEV,
     release_toolchain: Annotated[

@@ -15,6 +15,7 @@ from absl import logging
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cli.cost_verbs import LEARNED
 from compiler_opt_perf.cli.main import find_command, run
+from compiler_opt_perf.cli.options import model_folder
 from compiler_opt_perf.cli.verb import Table
 from compiler_opt_perf.cli.verbs import COP
 from compiler_opt_perf.compare.errors import CompareError
@@ -472,6 +473,7 @@ def test_errors_are_messages_and_bugs_show_where_they_are(
 
 
 _SHIPPED = REPO_ROOT / "models"
+_NAMES = sorted(one.name for one in _SHIPPED.iterdir() if one.is_dir())
 
 
 @pytest.mark.parametrize(
@@ -500,14 +502,28 @@ def test_where_a_model_is_that_is_not_here(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     for given, hint in (
-        (f"models/{model}", f"no such folder; did you mean {_SHIPPED / model}?"),
-        ("mine/policy", f"no such folder; those of this project are in {_SHIPPED}"),
+        (
+            f"models/{model}",
+            f"no such folder; did you mean {flag}={model}, the model of this project?",
+        ),
+        ("mine/policy", f"no such folder; those of this project are {', '.join(_NAMES)}"),
         ("file", "is a file; name the folder that it is in"),
     ):
         words, separator, rest = line.partition(" --")
         words = f"{words} {flag}={given}{separator}{rest}"
         assert run(words.split()) == 1
         assert f"error: {flag}={given}: {hint}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_shipped_model_is_found_by_name_from_any_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert model_folder(Path(name)) == _SHIPPED / name
+    # One of the user's own comes first.
+    (tmp_path / name).mkdir()
+    assert model_folder(Path(name)) == Path(name)
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,12 @@ def flags(
     toolchain: options.Toolchain,
     profile: Annotated[Path | None, Flag("PMU profile manifest, NAME.pmu.json")] = None,
     inline_model: Annotated[
-        Path | None, Flag(f"folder of a policy for inline-size, {_INSTEAD}")
+        Path | None,
+        Flag(f"policy for inline-size, a folder or the name of one in models/, {_INSTEAD}"),
     ] = None,
     evict_model: Annotated[
-        Path | None, Flag(f"folder of a policy for regalloc-evict, {_INSTEAD}")
+        Path | None,
+        Flag(f"policy for regalloc-evict, a folder or the name of one in models/, {_INSTEAD}"),
     ] = None,
     output: Annotated[
         Path | None,
@@ -88,7 +90,10 @@ def flags(
 def interact(
     arguments: Annotated[Sequence[str], Argument("-- CLANG-ARGUMENT...")],
     problem: options.Problem,
-    model: Annotated[Path | None, Flag("folder of a policy, evaluated in Python")] = None,
+    model: Annotated[
+        Path | None,
+        Flag("policy that is evaluated in Python, a folder or the name of one in models/"),
+    ] = None,
     decide: Annotated[
         Path | None,
         Flag("Python file with a function decide(observation) that returns the decision"),

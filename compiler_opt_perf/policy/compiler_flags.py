@@ -166,9 +166,9 @@ def compiler_flags(
     if not modes and not autofdo:
         build_it = build_advice(toolchain.directory, {"--inline-model": "POLICY"})
         raise ToolchainError(
-            f"{toolchain.directory}: has no policy compiled in; give the folder of one for "
-            "development mode (--inline-model=, --evict-model=), or have one compiled in: "
-            f"{build_it}"
+            f"{toolchain.directory}: has no policy compiled in; give one for development mode, "
+            "such as --inline-model=inline-speed or --evict-model=regalloc-evict, or have one "
+            f"compiled in: {build_it}"
         )
     options = list(modes)
     if development:

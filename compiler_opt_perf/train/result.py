@@ -109,7 +109,7 @@ def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     begun = run.warm_start is not None
     if not begun and run.problem.name == "inline-size" and not run.with_pmu:
         said.append(
-            "--warm-start=models/inline-size, in another output folder, begins with a policy that "
+            "--warm-start=inline-size, in another output folder, begins with a policy that "
             "is better than the default on most programs"
         )
     return said

@@ -102,7 +102,7 @@ def _ended(
             3,
             ["79 labels, which are too few", "no iteration led", "3 of 10 it", "--warm-start"],
         ),
-        (0.0, 2, 16_000, 10, ["--warm-start=models/inline-size"]),
+        (0.0, 2, 16_000, 10, ["--warm-start=inline-size"]),
         (0.01, 2, None, 4, ["the budget ended it after 4 of 10", "--warm-start"]),
         (0.0, 0, None, 10, ["no iteration led", "--warm-start"]),
     ],
