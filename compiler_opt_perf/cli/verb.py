@@ -139,7 +139,10 @@ class Group(click.Group):
         """Refuses a command line that names no verb. Raises click.UsageError."""
         own = {name for one in self.get_params(ctx) for name in one.opts}
         if not args or (args[0].startswith("-") and args[0] not in own):
-            raise click.UsageError(f"expected one of these verbs\n{self.listed(_path(ctx))}", ctx)
+            path = _path(ctx)
+            # All verbs of all groups would move the answer off the screen.
+            verbs = f"one of these verbs\n{self.listed(path)}" if path else "a verb"
+            raise click.UsageError(f"expected {verbs}", ctx)
         return super().parse_args(ctx, args)
 
     def resolve_command(
