@@ -126,12 +126,13 @@ def record(
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model).absolute()
+    profiles = Profiles.parse(profile).absolute()
     candidate = Subject(
-        problem_of(model, problem),
+        problem_of(model, problem, profiles),
         Toolchain.load(toolchain),
         None if release_toolchain is None else Toolchain.load(release_toolchain),
         model,
-        Profiles.parse(profile).absolute(),
+        profiles,
         repetitions=repetitions,
         timeout_s=timeout,
         memory_mib=memory,
@@ -239,14 +240,15 @@ def candidate_of(
 
     same_runs(setup)
     model = (model_folder(model) or Path(setup.policy.path)).absolute()
+    profiles = _profiles(profile, setup)
     if release is None and setup.release is not None:
         release = Path(setup.release.path)
     return Subject(
-        problem_of(model, setup.problem),
+        problem_of(model, setup.problem, profiles),
         Toolchain.load(toolchain or Path(setup.compiler.path)),
         None if release is None else Toolchain.load(release),
         model,
-        _profiles(profile, setup),
+        profiles,
         repetitions=setup.repetitions,
         timeout_s=setup.timeout_s,
         memory_mib=setup.memory_mib,

@@ -13,7 +13,7 @@ from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import model_folder
 from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.verb import Group
-from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 
 policy = Group("policy", help="Policies: compile with them, try them, publish a rule as one.")
@@ -123,6 +123,8 @@ def interact(
                 f"--model={folder}: a policy for {loaded.network.problem.name}, not {problem}"
             )
         decided = loaded.network.problem
+        if loaded.network.with_pmu and profile is None:
+            logging.warning("%s: %s", folder, NO_PROFILE)
         choose = policy_decisions(loaded)
     elif decide is not None and folder is None:
         choose = load_decisions(decide)

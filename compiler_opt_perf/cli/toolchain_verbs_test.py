@@ -11,7 +11,6 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import LLVM_MAJOR, LLVM_PREFIX
 from compiler_opt_perf.toolchain import build as building
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 SOURCE = """
 #include <stdarg.h>
@@ -137,26 +136,3 @@ def test_the_archive_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert run(words) == 1
         assert f"{name}: expected NAME.tar.xz" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
-
-
-@pytest.mark.compiler
-def test_flags_say_that_a_profile_is_needed(
-    toolchain: Toolchain, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    policy = REPO_ROOT / "models" / "inline-speed"
-    with caplog.at_level("INFO", logger="absl"):
-        assert (
-            run(
-                [
-                    "policy",
-                    "flags",
-                    f"--toolchain={toolchain.directory}",
-                    f"--inline-model={policy}",
-                ]
-            )
-            == 0
-        )
-    assert "inline-size: the policy decides by a PMU profile, and there is none" in caplog.text
-    assert f"{policy}, for fewer executed instructions at -O2" in caplog.text
-    # What a build takes is apart.
-    assert len(capsys.readouterr().out.splitlines()) == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS, Problem, for_clang
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, decode
@@ -160,9 +160,7 @@ def compiler_flags(
             policy += f", for {purpose}"
         policies.append(policy)
         if description.with_pmu and profile is None:
-            warnings.append(
-                f"{name}: the policy decides by a PMU profile, and there is none; give --profile="
-            )
+            warnings.append(f"{name}: the policy {NO_PROFILE}")
     if not modes and not autofdo:
         build_it = build_advice(toolchain.directory, {"--inline-model": "POLICY"})
         raise ToolchainError(
