@@ -582,14 +582,19 @@ def test_help_is_quick() -> None:
 
 @pytest.mark.compiler
 def test_a_collection_ends_with_commands_that_work(
-    toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toolchain: Toolchain,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "a program.c").write_text("int main(void) { return 0; }")
     flags = [*PROFILING_FLAGS.split(), "-Wl,--build-id"]
     binary = tmp_path / "a program"
     run_command([stock_tool("clang"), "-O1", *flags, f"{binary}.c", "-o", binary])
     profile = tmp_path / "a program.pmu.json"
-    assert run(["profile", "collect", f"--binary={binary}", f"--output={profile}"]) == 0
+    with caplog.at_level("INFO", logger="absl"):
+        assert run(["profile", "collect", f"--binary={binary}", f"--output={profile}"]) == 0
+    assert "; its standard output is discarded" in caplog.text
     shown = capsys.readouterr().out
     commands = re.findall(r"^(?:next:|     ) [\w ]+: cop (.*)$", shown, re.MULTILINE)
     assert len(commands) == 2

@@ -94,7 +94,7 @@ def collect(
     chosen = choose(backend, binary, geometry or CacheGeometry(), within)
     with _scratch() as directory:
         collector = chosen.collector(run)
-        logging.info("%s: running under %s", run.name, collector.tool)
+        logging.info("%s: running under %s; %s", run.name, collector.tool, run.started)
         counts = chosen.count(run, binary, directory)
         return _finish(output_manifest, profiled, collector, binary, counts)
 
