@@ -155,7 +155,7 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract a=b", "--problem"),
         ("corpus extract --problem=cooking --output=x a=b", "is not one of"),
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
-        ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "between 0 and 1"),
+        ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "above 0 and below 1"),
         ("corpus extract --problem=inline-size --output=x --link-flags=' a=b", "No closing quot"),
         ("corpus show", "Missing argument 'FOLDER'"),
         (
@@ -187,7 +187,12 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("train policy --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
         (
             "train policy --problem=inline-size --corpus=a --output=b --setting=ppo.modules=1",
-            "settings: no setting 'ppo.modules'; there are",
+            "no setting 'ppo.modules' of this recipe, whose stages are evolution-strategies; "
+            "did you mean 'evolution-strategies.modules'?\nSee: cop train policy --help\n",
+        ),
+        (
+            "train policy --problem=inline-size --corpus=a --output=b --setting=tempo=1",
+            "settings: no setting 'tempo' of this recipe, whose stages are evolution-strategies\n",
         ),
         (
             "train policy --problem=inline-size --corpus=a --output=b --recipe=magic",
