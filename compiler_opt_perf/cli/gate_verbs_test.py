@@ -174,7 +174,6 @@ def test_modes_that_differ_are_caught(
         f'  exec "{toolchain.clang}" "$@" -mllvm -enable-ml-inliner=default ;;'
     )
     release = failing_toolchain(tmp_path / "release", toolchain, cases)
-    (release / "models").symlink_to(toolchain.directory / "models")
     status, document = _check(folder, capsys, f"--release-toolchain={release}")
     worse = _worse(document)
     assert status == EXIT_WORSE and set(worse) == {"modes"}

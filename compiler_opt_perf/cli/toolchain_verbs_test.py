@@ -23,7 +23,7 @@ ELSEWHERE: list[str | Path] = ["env", "-i", "PATH=/usr/bin:/bin"]
 
 def _set(folder: Path, **tools: Path) -> Path:
     """A set of these tools; of the others that a set must have there are scripts."""
-    for name in ("bin", f"lib/clang/{LLVM_MAJOR}"):
+    for name in ("bin", f"lib/clang/{LLVM_MAJOR}", "models"):
         (folder / name).mkdir(parents=True)
     for name in ("clang", "opt", "llc"):
         (folder / "bin" / name).write_text("#!/bin/sh\necho a script\n")
@@ -43,7 +43,7 @@ def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> No
     real = {name: toolchain.directory / "bin" / name for name in ("clang", "ld.lld")}
     folder = _set(tmp_path / "set", **real)
     (folder / "bin" / "lld").symlink_to("ld.lld")
-    shutil.copytree(toolchain.directory / "models", folder / "models")
+    shutil.copytree(toolchain.directory / "models", folder / "models", dirs_exist_ok=True)
     archive = tmp_path / "policies.tar.xz"
     assert (
         run(["toolchain", "pack", f"--toolchain={folder}", f"--output={archive}", "--level=0"]) == 0
