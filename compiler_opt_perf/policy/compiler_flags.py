@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS, Problem, for_clang
-from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.profile.manifest import SUFFIX, Manifest
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
@@ -131,7 +131,9 @@ def compiler_flags(
       PmuError: the profile is damaged.
     """
     if profile is not None and not profile.is_file():
-        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME.pmu.json")
+        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME{SUFFIX}")
+    if profile is not None and not profile.name.endswith(SUFFIX):
+        raise ToolchainError(f"{profile}: no PMU profile; give the manifest, NAME{SUFFIX}")
     if autofdo and profile is None:
         raise ToolchainError("AutoFDO needs a profile: give its manifest, NAME.pmu.json")
     modes: list[str] = []
