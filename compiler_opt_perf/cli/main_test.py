@@ -204,6 +204,16 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
             "expected one of --model=FOLDER and --decide",
         ),
         ("trace show", "Missing argument 'NAME.bbtrace'"),
+        (
+            "profile collect --binary=a --output=b --level=9 file",
+            "No such option '--level'. Did you mean '--help'? Flags of what is run come after --\n",
+        ),
+        (
+            "policy interact --problem=inline-size --model=m -Oz -c a.c",
+            "No such option '-O'. Flags of what is run come after --\n",
+        ),
+        ("profile show p --topp=2", "No such option '--topp'. Did you mean '--top'?\n"),
+        ("profile show p --top=many", "'many' is not a valid whole number"),
         ("trace staet a.bbtrace", "no verb 'trace staet'"),
         ("trace cut a.bbtrace --output=b.bbtrace --number=0", "0 is not in the range x>=1"),
         ("trace record --binary=a --output=b.bbtrace --cpu=zen3", "No such option '--cpu'"),
@@ -611,3 +621,5 @@ def test_a_collection_ends_with_commands_that_work(
         assert run(words) == 0
     configuration = (tmp_path / "a program.cfg").read_text()
     assert "-fprofile-sample-use=" in configuration
+    # Whoever meets "unrecognised emulation mode" looks here.
+    assert "no other linker will do.\n-fuse-ld=lld\n" in configuration

@@ -74,6 +74,7 @@ class CompilerFlags:
             f"# {self.toolchain.clang}",
             *(f"# {policy}" for policy in self.policies),
             *_pairs(self._all_words),
+            "# With link-time optimisation, no other linker will do.",
             _quote(linker),
             *_pairs(link, "$"),
         ]
