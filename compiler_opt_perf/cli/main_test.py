@@ -580,7 +580,11 @@ def test_defaults_are_written_as_they_are_given(capsys: pytest.CaptureFixture[st
     assert run(["profile", "collect", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "--backend=[callgrind|perf|auto] simulate" in shown
+    assert "[-- ARGUMENT...] those of the program that is run" in shown
     assert "says why not [default: callgrind]" in shown
+    assert run(["gate", "record", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--repetitions=INTEGER " in shown and "--timeout=FLOAT " in shown
     assert run(["train", "policy", "--help"]) == 0
     shown = capsys.readouterr().out
     # The settings are lines as they are written.

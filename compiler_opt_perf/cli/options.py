@@ -51,7 +51,9 @@ Address = Annotated[
     ),
 ]
 # Of verbs that run a program.
-RunArguments = Annotated[Sequence[str], Argument("[-- ARGUMENT...]")]
+RunArguments = Annotated[
+    Sequence[str], Argument("[-- ARGUMENT...]", "those of the program that is run")
+]
 Run = Annotated[Path | None, Flag("executable to run, if the binary is a shared library")]
 Stdin = Annotated[Path | None, Flag("file that the program reads")]
 Recording = Annotated[

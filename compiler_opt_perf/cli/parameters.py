@@ -120,7 +120,9 @@ class _Option(click.Option):
         record = super().get_help_record(ctx)
         if record is None or self.is_flag:
             return record
-        name = record[0].replace(" ", "=", 1).replace("WHOLE NUMBER", "INTEGER")
+        name = (
+            record[0].replace(" ", "=", 1).replace("WHOLE NUMBER", "INTEGER").replace(" RANGE", "")
+        )
         # Of lines after \b, click keeps the ends.
         more = f"\n\n\b\n{self._described()}" if self._described else ""
         return name, record[1] + more
