@@ -120,6 +120,7 @@ def record(
 ) -> None:
     """Measure a compiler with a policy on corpora: the baseline that candidates must keep."""
     from compiler_opt_perf.compare.baseline import write_baseline
+    from compiler_opt_perf.compare.errors import CompareError
     from compiler_opt_perf.compare.record import load_corpora, record
     from compiler_opt_perf.compare.subject import Subject, problem_of
     from compiler_opt_perf.corpus.profiles import Profiles
@@ -148,9 +149,16 @@ def record(
         raise UsageError("--cpu is for the cycles of recorded runs: give --trace, too")
     modules, memory_of_work = load_corpora(corpus), _work(work, workers, output)
     measured = record(candidate, corpus, modules, compile_time, memory_of_work)
+    failed = [run for run in measured.modules if not run.is_ok]
+    if failed and len(failed) == len(measured.modules):
+        raise CompareError(
+            f"none of the {len(failed)} modules compiles, so there is no baseline to keep; "
+            f"{failed[0].name}: {failed[0].message}"
+        )
     write_baseline(measured, output)
-    failed = sum(not run.is_ok for run in measured.modules)
-    print(f"{output}: {len(measured.modules)} modules, {failed} of which do not compile")
+    print(f"{output}: {len(measured.modules)} modules, {len(failed)} of which do not compile")
+    if failed:
+        print(f"the first of these, {failed[0].name}: {failed[0].message}")
 
 
 def _traces(words: Sequence[str]) -> dict[str, Path]:
