@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.run.errors import UserError, meant
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import FieldError, JsonError, convert, parse_toml, shown
 
@@ -97,7 +97,8 @@ class CostModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for part in parts:
                 inside = inside.get(part, {})
             if last not in inside or isinstance(inside[last], dict):
-                raise LearnedError(f"no setting {name!r}; there are\n{describe()}")
+                known = [*table, *(f"network.{one}" for one in table["network"])]
+                raise LearnedError(f"settings: no setting {name!r}{meant(name, known)}")
             inside[last] = value
         return _config(table, "settings")
 

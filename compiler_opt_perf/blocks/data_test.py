@@ -129,7 +129,7 @@ def test_presets_and_settings(tmp_path: Path) -> None:
     assert read_config("granite").changed({"network.width": 16}).network.width == 16
     for changes, message in (
         ({"network.width": 0}, r"\$\.network\.width: .*>= 4"),
-        ({"width": 8}, "no setting 'width'; there are"),
+        ({"width": 8}, "no setting 'width'; did you mean 'network.width'?"),
         ({"network": 8}, "no setting 'network'"),
         ({"test_programs": ["cmark"]}, "'cmark' is for validation, too"),
     ):

@@ -30,7 +30,12 @@ compare = Group("compare", help="Policies against the compiler's default, on mod
 def policy(
     problem: options.Problem,
     corpus: Annotated[Path, Flag("corpus of modules that the policy was not trained on")],
-    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    model: Annotated[
+        Path,
+        Flag(
+            "the policy: a folder, as `cop train policy` writes it, or the name of one in models/"
+        ),
+    ],
     output: Annotated[Path, Flag("where to write the comparison, JSON")],
     profile: options.Profiles = (),
     toolchain: Annotated[
@@ -76,15 +81,14 @@ def policy(
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model)
-    loaded = policy_in(model, problem)
+    profiles = Profiles.parse(profile)
+    loaded = policy_in(model, problem, profiles)
     decided = PROBLEMS[problem] if loaded is None else loaded.network.problem
     modules = Corpus.load(corpus)
     release = Toolchain.load(release_toolchain)
     require_compiled_in(release, decided, model)
     comparison = compare(
-        Subject(
-            decided, Toolchain.load(toolchain), release, model, Profiles.parse(profile), loaded
-        ),
+        Subject(decided, Toolchain.load(toolchain), release, model, profiles, loaded),
         modules,
         compile_time=compile_time,
         repetitions=repetitions,
@@ -105,7 +109,7 @@ def policy(
 )
 def programs(
     names: Annotated[Sequence[str], Argument("PROGRAM...")],
-    model: Annotated[Path, Flag("the policy's folder, for example models/inline-size")],
+    model: Annotated[Path, Flag("the policy: a folder, or the name of one in models/")],
     output: Annotated[
         Path, Flag("where to write the comparison, JSON; `cop compare page` reads it")
     ],
@@ -116,9 +120,13 @@ def programs(
     workers: options.Workers = 0,
 ) -> Table:
     """Compare the linked text of real programs with a policy and without."""
-    from compiler_opt_perf.compare.linked import compare_linked, describe, to_json
+    from compiler_opt_perf.compare.linked import (
+        compare_linked,
+        describe,
+        to_json,
+        unprofiled_policy,
+    )
     from compiler_opt_perf.corpus.programs import find_program, program_modules
-    from compiler_opt_perf.policy.export import load
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     names = list(dict.fromkeys(names))
@@ -126,7 +134,7 @@ def programs(
         find_program(name)
     model = required_model_folder(model).resolve()
     folder = modules.resolve()
-    problem = load(model).network.problem
+    problem = unprofiled_policy(model).network.problem
     tools = Toolchain.load(toolchain)
     extracted = {
         name: program_modules(

@@ -92,7 +92,7 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
         (
             ("cost", "predict", "--model=none", "90"),
             1,
-            "--model=none: no such folder; those of this project are in",
+            "--model=none: no such folder; those of this project are ",
         ),
         (("cost", "predict", "--evaluator=granite", "90"), 2, "give the folder of such a model"),
         ((*WORDS, "--evaluator=granite-pmu", "90"), 2, "is a granite; give --evaluator=granite"),
@@ -112,7 +112,7 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
                 "--setting=rounds=1",
             ),
             2,
-            "no setting 'rounds'; there are",
+            "no setting 'rounds'; did you mean 'network.rounds'?\n",
         ),
     ):
         assert run(words) == status

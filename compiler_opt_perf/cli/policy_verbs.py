@@ -13,7 +13,7 @@ from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import model_folder
 from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.verb import Group
-from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 
 policy = Group("policy", help="Policies: compile with them, try them, publish a rule as one.")
@@ -30,10 +30,12 @@ def flags(
     toolchain: options.Toolchain,
     profile: Annotated[Path | None, Flag("PMU profile manifest, NAME.pmu.json")] = None,
     inline_model: Annotated[
-        Path | None, Flag(f"folder of a policy for inline-size, {_INSTEAD}")
+        Path | None,
+        Flag(f"policy for inline-size, a folder or the name of one in models/, {_INSTEAD}"),
     ] = None,
     evict_model: Annotated[
-        Path | None, Flag(f"folder of a policy for regalloc-evict, {_INSTEAD}")
+        Path | None,
+        Flag(f"policy for regalloc-evict, a folder or the name of one in models/, {_INSTEAD}"),
     ] = None,
     output: Annotated[
         Path | None,
@@ -88,7 +90,10 @@ def flags(
 def interact(
     arguments: Annotated[Sequence[str], Argument("-- CLANG-ARGUMENT...")],
     problem: options.Problem,
-    model: Annotated[Path | None, Flag("folder of a policy, evaluated in Python")] = None,
+    model: Annotated[
+        Path | None,
+        Flag("policy that is evaluated in Python, a folder or the name of one in models/"),
+    ] = None,
     decide: Annotated[
         Path | None,
         Flag("Python file with a function decide(observation) that returns the decision"),
@@ -118,6 +123,8 @@ def interact(
                 f"--model={folder}: a policy for {loaded.network.problem.name}, not {problem}"
             )
         decided = loaded.network.problem
+        if loaded.network.with_pmu and profile is None:
+            logging.warning("%s: %s", folder, NO_PROFILE)
         choose = policy_decisions(loaded)
     elif decide is not None and folder is None:
         choose = load_decisions(decide)

@@ -28,10 +28,12 @@ def build(
         ),
     ] = options.DEV,
     inline_model: Annotated[
-        Path | None, Flag("folder of a policy for inline-size, or a SavedModel")
+        Path | None,
+        Flag("policy for inline-size: a folder, the name of one in models/, or a SavedModel"),
     ] = None,
     evict_model: Annotated[
-        Path | None, Flag("folder of a policy for regalloc-evict, or a SavedModel")
+        Path | None,
+        Flag("policy for regalloc-evict: a folder, the name of one in models/, or a SavedModel"),
     ] = None,
     output: Annotated[
         Path | None,

@@ -169,7 +169,7 @@ def _with(subject: Subject, name: str, path: Path | None) -> Subject:
         return dataclasses.replace(subject, profiles=Profiles(path))
     assert path is not None
     if name == "policy":
-        problem = problem_of(path, subject.problem.name)
+        problem = problem_of(path, subject.problem.name, subject.profiles)
         return dataclasses.replace(subject, model=path, problem=problem)
     return dataclasses.replace(subject, toolchain=Toolchain.load(path))
 

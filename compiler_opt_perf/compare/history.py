@@ -43,13 +43,18 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Total(msgspec.Struct, frozen=True):
-    """A metric over all modules: in the baseline, and measured."""
+    """A metric over all modules: in the baseline, and measured.
+
+    Attributes:
+      allowed: how much worse than before it may be; None without a limit, and in acceptances.
+    """
 
     metric: str
     unit: str
     before: Finite
     after: Finite
     verdict: str
+    allowed: Finite | None = None
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +84,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 def event_of(kind: Literal["check", "accept"], result: CheckResult, measured: Baseline) -> Event:
     """An event of now."""
     totals = [
-        Total(one.metric, one.unit, one.before, one.after, one.verdict)
+        Total(one.metric, one.unit, one.before, one.after, one.verdict, one.allowed)
         for one in result.findings
         if one.level == "total"
     ]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
-from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS, Problem, for_clang
+from compiler_opt_perf.profile.manifest import SUFFIX, Manifest
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
@@ -74,6 +74,7 @@ class CompilerFlags:
             f"# {self.toolchain.clang}",
             *(f"# {policy}" for policy in self.policies),
             *_pairs(self._all_words),
+            "# With link-time optimisation, no other linker will do.",
             _quote(linker),
             *_pairs(link, "$"),
         ]
@@ -131,7 +132,9 @@ def compiler_flags(
       PmuError: the profile is damaged.
     """
     if profile is not None and not profile.is_file():
-        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME.pmu.json")
+        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME{SUFFIX}")
+    if profile is not None and not profile.name.endswith(SUFFIX):
+        raise ToolchainError(f"{profile}: no PMU profile; give the manifest, NAME{SUFFIX}")
     if autofdo and profile is None:
         raise ToolchainError("AutoFDO needs a profile: give its manifest, NAME.pmu.json")
     modes: list[str] = []
@@ -160,15 +163,13 @@ def compiler_flags(
             policy += f", for {purpose}"
         policies.append(policy)
         if description.with_pmu and profile is None:
-            warnings.append(
-                f"{name}: the policy decides by a PMU profile, and there is none; give --profile="
-            )
+            warnings.append(f"{name}: the policy {NO_PROFILE}")
     if not modes and not autofdo:
         build_it = build_advice(toolchain.directory, {"--inline-model": "POLICY"})
         raise ToolchainError(
-            f"{toolchain.directory}: has no policy compiled in; give the folder of one for "
-            "development mode (--inline-model=, --evict-model=), or have one compiled in: "
-            f"{build_it}"
+            f"{toolchain.directory}: has no policy compiled in; give one for development mode, "
+            "such as --inline-model=inline-speed or --evict-model=regalloc-evict, or have one "
+            f"compiled in: {build_it}"
         )
     options = list(modes)
     if development:

@@ -42,6 +42,8 @@ from compiler_opt_perf.run.workload import Run
 
 # Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
 _LOW_SHARE = 0.5
+# Of so many instructions some share a line with another basic block.
+_ENOUGH_LOCATIONS = 200
 
 
 def collect(
@@ -94,7 +96,7 @@ def collect(
     chosen = choose(backend, binary, geometry or CacheGeometry(), within)
     with _scratch() as directory:
         collector = chosen.collector(run)
-        logging.info("%s: running under %s", run.name, collector.tool)
+        logging.info("%s: running under %s; %s", run.name, collector.tool, run.started)
         counts = chosen.count(run, binary, directory)
         return _finish(output_manifest, profiled, collector, binary, counts)
 
@@ -160,6 +162,7 @@ def _finish(
         add_hot_code(counts, {a: size for sizes in functions for a, size in sizes.items()})
     with stage(f"symbolising {len(counts.at)} instructions"):
         symbols = symbolize(binary, counts.at)
+        _warn_of_shared_lines(binary, symbols)
         # The rest of each function, where it has debug info.
         rest = [
             address
@@ -220,6 +223,23 @@ def _write(
         profile.write(counts.events[number], output)
 
     return save_profile(path, program, collector, entries, symbols.sources, functions, write)
+
+
+def _warn_of_shared_lines(binary: Path, symbols: Symbols) -> None:
+    """Tells of debug info that keeps basic blocks of one line together."""
+    lines = [
+        (location.line, *(site.line for site in location.call_sites))
+        for location in symbols.locations.values()
+    ]
+    if len(lines) >= _ENOUGH_LOCATIONS and not any(
+        line.discriminator for stack in lines for line in stack
+    ):
+        logging.warning(
+            "%s: is compiled without -fdebug-info-for-profiling: statements on one line get the "
+            "same counts; compile it with %s",
+            binary,
+            PROFILING_FLAGS,
+        )
 
 
 def _log_figures(manifest: Manifest, undescribed: int) -> None:

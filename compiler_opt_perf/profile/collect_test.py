@@ -445,6 +445,15 @@ def test_line_tables_for_profiling_are_enough(
     assert manifest.event("executions").located > 0
 
 
+@pytest.mark.parametrize("debug", ["-g", "-g -fdebug-info-for-profiling"])
+def test_code_without_discriminators_is_warned_of(
+    debug: str, build: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", logger="absl"):
+        collect(build(debug=debug), ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert ("without -fdebug-info-for-profiling: statements" in caplog.text) == (debug == "-g")
+
+
 def test_code_without_locations_is_warned_of(
     build: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -166,7 +166,9 @@ class Manifest:
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
         except JsonError as error:
-            raise PmuError(f"{error}; {_COLLECT_AGAIN}") from error
+            is_named_so = path.name.endswith(SUFFIX)
+            remedy = _COLLECT_AGAIN if is_named_so else f"name the manifest, NAME{SUFFIX}"
+            raise PmuError(f"{error}; {remedy}") from error
         manifest = cls(
             path,
             document.program,

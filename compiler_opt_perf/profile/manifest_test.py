@@ -183,6 +183,11 @@ def test_damaged_manifest(copy: Path, damage: Callable[[bytes], bytes], message:
         Manifest.load(copy)
 
 
+def test_another_file_of_a_profile_is_not_its_manifest(copy: Path) -> None:
+    with pytest.raises(PmuError, match=r"not JSON: .*; name the manifest, NAME\.pmu\.json$"):
+        Manifest.load(copy.with_name("workload.loads.afdo"))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

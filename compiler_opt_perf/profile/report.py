@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PMU profiles as text: what they hold, where time is lost, how two of them differ."""
 
+import math
 import textwrap
 from collections.abc import Collection, Sequence
 
@@ -24,6 +25,8 @@ from compiler_opt_perf.run.symbol_names import demangled, printable, shortened
 _WIDTH = 100
 _INDENT = 9
 PLOT_WIDTH = 72
+# Rates below this one matter to nobody, whatever their digits.
+_LEAST_RATE = 1e-4
 
 
 def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> str:
@@ -153,10 +156,11 @@ def place(spot: Hotspot, name: str, width: int) -> str:
 
 
 def interval(estimate: RateEstimate) -> str:
-    """A rate with its interval and its denominator: "12.3% [10.1, 14.8] of 1.23M"."""
+    """A rate with its interval and its denominator: "12% [10, 15] of 1.23M"."""
     if estimate.raw is None:
         return "-"
-    return f"{_short(estimate)} of {_compact(estimate.denominator)}"
+    known = _short(estimate) if estimate.high >= _LEAST_RATE else f"below {_LEAST_RATE:.2%}"
+    return f"{known} of {_compact(estimate.denominator)}"
 
 
 def diff(before: Profile, after: Profile, number: int) -> str:
@@ -212,8 +216,14 @@ def diff(before: Profile, after: Profile, number: int) -> str:
 
 
 def _short(estimate: RateEstimate) -> str:
-    low, high = 100 * estimate.low, 100 * estimate.high
-    return f"{100 * (estimate.raw or 0):.3g}% [{low:.3g}, {high:.3g}]"
+    """A rate and its interval in percent, with the digits that the interval's width leaves."""
+    value, low, high = (100 * share for share in (estimate.raw or 0, estimate.low, estimate.high))
+    # At most three that are significant.
+    digits = 2 - math.floor(math.log10(high)) if high > 0 else 0
+    if high > low:
+        digits = min(digits, -math.floor(math.log10(high - low)))
+    digits = max(digits, 0)
+    return f"{value:.{digits}f}% [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _compact(count: int) -> str:
@@ -232,4 +242,7 @@ def rate_value(rate: Rate, numerator: int, denominator: int) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.3g}%" if whole else "-"
+    if not whole:
+        return "-"
+    share = 100 * part / whole
+    return "<0.001%" if 0 < share < 0.001 else f"{share:.3g}%"

@@ -188,7 +188,7 @@ def record(
             # Some programs act by their own name.
             *("-0", str(run.program), *run.command),
         ]
-        logging.info("%s: running under %s", run.name, description.tool)
+        logging.info("%s: running under %s; %s", run.name, description.tool, run.started)
         status = _run(run, argv, unfinished, folder / "stderr")
         messages = (folder / "messages").read_text(errors="replace").splitlines()
         _check_run(run, status, messages, folder / "stderr")

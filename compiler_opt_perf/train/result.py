@@ -92,9 +92,12 @@ def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     curve = record["curve"]
     learnt = [point["labels"] for point in curve if "labels" in point]
     if learnt and learnt[-1] < _ENOUGH_LABELS:
+        minutes = run.clock.seconds * _ENOUGH_LABELS / max(learnt[-1], 1) / 60
         said.append(
-            f"it learnt from {learnt[-1]:,} labels, which are too few: models/inline-size learnt "
-            "from 16,880 of many programs; raise modules and sites of the recipe, and the budget"
+            f"it learnt from {learnt[-1]:,} labels in {run.clock.seconds:.0f} s, which are too "
+            "few: models/inline-size learnt from 16,880 of many programs. Give more modules, or "
+            "more labels of each by --setting=labels.sites=, and a larger --budget: "
+            f"{_ENOUGH_LABELS:,} labels take about {max(minutes, 1):.0f} minutes here"
         )
     if not record["best_generation"] and checkpoint.generation:
         said.append(
@@ -105,12 +108,12 @@ def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     if checkpoint.generation < planned:
         said.append(
             f"the budget ended it after {checkpoint.generation} of {planned} iterations; run the "
-            "command again with a larger one to go on"
+            "command again with a larger --budget to go on"
         )
     begun = run.warm_start is not None
     if not begun and run.problem.name == "inline-size" and not run.with_pmu:
         said.append(
-            "--warm-start=models/inline-size, in another output folder, begins with a policy that "
+            "--warm-start=inline-size, in another output folder, begins with a policy that "
             "is better than the default on most programs"
         )
     return said
