@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The tables of all sample profiles of a PMU profile, computed once for all compilations.
+"""Writes the index of a PMU profile: the function tables of all its sample profiles.
 
-A compilation asks for a few functions. To find them it would read the names and the places of all
-functions of the program, in each of some twenty files; the index has both in a form that can be
-searched where it lies (docs/reference/formats.md).
+A compilation looks up a few functions. Without the index it would read the names and offsets of
+all functions in each of some twenty files. The index is searched in place, as a mapped file
+(docs/reference/formats.md).
 """
 
 import struct
@@ -25,21 +25,21 @@ _UNIQUE_SUFFIX = ".__uniq."
 _FILE_MAGIC = int.from_bytes(b"SPROF42\x04", "big")
 _FILE_VERSION = 103
 _SUMMARY, _NAMES, _OFFSETS, _FUNCTIONS = 1, 2, 4, 32
-# The flags that leave the meaning of a section alone, by its type: SecFlagFlat and, of each type,
-# partial and flow-sensitive profiles, unique suffixes, the order of functions, attributes.
+# Flags by section type that compilers can read: SecFlagFlat for all; and flags for partial and
+# flow-sensitive profiles, unique suffixes, ordered functions, and attributes.
 _FLAGS = {1: 0b101, 2: 0b100, 3: 0, 4: 0b1, 5: 0b10, 6: 0, 32: 0}
 _FLAT = 2
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """What the index needs of one sample profile.
+    """The tables of one sample profile.
 
     Attributes:
-      xxh3: of the file, of what is before its first section, and of its section of functions.
+      xxh3: checksums of the whole file, of its header, and of its function section.
       total: the sum of all counts.
-      names: in the order of the file.
-      places: of each function the index of its name, and where it begins in its section.
+      names: function names, in the order of the file.
+      places: (index of the name, offset in the function section) of each function.
     """
 
     xxh3: tuple[int, int, int]
@@ -52,10 +52,11 @@ def write_index(profiles: Sequence[Path], path: Path) -> None:
     """Writes the index of sample profiles in LLVM's extensible binary format to `path`.
 
     Args:
-      profiles: of each event the profile, and the flattened one.
+      profiles: for each event, the sample profile and its flattened version.
+      path: file to write.
 
     Raises:
-      PmuError: a profile is not as llvm-profdata writes it; names file and byte.
+      PmuError: a profile is not as llvm-profdata writes it; the message names file and byte.
       OSError: a file cannot be read or written.
     """
     tables = [_read(profile) for profile in profiles]
@@ -72,7 +73,7 @@ def write_index(profiles: Sequence[Path], path: Path) -> None:
     ]
     for table in tables:
         numbers = [number_of[name] for name in table.names]
-        # Stable: parts of one function stay in the order of the file.
+        # A stable sort keeps the parts of one function in the order of the file.
         records = sorted(((numbers[name], place) for name, place in table.places), key=_first)
         parts.append(struct.pack(f"<{len(numbers)}I", *numbers))
         parts.append(struct.pack(f"<{2 * len(records)}I", *(n for row in records for n in row)))
@@ -84,13 +85,13 @@ def _first(record: tuple[int, int]) -> int:
 
 
 def _key(name: str) -> int:
-    """By what the compiler knows a name: 63 bits of the XXH3 of it without passes' suffixes."""
+    """The compiler's key of a name: 63 bits of the XXH3 of its canonical form."""
     data = canonical_name(name).encode(errors="surrogateescape")
     return xxhash.xxh3_64_intdigest(data) & (1 << 63) - 1
 
 
 def _read(path: Path) -> _Tables:
-    """Reads the tables of a sample profile; one of an event that never occurred may be empty."""
+    """Reads the tables of a sample profile, which may be empty if the event never occurred."""
     data = path.read_bytes()
     if not data.strip():
         nothing = xxhash.xxh3_64_intdigest(b"")
@@ -130,7 +131,7 @@ def _read(path: Path) -> _Tables:
 
 
 class _Cursor:
-    """Reads numbers of a file one after the other. Raises PmuError at its end."""
+    """Reads consecutive numbers of a file. Raises PmuError at the end of the file."""
 
     def __init__(self, path: Path, data: bytes, place: int):
         self._path = path
@@ -138,7 +139,7 @@ class _Cursor:
         self.place = place
 
     def number(self) -> int:
-        """An unsigned LEB128 number."""
+        """Reads an unsigned LEB128 number."""
         try:
             value, self.place = read_leb128(self._data, self.place)
         except (IndexError, ValueError) as error:
@@ -148,7 +149,7 @@ class _Cursor:
         return value
 
     def fixed(self) -> int:
-        """A number of eight bytes."""
+        """Reads an unsigned number of eight bytes."""
         self.place += 8
         if self.place > len(self._data):
             raise PmuError(f"{self._path}: cut off; collect the profile again")
