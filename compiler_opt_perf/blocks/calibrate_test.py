@@ -145,7 +145,7 @@ def test_implausible_measurements_are_not_written(
 
 
 def test_takes_the_lower_quartile() -> None:
-    assert CycleRange.of(range(100, -1, -1)) == CycleRange(25, 10, 90)
+    assert CycleRange.from_samples(range(100, -1, -1)) == CycleRange(25, 10, 90)
 
 
 def test_buffers_fit_their_level_and_no_other() -> None:

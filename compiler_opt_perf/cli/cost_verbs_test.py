@@ -86,7 +86,7 @@ def test_blocks_of_known_cycles(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 
 def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for words, status, message in (
-        ((*WORDS[:3], "--cpu=skylake", "90"), 1, "on znver3, not on skylake: give --cpu=znver3"),
+        ((*WORDS[:3], "--cpu=skylake", "90"), 1, "for znver3, not for skylake: give --cpu=znver3"),
         ((*WORDS, "xyz"), 2, "'xyz': no such file, and no block in hexadecimal digits"),
         (WORDS, 2, "expected blocks in hexadecimal digits, or files of measured blocks"),
         (

@@ -299,11 +299,11 @@ def test_an_unknown_evaluator_is_answered_by_the_known_ones(
             "policy interact --problem=inline-size --decide=mine.py -- -c a.c",
             "mine.py: No such file",
         ),
-        ("cost predict --trace=t --cpu=znver99 a.o", "there are host, cascadelake, emeraldrapids"),
+        ("cost predict --trace=t --cpu=znver99 a.o", "known are host, cascadelake, emeraldrapids"),
         (
             "train policy --problem=inline-size --corpus=a --output=b --evaluator=mca "
             "--cpu=znver99",
-            "--cpu=znver99: no such file",
+            "--cpu=znver99: neither a file",
         ),
         (
             "train policy --problem=inline-size --corpus=a --output=b --profile=p=c --profile=d",

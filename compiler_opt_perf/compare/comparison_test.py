@@ -256,7 +256,7 @@ def test_calls_are_those_that_the_profile_knows() -> None:
     collector = Collector("callgrind", "test", (), (), {})
     file = EventFile("executions", "executions", 1, "max", True, 7, 7)
     manifest = Manifest(Path("a"), ProfiledBinary("p", ""), collector, (file,), ())
-    profile = Profile(manifest, samples, table=FunctionTable.of(["often", "idle"], {}))
+    profile = Profile(manifest, samples, table=FunctionTable.from_names(["often", "idle"], {}))
     scores = dict.fromkeys(("often", "inlined", "idle", "x"), 1.0)
     row = ModuleRow(name="p/0", digest="0", status="ok", detail=pack(Detail(scores=scores)))
     functions = side_by_side(row, row, profile, ((1.0,), (1.0,))).functions

@@ -37,7 +37,7 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
                 "place": where,
                 "share": f"{100 * spot.cost / everything:.2f}%",
                 "rates": [interval(estimate) for estimate in spot.estimates],
-                "text": texts.at(spot.source) if spot.line is not None else "",
+                "text": texts.line(spot.source) if spot.line is not None else "",
             }
             for spot, where in zip(spots, places, strict=True)
         ]

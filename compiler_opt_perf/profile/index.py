@@ -29,8 +29,8 @@ _UNIQUE_SUFFIX = ".__uniq."
 _FILE_MAGIC = int.from_bytes(b"SPROF42\x04", "big")
 _FILE_VERSION = 103
 _SUMMARY, _NAMES, _OFFSETS, _FUNCTIONS = 1, 2, 4, 32
-# The flags that leave the meaning of a section alone, by its type: SecFlagFlat and, of each type,
-# partial and flow-sensitive profiles, unique suffixes, the order of functions, attributes.
+# Flags by section type that compilers can read: SecFlagFlat for all; and flags for partial and
+# flow-sensitive profiles, unique suffixes, ordered functions, and attributes.
 _FLAGS = {1: 0b101, 2: 0b100, 3: 0, 4: 0b1, 5: 0b10, 6: 0, 32: 0}
 _FLAT = 2
 _FLOW_SENSITIVE = 4
@@ -42,9 +42,9 @@ class Tables:
 
     Attributes:
       total: the sum of all counts.
-      names: in the order of the file.
-      functions: the section of functions.
-      places: of each function the index of its name, and where it begins in the section.
+      names: function names, in the order of the file.
+      functions: the function section.
+      places: (index of the name, offset in the function section) of each function.
       flow_sensitive: whether discriminators have bits of later passes above those of the base.
     """
 
@@ -65,7 +65,7 @@ class Tables:
             data = self.functions[begin : end_of[begin]]
             check = xxhash.xxh3_64_intdigest(data) & 0xFFFFFFFF
             records.append((numbers[name], begin, len(data), check))
-        # Stable: parts of one function stay in the order of the file.
+        # A stable sort keeps the parts of one function in the order of the file.
         records.sort(key=_first)
         sizes = struct.pack(
             "<Q4I",
@@ -91,12 +91,12 @@ def write_index(
 
     Args:
       manifest: the content of its file; another content needs another index.
-      profiles: of each event the sample profile, and the flattened one, in LLVM's extensible
+      profiles: for each event, the sample profile and its flattened version, in LLVM's extensible
         binary format.
       functions: the content of the table of functions; None when they are not known.
 
     Raises:
-      PmuError: a sample profile is not as llvm-profdata writes it; names file and byte.
+      PmuError: a sample profile is not as llvm-profdata writes it; the message names file and byte.
       OSError: a file cannot be read or written.
     """
     document = json.loads(manifest)
@@ -170,13 +170,13 @@ def _first(record: tuple[int, ...]) -> int:
 
 
 def _key(name: str) -> int:
-    """By what the compiler knows a name: 63 bits of the XXH3 of it without passes' suffixes."""
+    """The compiler's key of a name: 63 bits of the XXH3 of its canonical form."""
     data = canonical_name(name).encode(errors="surrogateescape")
     return xxhash.xxh3_64_intdigest(data) & (1 << 63) - 1
 
 
 def read_tables(path: Path) -> Tables:
-    """Reads a sample profile; one of an event that never occurred may be empty.
+    """Reads a sample profile, which may be empty if the event never occurred.
 
     Raises:
       PmuError: it is not as llvm-profdata writes it; names file and byte.
@@ -220,7 +220,7 @@ def read_tables(path: Path) -> Tables:
 
 
 class _Cursor:
-    """Reads numbers of a file one after the other. Raises PmuError at its end."""
+    """Reads consecutive numbers of a file. Raises PmuError at the end of the file."""
 
     def __init__(self, path: Path, data: bytes, place: int):
         self._path = path
@@ -228,7 +228,7 @@ class _Cursor:
         self.place = place
 
     def number(self) -> int:
-        """An unsigned LEB128 number."""
+        """Reads an unsigned LEB128 number."""
         try:
             value, self.place = read_leb128(self._data, self.place)
         except (IndexError, ValueError) as error:
@@ -238,7 +238,7 @@ class _Cursor:
         return value
 
     def fixed(self) -> int:
-        """A number of eight bytes."""
+        """Reads an unsigned number of eight bytes."""
         self.place += 8
         if self.place > len(self._data):
             raise PmuError(f"{self._path}: cut off; collect the profile again")

@@ -115,7 +115,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("events.2.total", 0), r"events\[2\]\.located: expected at most the total 0"),
         (at("events.2.period", 0), r"events\[2\]\.period: expected `int` >= 1"),
         (at("events.2.precise", 1), r"events\[2\]\.precise: expected `bool`, found 1"),
-        (at("events.2.name", "executions"), r"events\[2\]\.name: .*'executions' is there twice"),
+        (at("events.2.name", "executions"), r"events\[2\]\.name: .*'executions' is repeated"),
         (at("events.2.file", "gone.afdo"), r"gone\.afdo: cannot be read: No such file"),
         (at("events.2.bytes", 7), r"event 'loads': .*has \d+ bytes, expected 7 \(truncated"),
         (at("events.2.bytes", ...), r"events\[2\]\.bytes: is missing"),
@@ -123,7 +123,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("events.2.xxh3", ...), r"events\[2\]\.xxh3: is missing"),
         (at("events.2.flattened.bytes", 7), r"event 'loads', flattened: .*expected 7 \(trunc"),
         (at("events.2.flattened.xxh3", ...), r"events\[2\]\.flattened\.xxh3: is missing"),
-        (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is there twice"),
+        (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is repeated"),
         (at("rates.0.numerator", "cycles"), r'rates\[0\]\.numerator: expected one of.*"cycles"'),
         (at("rates.0.denominator", "executions"), r"rates\[0\]\.denominator: .*of kind 'max'"),
         (

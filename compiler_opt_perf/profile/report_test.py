@@ -194,8 +194,8 @@ def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
         for counts in lines.values():
             counts[:] = [0] * len(counts)
     _, functions, lines_shown = show(profile, 3).split("\nmost costly ")
-    assert functions == "functions; rates of what occurred, with their 95% interval\n\n"
-    assert lines_shown == "lines; rates of what occurred, with their 95% interval\n\n"
+    assert functions == "functions; rates with 95% confidence interval\n\n"
+    assert lines_shown == "lines; rates with 95% confidence interval\n\n"
 
 
 @pytest.mark.compiler
@@ -272,11 +272,11 @@ def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as stream:
         stream.truncate(1 << 36)
     texts = SourceText()
-    assert texts.at(DeclaredAt(str(tmp_path / "a.c"), 2)) == (
+    assert texts.line(DeclaredAt(str(tmp_path / "a.c"), 2)) == (
         "two \N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}"
     )
     for name in ("pipe", "large", "absent", "."):
-        assert texts.at(DeclaredAt(str(tmp_path / name), 1)) == ""
+        assert texts.line(DeclaredAt(str(tmp_path / name), 1)) == ""
 
 
 @pytest.mark.compiler

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Window histograms: the distinct windows (n-gram contexts) of k consecutive blocks, with counts.
 
-An evaluator that simulates each block after its k - 1 predecessors needs only this of a trace. Its
+An evaluator that simulates each block after its k - 1 predecessors needs only the histogram. Its
 work grows with the number of distinct windows, not with the length of the run.
 """
 
@@ -37,7 +37,7 @@ PREDICTED_BLOCKS = 200_000_000
 
 
 class _Fields(msgspec.Struct, frozen=True):
-    """The field that a histogram's description has besides those of a trace."""
+    """The field that a histogram's description has in addition to a trace's."""
 
     window: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)]
 
@@ -125,7 +125,7 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
     """Writes the histogram of a trace, with samples of the run, to `output`, NAME.bbwindows.
 
     Raises:
-      TraceError: as Windows.count, or the output's name is wrong.
+      TraceError: see Windows.count; or the output's name is wrong.
       FileWriteError: the disk is full, or the folder cannot be written.
     """
     if output.suffix != SUFFIX:

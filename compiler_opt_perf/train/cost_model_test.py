@@ -227,7 +227,7 @@ def outputs(model: CostModel, folder: Path, codes: list[bytes]) -> list[Any]:
 @pytest.mark.compiler
 def test_all_published_forms_say_the_same(trained: Path, tmp_path: Path) -> None:
     codes = [bytes.fromhex(row.code) for row in blocks()][::20]
-    vocabulary = Vocabulary.of(codes, 1)
+    vocabulary = Vocabulary.from_blocks(codes, 1)
     config = CostModelConfig(Granite(width=8, rounds=2, resources=2))
     cpus = ("skylake", "znver3")
     weights = initial_weights(layout(config, len(vocabulary), len(cpus)), 1)
@@ -252,7 +252,7 @@ def test_blocks_on_their_own(trained: Path) -> None:
     assert np.isnan(cycles[2:]).all()
     unknown = "unknown opcode: addss"
     assert counted(problems) == {unknown: 2, "no instruction": 1, "no instructions": 1}
-    with pytest.raises(LearnedError, match="znver3, not on skylake: give --cpu=znver3"):
+    with pytest.raises(LearnedError, match="znver3, not for skylake: give --cpu=znver3"):
         model.predict([], "skylake")
 
 

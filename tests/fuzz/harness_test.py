@@ -20,7 +20,7 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import decompress
 from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE
 from compiler_opt_perf.trace.trace_writer import write_record
-from tests.fuzz import harness, targets
+from tests.fuzz import harness, runners
 from tests.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
 from tests.fuzz.mutations import (
     DAMAGES,
@@ -28,15 +28,9 @@ from tests.fuzz.mutations import (
     damage_json,
     damage_trace,
 )
-from tests.fuzz.targets import (
-    TARGETS,
-    FailedError,
-    Run,
-    Target,
-    call,
-    cop,
-    tool,
-)
+from tests.fuzz.runners import FailedError, Run, call, cop, tool
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 # Of each reader; `make fuzz` has all.
 _SAMPLE = 1
@@ -102,7 +96,7 @@ def test_outcomes_are_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(targets, "LIMIT_S", 0.5 if outcome == "hang" else 60.0)
+    monkeypatch.setattr(runners, "LIMIT_S", 0.5 if outcome == "hang" else 60.0)
     monkeypatch.setattr(harness, "TARGETS", (Target("a reader", _make, {"file": "text"}, run),))
     monkeypatch.setattr(logging, "disable", lambda: None)
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
