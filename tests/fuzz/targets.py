@@ -567,7 +567,7 @@ TARGETS: tuple[Target, ...] = (
         "cop compare page",
         inputs.comparison,
         {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
-        cop("compare page linked.json one.json --training=inline-size=. --output=out/page.html"),
+        cop("compare page linked.json one.json --training=. --output=out/page.html"),
         60,
     ),
     Target(
