@@ -566,8 +566,8 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "cop compare page",
         inputs.comparison,
-        {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
-        cop("compare page linked.json one.json --training=. --output=out/page.html"),
+        {"one.json": "json", "linked.json": "json", "training/curve.jsonl": "json lines"},
+        cop("compare page linked.json one.json --training=training --output=out/page.html"),
         60,
     ),
     Target(
