@@ -12,6 +12,9 @@ RELEASE := release
 # the other one holds polygons of a map, by which nothing was chosen.
 SOURCES := src/lib_json/*.cpp src/jsontestrunner/main.cpp
 COMPILE := -std=c++11 -Iinclude -w
+PROGRAM := jsontest
+RUN := ./jsontest records.json
+RUN2 := ./jsontest map.json
 ROUNDS := 15
 # Programs that models/inline-size never saw: three in C++, one in C.
 UNSEEN := jsoncpp ninja tinyxml lua
@@ -19,7 +22,7 @@ RECIPE := tools/demo.toml
 
 TREE := $(OUT)/jsoncpp
 TRY := $(OUT)/try
-PROFILE := $(TRY)/way-0/profile/jsontest.pmu.json
+PROFILE := $(TRY)/way-0/profile/$(PROGRAM).pmu.json
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -58,8 +61,8 @@ $(OUT)/try.json: | $(TREE)
 	$(TRY_IT) --json > $@
 	$(COP) profile show $(PROFILE) --top=5
 TRY_IT = $(COP) try --source=$(TREE) --output=$(TRY) --toolchain=$(DEV) --rounds=$(ROUNDS) \
-  --build='ls $(SOURCES) | xargs -P2 -n1 $$CXX $$CXXFLAGS $(COMPILE) -c && $$CXX *.o -o jsontest' \
-  --run='./jsontest records.json' --run2='./jsontest map.json'
+  --build='ls $(SOURCES) | xargs -P2 -n1 $$CXX $$CXXFLAGS $(COMPILE) -c && $$CXX *.o -o $(PROGRAM)' \
+  --run='$(RUN)' --run2='$(RUN2)'
 
 # The second clang has the policies inside, the first one loads them by the trial's flags.
 $(OUT)/equal.txt: $(OUT)/try.json | toolchains

@@ -155,14 +155,14 @@ def page(
         Sequence[Path],
         Argument(
             "FILE...",
-            "comparisons, as `cop compare policy` and `cop compare programs` write them, and "
-            "manifests of profiles, NAME.pmu.json",
+            "comparisons, as `cop compare policy` and `cop compare programs` write them, what "
+            "`cop try --json` prints, and manifests of profiles, NAME.pmu.json",
         ),
     ],
     output: Annotated[Path, Flag("the page to write, HTML")],
     training: Annotated[Sequence[Path], Flag("folder of a training, ended or not")] = (),
 ) -> None:
-    """Write one HTML page with a table and a plot for each comparison, profile and training."""
+    """Write one HTML page with a table and a plot for each file and each training."""
     from compiler_opt_perf.compare.comparison import read_comparison
     from compiler_opt_perf.compare.linked import is_linked, read_linked
     from compiler_opt_perf.compare.training_run import read_run
@@ -170,11 +170,14 @@ def page(
     from compiler_opt_perf.pages.comparison import write_page
     from compiler_opt_perf.profile.manifest import SUFFIX
     from compiler_opt_perf.profile.profile import Profile
+    from compiler_opt_perf.trial.result import is_trial, read_trial
 
     shown, by_module = [], []
     for path in files:
         if path.name.endswith(SUFFIX):
             shown.append(sections.profile_section(Profile.load(path)))
+        elif is_trial(path):
+            shown.append(sections.trial_section(read_trial(path)))
         elif is_linked(path):
             shown.append(sections.linked_section(read_linked(path)))
         else:

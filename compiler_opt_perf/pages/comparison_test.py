@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from compiler_opt_perf.compare.testing import (
     ALL_MODES,
@@ -16,7 +17,20 @@ from compiler_opt_perf.compare.testing import (
 )
 from compiler_opt_perf.compare.training_run import read_run
 from compiler_opt_perf.pages.comparison import write_page
-from compiler_opt_perf.pages.sections import linked_section, training_section
+from compiler_opt_perf.pages.sections import linked_section, training_section, trial_section
+from compiler_opt_perf.run.rounds import Change
+from compiler_opt_perf.trial.errors import TrialError
+from compiler_opt_perf.trial.result import (
+    JSON_VERSION,
+    KIND,
+    Trial,
+    TrialRun,
+    Verdict,
+    WayResult,
+    WayRun,
+    is_trial,
+    read_trial,
+)
 
 
 def _tags(page: str) -> dict[str, int]:
@@ -69,6 +83,38 @@ def test_a_training_that_linked_programs_shows_them(tmp_path: Path) -> None:
     assert "ninja" in section.picture
     (tmp_path / "training.json").unlink()
     assert "not ended" in " ".join(training_section(read_run(tmp_path)).text)
+
+
+def _trial() -> Trial:
+    def run(change: float) -> WayRun:
+        return WayRun(1000, change, 0.5, Change(change, change - 0.01, change + 0.01), True)
+
+    runs = [
+        TrialRun(flag, f"./prog {flag}.txt", 15, Change(0.0, -0.01, 0.01), 0.01)
+        for flag in ("run", "run2")
+    ]
+    ways = [
+        WayResult(name, "-O2", "/prog", 900, 0.0, [run(0.0), run(change)])
+        for name, change in (("plain", 0.0), ("policies", -0.04))
+    ]
+    verdict = Verdict("policies", ["Take policies: it is faster."])
+    return Trial("/src/json", "/out", "make", "-O2", "/clang", "QEMU", runs, ways, verdict)
+
+
+def test_builds_of_a_program_are_shown_with_the_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "try.json"
+    path.write_text(json.dumps({"kind": KIND, "version": JSON_VERSION, **to_builtins(_trial())}))
+    assert is_trial(path)
+    section = trial_section(read_trial(path))
+    write_page([], tmp_path / "page.html", [section])
+    page = (tmp_path / "page.html").read_text()
+    assert "<h2>Builds of json against plain -O2</h2>" in page
+    assert "<td>-4.00% [-5.00, -3.00]</td>" in page
+    assert "Take policies: it is faster." in page
+    assert page.count("<svg") == 1 and 'id="legend_1"' in section.picture
+    path.write_text(json.dumps({"kind": KIND, "version": 99}))
+    with pytest.raises(TrialError, match=r"try\.json.*version 1"):
+        read_trial(path)
 
 
 def test_page_says_of_modes_what_the_comparison_says(tmp_path: Path) -> None:

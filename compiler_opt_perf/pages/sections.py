@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Parts of a page of comparisons: a profile, programs linked with a policy, and a training."""
+"""Parts of a page of comparisons: a profile, builds of a program, linked programs, a training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from compiler_opt_perf.profile.hotspots import shown_rates, top_functions
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.report import interval, penalties
 from compiler_opt_perf.train.linked import COLUMNS, ProgramResult, cells, mean_cells
+from compiler_opt_perf.trial.result import Trial
+from compiler_opt_perf.trial.result import table as trial_table
 
 _FUNCTIONS = 8
 _BYTES = (
@@ -62,6 +64,37 @@ def profile_section(profile: Profile) -> Section:
             for name, spot in zip(names, spots, strict=True)
         ],
         picture=bars(profile, spots, names) if spots else "",
+    )
+
+
+def trial_section(trial: Trial) -> Section:
+    """The builds of a program that `cop try` compared."""
+    columns, rows = trial_table(trial)
+    series = {
+        f"--{run.flag}": {
+            way.name: (100 * change.value, (100 * change.low, 100 * change.high))
+            for way in trial.ways[1:]
+            for change in [way.runs[number].time_change]
+        }
+        for number, run in enumerate(trial.runs)
+    }
+    sizes = {"": {way.name: (100 * way.text_change, None) for way in trial.ways[1:]}}
+    label = f"against plain {trial.level}, %"
+    return Section(
+        f"Builds of {Path(trial.source).name} against plain {trial.level}",
+        [
+            "Changes of processor time have 95% intervals. “Other layouts” is plain again with its "
+            "functions in other orders: what chance does."
+            if trial.runs
+            else "Bytes of machine code in the linked program.",
+            *(f"--{run.flag} is {run.command}." for run in trial.runs),
+        ],
+        columns,
+        rows,
+        picture=change_bars(f"time {label}", series)
+        if trial.runs
+        else change_bars(f"text {label}", sizes),
+        notes=[" ".join(trial.verdict.reasons)],
     )
 
 

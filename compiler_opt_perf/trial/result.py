@@ -2,11 +2,19 @@
 """What a trial found, the verdict, and both as a table."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from compiler_opt_perf.run.files import read_input
+from compiler_opt_perf.run.json_text import JsonError, convert, decode
 from compiler_opt_perf.run.rounds import Change
 from compiler_opt_perf.run.table import NOTHING, percent, terminal
+from compiler_opt_perf.trial.errors import TrialError
+
+#: The JSON document that `cop try --json` prints.
+KIND, JSON_VERSION = "try", 1
 
 
 class WayRun(msgspec.Struct, frozen=True):
@@ -175,15 +183,38 @@ def judge_size(ways: Sequence[WayResult]) -> Verdict:
     return Verdict(best.name, [f"Take {best.name}: {percent(best.text_change)} text.", *reasons])
 
 
-def describe(trial: Trial) -> str:
-    """The trial as a table, followed by the verdict and the flags of the build to take."""
+def read_trial(path: Path) -> Trial:
+    """Reads what `cop try --json` printed. Raises TrialError."""
+    try:
+        document = decode(read_input(path), dict[str, Any], path)
+        if (document.get("kind"), document.get("version")) != (KIND, JSON_VERSION):
+            raise TrialError(f"{path}: is not of `cop try --json`, version {JSON_VERSION}")
+        return convert(document, Trial, path)
+    except (OSError, JsonError) as error:
+        raise TrialError(f"{path}: {error}; write it with `cop try --json`") from error
+
+
+def is_trial(path: Path) -> bool:
+    """Whether a file says that it is of `cop try --json`."""
+    try:
+        return decode(read_input(path), dict[str, Any], path).get("kind") == KIND
+    except (OSError, JsonError):
+        return False
+
+
+def table(trial: Trial) -> tuple[list[str], list[list[str]]]:
+    """Columns, and a row for each way."""
     head = ["build"]
     for run in trial.runs:
         head += [f"time, --{run.flag}", "instructions"]
     head += ["text", "output"] if trial.runs else ["text"]
-    rows = list(_rows(trial))
-    numbers = range(1, len(head))
-    lines = [terminal(head, rows, numbers)]
+    return head, list(_rows(trial))
+
+
+def describe(trial: Trial) -> str:
+    """The trial as a table, followed by the verdict and the flags of the build to take."""
+    head, rows = table(trial)
+    lines = [terminal(head, rows, range(1, len(head)))]
     for run in trial.runs:
         lines.append(
             f"--{run.flag}: {run.rounds} rounds, each with other layouts of the functions; "
