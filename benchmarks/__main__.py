@@ -376,13 +376,13 @@ def _hosts(
     return hosts.study(folder, only or tuple(hosts.RELEASES), targets or hosts.TARGETS, share=share)
 
 
-@main.command("render", short_help="Tables and pictures of docs/results/. Seconds.")
+@main.command("render", short_help="Tables and pictures of docs/results/ and README.md. Seconds.")
 @click.option("--check", is_flag=True, help="Write nothing; fail if a page is not as it must be.")
 def _render(check: bool) -> None:
-    """Writes the tables and pictures of docs/results/ from benchmarks/results/."""
-    from benchmarks.render import update
+    """Writes the tables and pictures of docs/results/ and README.md from benchmarks/results/."""
+    from benchmarks import first_page, render
 
-    names = ", ".join(update(check=check))
+    names = ", ".join(render.update(check=check) + first_page.update(check=check))
     if check and names:
         raise click.ClickException(f"{names}: rendered otherwise; run python -m benchmarks render")
 

@@ -30,8 +30,9 @@ _MARKED = re.compile(
 )
 _COLOURS = ("#4477aa", "#cc8844", "#7a9a5b", "#998ec3")
 _UNITS = {"percent": "%", "seconds": "s", "bytes": "bytes", "ratio": "×"}
-# Text stays text, so that files are small and can be searched.
-_STYLE: dict[Any, Any] = {
+#: Of pictures. Text stays text, so that files are small and can be searched.
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
     "axes.edgecolor": "#888888",
     "axes.grid": True,
     "axes.spines.right": False,
@@ -82,15 +83,21 @@ def update(pages: Path = PAGES, results: Path = FOLDER, *, check: bool = False) 
       ResultError: as `rendered`.
     """
     files = rendered(pages, results)
-    changed = [path for path, text in files.items() if _text(path) != text]
     unused = [path for path in sorted(pages.glob("*.svg")) if path not in files]
+    if not check:
+        for path in unused:
+            path.unlink()
+    return write_changed(files, check=check) + [path.name for path in unused]
+
+
+def write_changed(files: Mapping[Path, str], *, check: bool) -> list[str]:
+    """Writes the files whose text differs, unless `check`; returns their names."""
+    changed = [path for path, text in files.items() if _text(path) != text]
     if not check:
         for path in changed:
             with atomic_write(path) as temporary:
                 temporary.write_text(files[path], encoding="utf-8")
-        for path in unused:
-            path.unlink()
-    return [path.name for path in changed + unused]
+    return [path.name for path in changed]
 
 
 def _text(path: Path) -> str | None:
@@ -115,12 +122,11 @@ def _svg(table: Table, plot: Plot) -> str:
     places = [names.index(name) for name in plot.columns]
     rows = [row for row in table.rows if any(_bounds(row[place]) for place in places)]
     # A matplotlibrc of the user must change nothing.
-    with matplotlib.style.context(["default", _STYLE]):
+    with matplotlib.style.context(["default", STYLE]):
         height = 0.8 + 0.16 * len(rows) * len(places) if plot.kind == "bars" else 3
         figure = Figure(figsize=(7, max(height, 1.6)), layout="constrained")
         axes = figure.subplots()
-        axes.set_axisbelow(True)
-        draw = _bars if plot.kind == "bars" else _lines
+        draw = draw_bars if plot.kind == "bars" else _lines
         draw(axes, rows, {names[place]: [row[place] for row in rows] for place in places})
         unit = _UNITS.get(table.columns[places[0]].format.partition(":")[0])
         label = names[places[0]] if len(places) == 1 else ""
@@ -128,9 +134,14 @@ def _svg(table: Table, plot: Plot) -> str:
         (axes.set_xlabel if plot.kind == "bars" else axes.set_ylabel)(label)
         if len(places) > 1:
             figure.legend(loc="outside upper right", ncols=4, frameon=False, fontsize=7)
-        buffer = io.StringIO()
-        # No date and no version of matplotlib: the same data give the same bytes.
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return svg_text(figure)
+
+
+def svg_text(figure: Figure) -> str:
+    """A figure as SVG: the same data give the same bytes."""
+    buffer = io.StringIO()
+    # No date and no version of matplotlib.
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
@@ -141,8 +152,13 @@ def _bounds(cell: Cell) -> tuple[float, float, float] | None:
     return (cell, cell, cell) if isinstance(cell, int | float) else None
 
 
-def _bars(axes: Axes, rows: list[list[Cell]], series: Mapping[str, list[Cell]]) -> None:
-    """Draws a group of horizontal bars for a row, a bar for a column, and intervals as lines."""
+def draw_bars(axes: Axes, rows: list[list[Cell]], series: Mapping[str, list[Cell]]) -> None:
+    """Draws a group of horizontal bars for each row, a bar for each series, and intervals as lines.
+
+    Args:
+      rows: named by their first cells.
+      series: by name, a cell for each row.
+    """
     width = 0.8 / len(series)
     for number, (name, cells) in enumerate(series.items()):
         first = (number - (len(series) - 1) / 2) * width

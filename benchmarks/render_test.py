@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import benchmarks.first_page
 import benchmarks.render
 from benchmarks.__main__ import main
 from benchmarks.render import PAGES, rendered, update
@@ -60,6 +61,7 @@ def test_a_check_names_what_the_results_do_not_give_and_writes_nothing(folder: P
 
 def test_the_command_fails_if_a_page_is_not_as_it_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmarks.render, "update", lambda *, check: ["speed.md"] if check else [])
+    monkeypatch.setattr(benchmarks.first_page, "update", lambda *, check: [])
     assert CliRunner().invoke(main, ["render"]).exit_code == 0
     done = CliRunner().invoke(main, ["render", "--check"])
     assert done.exit_code == 1
@@ -94,6 +96,7 @@ def test_lines_are_drawn_in_the_order_of_rows(folder: Path) -> None:
 
 def test_published_pages_are_what_the_results_give() -> None:
     assert update(check=True) == []
+    assert benchmarks.first_page.update(check=True) == []
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)

@@ -5,7 +5,6 @@ A preloaded library notes the processor time at moments of a run. The parts betw
 timed, and of each part the fastest round counts. `ranking.Measured` says what the times tell.
 """
 
-import random
 import resource
 import statistics
 import tempfile
@@ -26,6 +25,7 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import note, recall
+from compiler_opt_perf.run.rounds import layout_flags, round_order
 from compiler_opt_perf.run.timing import processor_seconds
 
 #: A function's time depends on where it lies, by chance. Each variant is linked several times, with
@@ -204,10 +204,8 @@ def run_rounds(
         for number in range(len(measured.seconds), rounds):
             if beside is not None:
                 measured.beside.append(beside())
-            order = list(range(len(names)))
-            random.Random(number).shuffle(order)
             runs: list[list[float]] = [[] for _ in names]
-            for i in order:
+            for i in round_order(number, len(names)):
                 argv = [str(binaries[names[i]][number % turns]), *arguments]
                 times, system_s = stopwatch.run(argv, processor)
                 measured.system_s += system_s
@@ -243,5 +241,5 @@ def link_layouts(
     """
     for layout, target in enumerate(targets):
         argv: list[str | Path] = [stock_tool("clang"), "-fuse-ld=lld", "-Wl,--build-id"]
-        argv += [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
+        argv += layout_flags(layout)
         run_command([*argv, *objects, *libraries, "-o", target], timeout_s=TIMEOUT_S)

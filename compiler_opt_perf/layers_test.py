@@ -23,6 +23,7 @@ FLOORS = {
     "cost": 5,
     "train": 6,
     "compare": 7,
+    "trial": 7,
     # Alone loads matplotlib and templates.
     "pages": 8,
     "cli": 9,

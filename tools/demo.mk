@@ -1,89 +1,99 @@
-# The demo: from a program's run to a clang with trained, PMU-aware policies, and what the shipped
-# policies do for programs that they never saw, as a sequence of `cop` commands. make runs only what
-# is not done yet, so that an interrupted demo goes on where it was. Run it with `make demo`.
+# The demo: what the project gives for real programs, each gain with its figure, and a training that
+# gains on programs that it did not see. It is a sequence of `cop` commands. make runs only what is
+# not done yet, so that an interrupted demo goes on where it was. Run it with `make demo`.
+#
+# The test runs it in miniature: tools/demo_test.py sets the variables otherwise.
 
 OUT := build/demo
 COP := build/venv/bin/cop
-PROFILE := $(OUT)/zstd.pmu.json
-PROGRAMS := zstd lua
-PROBLEMS := inline-size regalloc-evict
-# Small budgets: the whole demo shall end in 20 minutes on two cores. The limit in seconds is for slower
-# machines; where it strikes, the policies are not those of another machine.
-ITERATIONS := 6
-BUDGET := 300
-SEED := 1
-# For the policies in models/: test programs of their recipes, one of C, one that grows.
-UNSEEN := lua jsoncpp ninja tinyxml
+DEV := dev
+RELEASE := release
+# JsonCpp's test program reads a document and writes it again. The profiled document holds records;
+# the other one holds polygons of a map, by which nothing was chosen.
+SOURCES := src/lib_json/*.cpp src/jsontestrunner/main.cpp
+COMPILE := -std=c++11 -Iinclude -w
+PROGRAM := jsontest
+RUN := ./jsontest records.json
+RUN2 := ./jsontest map.json
+ROUNDS := 15
+# Programs that models/inline-size never saw: three in C++, one in C.
+UNSEEN := jsoncpp ninja tinyxml lua
+RECIPE := tools/demo.toml
+
+TREE := $(OUT)/jsoncpp
+TRY := $(OUT)/try
+PROFILE := $(TRY)/way-0/profile/$(PROGRAM).pmu.json
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo toolchain release
+.PHONY: demo toolchains
 
-headline = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
+# A headline, what the step does, and nothing else: the commands print their figures.
+step = @printf '\n== %s  %s\n%s\n\n' "$$(date +%T)" '$(1)' '$(2)'
 
 demo: $(OUT)/report.html
-	$(call headline,done)
-	@echo 'Tables and plots: $<'
-	@echo 'The clang with both policies inside: build/toolchain/release/bin/clang'
-	@echo 'Use it (zstd and Lua are compiled so above):'
-	@echo '  build/toolchain/release/bin/clang -Oz -g -fdebug-info-for-profiling \'
-	@echo '    -mllvm -enable-npm-pgo-inline-deferral=false -mllvm -enable-ml-inliner=release \'
-	@echo '    -mllvm -regalloc-enable-advisor=release -mllvm -pmu-profile=$(PROFILE) -c FILE.c'
+	$(call step,Done,All tables with pictures: $<)
+	@echo 'Your own program: docs/try-your-program.md'
 
 # Takes a second when nothing changed; it knows better than file dates whether something did.
-toolchain:
-	$(call headline,patched clang and opt and llc for development mode)
-	$(COP) toolchain build --toolchain=dev
+toolchains:
+	$(call step,1. Build clang,The patched clang and the same with both policies for speed inside.)
+	$(COP) toolchain build --toolchain=$(DEV)
+	$(COP) toolchain build --toolchain=$(RELEASE) --inline-model=models/inline-speed \
+	  --evict-model=models/regalloc-evict
 
-$(PROGRAMS:%=$(OUT)/%/compile_commands.json): $(OUT)/%/compile_commands.json:
-	$(call headline,building $* from the archive)
-	$(COP) corpus program $* --output=$(OUT)/$*
+$(TREE): | toolchains
+	$(call step,2. A real program,JsonCpp from Debian and two documents for it to read.)
+	$(COP) corpus program jsoncpp --output=$(OUT)/program
+	rm -rf $@.new && cp -r build/sources/libjsoncpp $@.new
+	build/venv/bin/python -c 'from pathlib import Path; \
+	  from benchmarks.programs.inputs import write_document, write_map; \
+	  write_document(Path("$@.new/records.json"), 12000, 2); \
+	  write_map(Path("$@.new/map.json"), 1800, 3)'
+	mv $@.new $@
 
-$(PROFILE): $(OUT)/zstd/compile_commands.json
-	$(call headline,zstd under the cache and branch simulator)
-	$(COP) profile collect --binary=$(OUT)/zstd/zstd --output=$@ -- \
-	  -9 --single-thread -f -q -o /dev/null $(OUT)/zstd/input
-	$(COP) profile check $@ --binary=$(OUT)/zstd/zstd
-	for event in $(OUT)/zstd.*.afdo; do \
-	  /usr/lib/llvm-22/bin/llvm-profdata show --sample "$$event" > /dev/null; done
+# The table of the first call, as JSON in the second, which has nothing left to do.
+$(OUT)/try.json: | $(TREE)
+	$(call step,3. Speed at -O2,\
+	  Profile a run. Build by AutoFDO or both policies or all. Count and time on both documents.)
+	$(TRY_IT)
+	$(TRY_IT) --json > $@
+	$(COP) profile show $(PROFILE) --top=5
+TRY_IT = $(COP) try --source=$(TREE) --output=$(TRY) --toolchain=$(DEV) --rounds=$(ROUNDS) \
+  --build='ls $(SOURCES) | xargs -P2 -n1 $$CXX $$CXXFLAGS $(COMPILE) -c && $$CXX *.o -o $(PROGRAM)' \
+  --run='$(RUN)' --run2='$(RUN2)'
 
-CORPORA := $(PROBLEMS:%=$(OUT)/corpus/%/train/corpus_description.json)
-$(CORPORA): $(OUT)/corpus/%/train/corpus_description.json: $(PROGRAMS:%=$(OUT)/%/compile_commands.json)
-	$(call headline,corpus for $*)
-	$(COP) corpus extract --problem=$* --output=$(OUT)/corpus/$* --seed=$(SEED) \
-	  $(foreach program,$(PROGRAMS),$(program)=$(OUT)/$(program)/compile_commands.json)
+# The second clang has the policies inside, the first one loads them by the trial's flags.
+$(OUT)/equal.txt: $(OUT)/try.json | toolchains
+	$(call step,4. Release mode,The clang with the policies inside must write the same object files.)
+	$(COP) policy flags --toolchain=$(RELEASE) --profile=$(PROFILE) --output=$(OUT)/release.cfg
+	cd $(TREE); number=0; \
+	for source in $(SOURCES); do \
+	  "$(CURDIR)/build/toolchain/$(RELEASE)/bin/clang++" --config="$(CURDIR)/$(OUT)/release.cfg" \
+	    -O2 $(COMPILE) -c "$$source" -o "$(CURDIR)/$(OUT)/release.o"; \
+	  "$(CURDIR)/build/toolchain/$(DEV)/bin/clang++" --config="$(CURDIR)/$(TRY)/policies.cfg" \
+	    -O2 $(COMPILE) -c "$$source" -o "$(CURDIR)/$(OUT)/flag.o"; \
+	  cmp "$(CURDIR)/$(OUT)/release.o" "$(CURDIR)/$(OUT)/flag.o"; \
+	  number=$$((number + 1)); \
+	done; \
+	echo "$$number object files are the same by release mode and by flags" \
+	  | tee "$(CURDIR)/$@"
 
-POLICIES := $(PROBLEMS:%=$(OUT)/%/policy/model.json)
-# With so small a budget a policy may come out worse than the default; the demo goes on and shows it.
-$(POLICIES): $(OUT)/%/policy/model.json: \
-    $(OUT)/corpus/%/train/corpus_description.json $(PROFILE) | toolchain
-	$(call headline,training $*)
-	$(COP) train policy --problem=$* --corpus=$(OUT)/corpus/$*/train --profile=$(PROFILE) \
-	  --output=$(OUT)/$* --iterations=$(ITERATIONS) --budget=$(BUDGET) --seed=$(SEED) || { \
+$(OUT)/shipped.json: models/inline-size/model.json | toolchains
+	$(call step,5. Size at -Oz,models/inline-size on programs that its training never saw. It needs no profile.)
+	$(COP) compare programs $(UNSEEN) --model=$(dir $<) --toolchain=$(DEV) \
+	  --modules=$(OUT)/modules --output=$@
+
+$(OUT)/training/policy/model.json: $(RECIPE) | toolchains
+	$(call step,6. Training,\
+	  Learn from three C++ programs what single inlining decisions are worth. Test on two others.)
+	$(COP) train policy --problem=inline-size --recipe=$(RECIPE) --toolchain=$(DEV) \
+	  --output=$(OUT)/training || { \
 	    status=$$?; [ $$status -eq 4 ] || exit $$status; \
-	    echo "NOTE: the demo's policy for $* is worse than the default; do not ship it"; }
+	    echo 'NOTE: this policy is worse than the default; do not ship it'; }
 
-# Like `toolchain`, asked each time: a change of the patches must not leave an old compiler behind.
-release: $(POLICIES) toolchain
-	$(call headline,both policies ahead of time into clang and opt and llc)
-	$(COP) toolchain build --toolchain=release --inline-model=$(OUT)/inline-size/policy \
-	  --evict-model=$(OUT)/regalloc-evict/policy
-build/toolchain/release/bin/clang: release ;
-
-COMPARISONS := $(PROBLEMS:%=$(OUT)/%.comparison.json)
-$(COMPARISONS): $(OUT)/%.comparison.json: $(OUT)/%/policy/model.json \
-    build/toolchain/release/bin/clang
-	$(call headline,$* on held-out modules)
-	$(COP) compare policy --problem=$* --corpus=$(OUT)/corpus/$*/held_out --model=$(OUT)/$*/policy \
-	  --profile=$(PROFILE) --output=$@
-
-$(OUT)/shipped.json: models/inline-size/model.json | toolchain
-	$(call headline,the policy in models/inline-size on programs that it never saw)
-	$(COP) compare programs $(UNSEEN) --model=$(dir $<) --modules=$(OUT)/unseen --output=$@
-
-# The first table is what was shipped.
-$(OUT)/report.html: $(COMPARISONS) $(OUT)/shipped.json
-	$(COP) compare page $(OUT)/shipped.json $(COMPARISONS) \
-	  $(foreach problem,$(PROBLEMS),--training=$(problem)=$(OUT)/$(problem)) \
+$(OUT)/report.html: $(OUT)/try.json $(OUT)/equal.txt $(OUT)/shipped.json \
+    $(OUT)/training/policy/model.json
+	$(COP) compare page $(OUT)/try.json $(OUT)/shipped.json $(PROFILE) --training=$(OUT)/training \
 	  --output=$@

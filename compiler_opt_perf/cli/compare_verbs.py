@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from click import UsageError
-
 from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import required_model_folder
 from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
@@ -157,32 +155,41 @@ def programs(
 
 @compare.verb(
     "page",
-    example="compare page build/demo/inline-size.json "
-    "--training=inline-size=build/demo/inline-size --output=build/demo/report.html",
+    example="compare page build/demo/jsoncpp.pmu.json build/demo/shipped.json "
+    "--training=build/demo/training --output=build/demo/report.html",
 )
 def page(
-    comparisons: Annotated[
+    files: Annotated[
         Sequence[Path],
-        Argument("COMPARISON.json...", "as `cop compare policy` and `programs` write them"),
+        Argument(
+            "FILE...",
+            "comparisons, as `cop compare policy` and `cop compare programs` write them, what "
+            "`cop try --json` prints, and manifests of profiles, NAME.pmu.json",
+        ),
     ],
     output: Annotated[Path, Flag("the page to write, HTML")],
-    training: Annotated[
-        Sequence[str], Flag("PROBLEM=FOLDER of a training run whose curve to show")
-    ] = (),
+    training: Annotated[Sequence[Path], Flag("folder of a training, ended or not")] = (),
 ) -> None:
-    """Write one HTML page with tables and plots from comparisons and training curves."""
+    """Write one HTML page with a table and a plot for each file and each training."""
     from compiler_opt_perf.compare.comparison import read_comparison
     from compiler_opt_perf.compare.linked import is_linked, read_linked
-    from compiler_opt_perf.compare.training_run import read_curve
+    from compiler_opt_perf.compare.training_run import read_run
+    from compiler_opt_perf.pages import sections
     from compiler_opt_perf.pages.comparison import write_page
+    from compiler_opt_perf.profile.manifest import SUFFIX
+    from compiler_opt_perf.profile.profile import Profile
+    from compiler_opt_perf.trial.result import is_trial, read_trial
 
-    curves = {}
-    for word in training:
-        name, equals, folder = word.partition("=")
-        if not equals or name not in PROBLEMS:
-            raise UsageError(f"--training={word}: expected PROBLEM=FOLDER")
-        curves[name] = read_curve(Path(folder) / "curve.jsonl")
-    linked = [path for path in comparisons if is_linked(path)]
-    modules = [read_comparison(path) for path in comparisons if path not in linked]
-    write_page(modules, curves, output, [read_linked(path) for path in linked])
+    shown, by_module = [], []
+    for path in files:
+        if path.name.endswith(SUFFIX):
+            shown.append(sections.profile_section(Profile.load(path)))
+        elif is_trial(path):
+            shown.append(sections.trial_section(read_trial(path)))
+        elif is_linked(path):
+            shown.append(sections.linked_section(read_linked(path)))
+        else:
+            by_module.append(read_comparison(path))
+    shown += [sections.training_section(read_run(path)) for path in training]
+    write_page(by_module, output, shown)
     print(output)

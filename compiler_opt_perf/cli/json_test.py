@@ -73,6 +73,8 @@ LINES = {
     "cost eval": "cost eval --model={model} --data=program.blocks",
     "cost predict": "cost predict --evaluator=count --trace=run.bbtrace program "
     "--toolchain={toolchain}",
+    "try": "try --size --source=tree --build=./build --binary=program --output=tried "
+    "--toolchain={toolchain}",
     "corpus show": "corpus show corpus",
     "train show": "train show training",
     "compare programs": "compare programs lua --model={model} --output=p.json --modules=modules "
@@ -126,6 +128,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         words = [sys.executable, "-m", "compiler_opt_perf.cli.main", *line.split()]
         run_command(words, cwd=folder)
+    (folder / "tree").mkdir()
+    (folder / "tree/program.c").write_text(SOURCE)
+    build = folder / "tree/build"
+    build.write_text("#!/bin/sh\ncc program.c -o program\n")
+    build.chmod(0o755)
     corpus = folder / "corpus"
     (corpus / "lua").mkdir(parents=True)
     (corpus / "lua/a.bc").write_bytes(BITCODE_MAGIC + bytes(4321))
@@ -206,7 +213,7 @@ def test_json_is_one_document_with_what_the_text_says(
     told = {round(number) for number in _numbers(document)}
     large = {int(one.replace(",", "")) for one in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
     assert large <= told
-    small = ("profile check", "cost calibrate")
+    small = ("profile check", "cost calibrate", "try")
     assert large or name in small
     assert text.count("\n") > 1
 

@@ -18,6 +18,7 @@ from compiler_opt_perf.cli import (
     toolchain_verbs,
     trace_verbs,
     train_verbs,
+    try_verbs,
 )
 from compiler_opt_perf.cli.verb import Group
 
@@ -27,6 +28,7 @@ COP = Group(
     help=f"compiler-opt-perf {__version__}: machine-learned optimisation in LLVM, with PMU data",
 )
 click.version_option(__version__, message="%(version)s")(COP)
+COP.add_command(try_verbs.VERB)
 for _group in (
     toolchain_verbs.toolchain,
     corpus_verbs.corpus,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Comparisons of policies with the default, and curves of their trainings, as one HTML page."""
+"""Comparisons of policies with the default, by module and by program, as one HTML page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,9 @@ from compiler_opt_perf.compare.comparison_tables import (
     compile_time,
     weighting,
 )
-from compiler_opt_perf.compare.linked import LinkedPrograms, table, title
 from compiler_opt_perf.compare.summary import SummaryRow, summarise
-from compiler_opt_perf.compare.training_run import Point
 from compiler_opt_perf.pages import page
-from compiler_opt_perf.pages.training import curve_plot
+from compiler_opt_perf.pages.sections import Section
 
 
 def _bars(rows: Sequence[SummaryRow]) -> str:
@@ -37,25 +35,20 @@ def _bars(rows: Sequence[SummaryRow]) -> str:
 
 
 def write_page(
-    comparisons: Sequence[Comparison],
-    curves: dict[str, list[Point]],
-    output: Path,
-    programs: Sequence[LinkedPrograms] = (),
+    comparisons: Sequence[Comparison], output: Path, sections: Sequence[Section] = ()
 ) -> None:
-    """Writes one HTML page with tables and plots for each comparison.
+    """Writes one HTML page with a table and a plot for each section and each comparison.
 
     Args:
-      programs: linked with policies and without; their tables come first.
-      curves: training curves by problem; a problem without one has no such plot.
+      sections: what comes before the comparisons.
 
     Raises:
       FileWriteError: the disk is full.
     """
-    sections = []
+    by_module = []
     for comparison in comparisons:
-        points = curves.get(comparison.problem)
         summary = summarise(comparison)
-        sections.append(
+        by_module.append(
             {
                 "title": f"{comparison.problem} against default ({comparison.level})",
                 "modules": list(map(cells, summary.modules)),
@@ -68,9 +61,7 @@ def write_page(
                 ],
                 "left_out": summary.left_out,
                 "bars": _bars(summary.modules),
-                "curve": curve_plot(points) if points else "",
             }
         )
-    linked = [(title(one), *table(one), one.failed) for one in programs]
-    values = {"columns": list(COLUMNS), "sections": sections, "linked": linked}
+    values = {"columns": list(COLUMNS), "comparisons": by_module, "sections": sections}
     page.write_page("comparison.html.j2", output, values)

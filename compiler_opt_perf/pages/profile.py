@@ -24,24 +24,22 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
       FileWriteError: the disk is full, or the folder cannot be written.
     """
     texts = SourceText()
-    everything = max(1, sum(_penalty_parts(profile, profile.samples.located).values()))
     sections = []
     for title, spots in (
         ("Functions", top_functions(profile, number)),
         ("Lines", top_lines(profile, number)),
     ):
-        names = demangled(sorted({spot.function for spot in spots}))
-        places = [place(spot, names[spot.function], PLOT_WIDTH) for spot in spots]
+        names = places(spots)
         rows = [
             {
                 "place": where,
-                "share": f"{100 * spot.cost / everything:.2f}%",
+                "share": cost_share(profile, spot),
                 "rates": [interval(estimate) for estimate in spot.estimates],
                 "text": texts.line(spot.source) if spot.line is not None else "",
             }
-            for spot, where in zip(spots, places, strict=True)
+            for spot, where in zip(spots, names, strict=True)
         ]
-        plot = _bars(profile, spots, places) if spots else ""
+        plot = bars(profile, spots, names) if spots else ""
         sections.append({"title": title, "rows": rows, "plot": plot})
     values = {
         "title": profile.manifest.path.name,
@@ -53,6 +51,18 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
     page.write_page("profile.html.j2", output, values)
 
 
+def places(spots: Sequence[Hotspot]) -> list[str]:
+    """The name of each function or line, short enough for a plot."""
+    names = demangled(sorted({spot.function for spot in spots}))
+    return [place(spot, names[spot.function], PLOT_WIDTH) for spot in spots]
+
+
+def cost_share(profile: Profile, spot: Hotspot) -> str:
+    """The share of the program's nominal cycles lost that a function or line has."""
+    everything = sum(_penalty_parts(profile, profile.samples.located).values())
+    return f"{100 * spot.cost / max(1, everything):.2f}%"
+
+
 def _penalty_parts(profile: Profile, counts: Sequence[int]) -> dict[str, int]:
     """Nominal cycles lost, by event."""
     return {
@@ -62,9 +72,9 @@ def _penalty_parts(profile: Profile, counts: Sequence[int]) -> dict[str, int]:
     }
 
 
-def _bars(profile: Profile, spots: Sequence[Hotspot], places: Sequence[str]) -> str:
+def bars(profile: Profile, spots: Sequence[Hotspot], names: Sequence[str]) -> str:
     """Cost of each place as a bar, divided by the event that causes it; SVG."""
-    figure, axes = page.bar_plot(places, "nominal cycles lost, millions")
+    figure, axes = page.bar_plot(names, "nominal cycles lost, millions")
     rows = range(len(spots))
     left = [0.0] * len(spots)
     parts = [_penalty_parts(profile, spot.counts) for spot in spots]

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.pages import comparison
 from compiler_opt_perf.pages.profile import write_page
+from compiler_opt_perf.pages.sections import profile_section
 from compiler_opt_perf.profile.conftest import build, geometry, profile, source, workload
 from compiler_opt_perf.profile.hotspots import shown_rates
 from compiler_opt_perf.profile.manifest import Manifest
@@ -32,6 +34,15 @@ def test_page(loaded: Profile, tmp_path: Path) -> None:
         assert page.count(f"<th>{rate.name}</th>") == 2
     write_page(loaded, tmp_path / "b.html", 5)
     assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
+
+
+def test_a_page_of_comparisons_shows_the_functions(loaded: Profile, tmp_path: Path) -> None:
+    section = profile_section(loaded)
+    assert section.rows and all(len(row) == len(section.columns) for row in section.rows)
+    assert "chase" in section.rows[0][0]
+    comparison.write_page([], tmp_path / "a.html", [section])
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("<svg") == page.count("<table>") == 1
 
 
 def test_profile_without_misses(loaded: Profile, tmp_path: Path) -> None:

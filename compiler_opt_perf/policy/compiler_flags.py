@@ -109,6 +109,22 @@ def usage(toolchain: Toolchain) -> str:
     )
 
 
+def flags_without_policies(toolchain: Toolchain, profile: Path | None = None) -> CompilerFlags:
+    """The flags of a build in which no policy decides, not even a compiled-in one.
+
+    It has the debug info that a profile needs.
+
+    Args:
+      profile: manifest of a PMU profile, for AutoFDO; None for a plain build.
+
+    Raises:
+      ToolchainError: the profile has no executions.
+      PmuError: the profile is damaged.
+    """
+    sampled = () if profile is None else _autofdo(profile.absolute())
+    return CompilerFlags(toolchain, (_NO_DEFERRAL,), _LOCATIONS, sampled)
+
+
 def compiler_flags(
     toolchain: Toolchain,
     models: Mapping[str, Path | None],

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from absl import logging
@@ -59,6 +59,7 @@ def collect(
     stdin: Path | None = None,
     stdout: Path | None = None,
     cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     expected_status: int = 0,
 ) -> Manifest:
@@ -79,6 +80,7 @@ def collect(
       stdin: the program's standard input; None means empty.
       stdout: file for its standard output; None discards it.
       cwd: its working directory.
+      env: variables added to this process's environment.
       timeout_s: wall-clock limit of the run, in seconds.
       expected_status: the exit status of a successful run.
 
@@ -89,7 +91,7 @@ def collect(
       FileWriteError: disk full, or the output folder cannot be written.
     """
     profiled = _require_fit(binary, output_manifest)
-    run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)
+    run = Run(program or binary, arguments, stdin, stdout, cwd, env, timeout_s, expected_status)
     if not os.access(run.program, os.X_OK):
         raise PmuError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
     chosen = choose(backend, binary, geometry or CacheGeometry(), within)

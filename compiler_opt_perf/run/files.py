@@ -38,6 +38,10 @@ class FileWriteError(UserError):
     """A result could not be written; nothing is left under its final name."""
 
 
+class FileLockedError(UserError):
+    """Another process holds a lock."""
+
+
 _NO_SPACE = (
     "no space left on the device; free some (or choose another output folder) and run the command "
     "again"
@@ -163,10 +167,14 @@ def atomic_directory(path: Path, *, ours: Callable[[Path], bool] | None = None) 
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Holds the lock of a folder, or of a lock file that is made; a second process waits.
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds the lock of a folder, or of a lock file that is made.
+
+    Args:
+      wait: whether a second process waits, or fails.
 
     Raises:
+      FileLockedError: another process holds the lock, and `wait` is False.
       OSError: the lock file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,6 +183,8 @@ def exclusive(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise FileLockedError(f"{path}: is held by another run; wait for its end") from None
             logging.info("%s is held by another run: waiting for it", path)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -85,17 +85,22 @@ class Meter:
             return run_command(argv, timeout_s=timeout_s).processor_seconds
         with tempfile.TemporaryDirectory(prefix="meter-") as folder:
             output = Path(folder) / "count"
-            counter = ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]
+            counter = self.counter(output)
             if self.how == "qemu":
-                counter = [_QEMU, "-plugin", f"{self.plugin},output={output}"]
                 timeout_s = None if timeout_s is None else _QEMU_PATIENCE * timeout_s
             run_command([*counter, *argv], timeout_s=timeout_s)
-            count = _first_number(output.read_text())
+            count = counted(output)
             if count is None:
                 raise CommandError(
                     "failed", f"{counter[0]}: counted nothing", shlex.join(map(str, argv))
                 )
             return float(count)
+
+    def counter(self, output: Path) -> list[str]:
+        """The words before a command that count its instructions; `counted` reads the output."""
+        if self.how == "qemu":
+            return [_QEMU, "-plugin", f"{self.plugin},output={output}"]
+        return ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]
 
 
 def find_meter(kind: str, folder: Path) -> Meter:
@@ -124,13 +129,14 @@ def _processor_counts(folder: Path) -> bool:
     output = folder / "perf-stat"
     try:
         run_command(["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--", "true"])
-        return _first_number(output.read_text()) is not None
+        return counted(output) is not None
     except (CommandError, OSError):
         return False
 
 
-def _first_number(text: str) -> int | None:
-    """The first number of a counter's output, after comments; None if there is none."""
+def counted(output: Path) -> int | None:
+    """The number in the output of `Meter.counter`; None if nothing was counted."""
+    text = output.read_text()
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     number = next(lines, "").partition(",")[0]
     return int(number) if number.isdigit() else None

@@ -23,7 +23,7 @@ from compiler_opt_perf.policy.encoding import FloatArray
 from compiler_opt_perf.policy.network import DecisionKind, Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.train.gradient_descent import descend
+from compiler_opt_perf.train.gradient_descent import Library, descend
 
 if TYPE_CHECKING:
     import lightgbm
@@ -196,6 +196,7 @@ def distil(
     batch_size: int,
     learning_rate: float,
     seed: int,
+    library: Library = "numpy",
 ) -> FloatArray:
     """Fits a network to what the trees say (train.gradient_descent).
 
@@ -216,4 +217,5 @@ def distil(
         batch_size=batch_size,
         learning_rate=learning_rate,
         seed=seed,
+        library=library,
     )

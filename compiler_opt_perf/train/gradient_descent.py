@@ -6,29 +6,43 @@ its grid by additions, which gradients pass unchanged (straight-through estimato
 2013): what was trained is what is used.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policy.encoding import FloatArray
+from compiler_opt_perf.policy.encoding import ACTIVATION_LIMIT, GRID, FloatArray
 from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
-from compiler_opt_perf.policy.network import MASKED_SCORE, WEIGHT_LIMIT, Network, to_grid
+from compiler_opt_perf.policy.network import (
+    MASKED_SCORE,
+    WEIGHT_LIMIT,
+    Network,
+    to_grid,
+)
 from compiler_opt_perf.train.adam import Adam
+
+Floats = npt.NDArray[np.floating[Any]]
+#: What computes gradients. The policy in models/inline-size was trained by TensorFlow, whose last
+#: digits differ.
+Library = Literal["numpy", "tensorflow"]
+# `gradient` of one network: its arguments without the first.
+_Gradient = Callable[..., Floats]
 
 
 def descend(
     network: Network,
     inputs: Mapping[str, npt.NDArray[Any]],
-    targets: npt.NDArray[np.floating[Any]],
+    targets: Floats,
     *,
     steps: int,
     batch_size: int,
     learning_rate: float,
     seed: int,
-    row_weights: npt.NDArray[np.float32] | None = None,
+    row_weights: FloatArray | None = None,
     start: npt.NDArray[Any] | None = None,
+    library: Library = "numpy",
 ) -> FloatArray:
     """Fits the weights.
 
@@ -44,12 +58,7 @@ def descend(
     Returns:
       The weights, float32 [network.size], not yet on the grid.
     """
-    tf = import_tensorflow()
-    # The same seed gives the same weights, whatever the number of threads.
-    tf.config.experimental.enable_op_determinism()
-    ops = tensorflow_ops()
     random = np.random.default_rng(seed)
-
     rows = len(targets)
     encoded = network.encode(inputs)
     # The margin is no input of the perceptron, but part of what it is compared by.
@@ -61,8 +70,74 @@ def descend(
     labels = targets.astype(np.float32)
     counts = np.ones(rows, np.float32) if row_weights is None else row_weights
 
+    by_tensorflow = library == "tensorflow"
+    compute = _tensorflow_gradient(network) if by_tensorflow else partial(gradient, network)
+    weights = (network.initial_weights(seed) if start is None else start).astype(np.float64)
+    adam = Adam.start(network.size)
+    for number in range(steps):
+        batch = random.integers(0, rows, batch_size)
+        arrays = (array[batch] for array in (encoded, margin, closed, labels, counts))
+        found = compute(to_grid(weights), *arrays)
+        adam, direction = adam.step(found.astype(np.float64))
+        rate = learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / steps)))
+        weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
+    return weights.astype(np.float32)
+
+
+def gradient(
+    network: Network,
+    weights: FloatArray,
+    encoded: FloatArray,
+    margin: FloatArray,
+    closed: npt.NDArray[np.bool_],
+    targets: FloatArray,
+    row_weights: FloatArray,
+) -> Floats:
+    """The gradient of the mean cross-entropy, by backpropagation.
+
+    Args:
+      weights: float32 [network.size], on the grid.
+      encoded: as Network.encode returns it.
+      margin: [rows, decisions], added to the scores.
+      closed: [rows, decisions], where a decision is not admissible.
+      targets: [rows, decisions], probabilities.
+      row_weights: [rows].
+
+    Returns:
+      [network.size].
+    """
+    layers = network.layers(weights)
+    # [rows * columns, width], by layer. The sums are exact, so these are the compiler's values.
+    activations = [np.transpose(encoded, (0, 2, 1)).reshape(-1, encoded.shape[1])]
+    for matrix, bias in layers[:-1]:
+        rounded = np.rint((activations[-1] @ matrix + bias) / GRID) * GRID
+        activations.append(np.clip(rounded, 0, ACTIVATION_LIMIT))
+    matrix, bias = layers[-1]
+    scores = (activations[-1] @ matrix + bias).reshape(targets.shape) + margin
+    scores = np.where(closed, MASKED_SCORE, scores)
+    likelihoods = np.exp(scores - scores.max(axis=1, keepdims=True))
+    likelihoods /= likelihoods.sum(axis=1, keepdims=True)
+
+    slope = (likelihoods - targets) * (row_weights / len(targets))[:, None]
+    slope = np.where(closed, 0, slope).reshape(-1, matrix.shape[1])
+    parts = []
+    for (matrix, _), activation in zip(reversed(layers), reversed(activations), strict=True):
+        parts += [slope.sum(axis=0), (activation.T @ slope).ravel()]
+        # Rounding passes the slope, and limits stop it.
+        inside = (activation > 0) & (activation < ACTIVATION_LIMIT)
+        slope = (slope @ matrix.T) * inside
+    return np.concatenate(parts[::-1])
+
+
+def _tensorflow_gradient(network: Network) -> _Gradient:
+    """`gradient` of a network by TensorFlow, for any weights and rows."""
+    tf = import_tensorflow()
+    # The same seed gives the same weights, whatever the number of threads.
+    tf.config.experimental.enable_op_determinism()
+    ops = tensorflow_ops()
+
     @tf.function  # type: ignore[untyped-decorator]
-    def gradient(vector: Any, x: Any, offset: Any, closed_columns: Any, y: Any, w: Any) -> Any:
+    def compute(vector: Any, x: Any, offset: Any, closed_columns: Any, y: Any, w: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(vector)
             scores = network.scores(network.layers(vector, ops), x, ops) + offset
@@ -71,12 +146,4 @@ def descend(
             loss = tf.reduce_mean(losses * w)
         return tape.gradient(loss, vector)
 
-    weights = (network.initial_weights(seed) if start is None else start).astype(np.float64)
-    adam = Adam.start(network.size)
-    for number in range(steps):
-        batch = random.integers(0, rows, batch_size)
-        arrays = (array[batch] for array in (encoded, margin, closed, labels, counts))
-        adam, direction = adam.step(gradient(to_grid(weights), *arrays).numpy().astype(np.float64))
-        rate = learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / steps)))
-        weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
-    return weights.astype(np.float32)
+    return lambda *arguments: compute(*arguments).numpy()

@@ -304,8 +304,8 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "cop compare page",
         training_inputs.comparison,
-        {"one.json": "json", "linked.json": "json", "curve.jsonl": "json lines"},
-        cop("compare page linked.json one.json --training=inline-size=. --output=out/page.html"),
+        {"one.json": "json", "linked.json": "json", "training/curve.jsonl": "json lines"},
+        cop("compare page linked.json one.json --training=training --output=out/page.html"),
         60,
     ),
     Target(

@@ -185,8 +185,8 @@ def seal_policy(folder: Path) -> None:
 
 
 def comparison(folder: Path, toolchain: Toolchain) -> None:
-    """A comparison of `cop compare policy`, and a training's curve."""
-    checkpoint(folder, toolchain)
+    """Comparisons of `cop compare policy` and `programs`, and a training's folder."""
+    imitation(folder, toolchain)
     functions = (FunctionScores("f", 7, 80.0, 60.0), FunctionScores("g", None, None, 1.0))
     seconds = (1.0, 2.0, 3.0)
     rows = tuple(

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The ways to compile a program that are tried, and the flags of each."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_opt_perf.policy.compiler_flags import (
+    CompilerFlags,
+    compiler_flags,
+    flags_without_policies,
+)
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compile a program.
+
+    Attributes:
+      name: in tables; the name of its configuration file, too.
+      autofdo: the compiler itself uses the PMU profile's executions (-fprofile-sample-use).
+      policies: policies decide: by the PMU profile for speed, without one for size.
+      counted: the compiler uses counters of an instrumented run (-fprofile-use).
+      thinlto: the program is linked by ThinLTO.
+    """
+
+    name: str
+    autofdo: bool = False
+    policies: bool = False
+    counted: bool = False
+    thinlto: bool = False
+
+    def flags(
+        self,
+        toolchain: Toolchain,
+        models: Mapping[str, Path | None],
+        profile: Path | None,
+        counters: Path | None,
+    ) -> CompilerFlags:
+        """The flags of compilations and links, without the level of optimisation.
+
+        Args:
+          models: by problem, the folder of the policy; for ways with policies.
+          profile: manifest of the PMU profile, for ways that use one.
+          counters: merged counters of an instrumented run; for ways with counters.
+
+        Raises:
+          ToolchainError: a policy is missing.
+          PmuError: the profile is damaged.
+        """
+        if self.policies:
+            flags = compiler_flags(toolchain, models, profile, autofdo=self.autofdo)
+        elif self.counted:
+            flags = CompilerFlags(toolchain, (), profile_words=(f"-fprofile-use={counters}",))
+        else:
+            flags = flags_without_policies(toolchain, profile if self.autofdo else None)
+        if self.thinlto:
+            words = (*flags.profile_words, "-flto=thin")
+            flags = dataclasses.replace(flags, profile_words=words)
+        return flags
+
+
+#: What all others are compared with.
+PLAIN = Way("plain")
+SPEED = (
+    PLAIN,
+    Way("AutoFDO", autofdo=True),
+    Way("policies", policies=True),
+    Way("both", autofdo=True, policies=True),
+)
+PGO = (Way("PGO", counted=True), Way("PGO-ThinLTO", counted=True, thinlto=True))
+SIZE = (PLAIN, Way("inline-size", policies=True))
+SIZE_THINLTO = (
+    Way("ThinLTO", thinlto=True),
+    Way("inline-size-ThinLTO", policies=True, thinlto=True),
+)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs the demo in miniature: all its steps on smaller programs, so that it cannot rot unseen."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+_PROGRAM = """
+#include <cstdio>
+#include <cstdlib>
+static int fold(int a, int b) { return b % 7 ? a * 31 + b : a ^ b; }
+int main(int, char **argv) {
+  int sum = 0;
+  for (int i = 0, n = 1000000 * std::atoi(argv[1]); i < n; ++i)
+    sum = fold(sum, i);
+  std::printf("%d\\n", sum);
+}
+"""
+_RECIPE = """
+seed = 1
+hidden = [8]
+margin = 1.0
+[programs]
+training = ["minisat"]
+validation = ["tinyxml"]
+test = ["jsoncpp"]
+[[stages]]
+algorithm = "labels"
+iterations = 1
+sites = 4
+steps = 50
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_the_demo_shows_each_gain_and_goes_on(
+    repo_root: Path, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "program.cpp").write_text(_PROGRAM)
+    (tmp_path / "recipe.toml").write_text(_RECIPE)
+    variables = {
+        "OUT": tmp_path / "demo",
+        "TREE": tree,
+        "DEV": toolchain.directory.name,
+        "RELEASE": "demo-test",
+        "SOURCES": "program.cpp",
+        "COMPILE": "",
+        "PROGRAM": "program",
+        "RUN": "./program 100",
+        "RUN2": "./program 110",
+        "ROUNDS": 6,
+        "UNSEEN": "tinyxml",
+        "RECIPE": tmp_path / "recipe.toml",
+    }
+    command = ["make", "-f", "tools/demo.mk", *(f"{key}={one}" for key, one in variables.items())]
+
+    def run() -> str:
+        done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    shown = run()
+    for figure in ("instructions", "1 object files are the same", "tinyxml", "jsoncpp"):
+        assert figure in shown
+    page = (tmp_path / "demo" / "report.html").read_text()
+    titles = ("Builds of tree", "inline-size", "Profile of program", "Training training")
+    places = [page.index(f"<h2>{title}") for title in titles]
+    assert places == sorted(places)
+    assert page.count("<table>") == page.count("<svg") == len(titles)
+    # Nothing is left to do.
+    again = run()
+    assert "Training" not in again and "Done" in again
