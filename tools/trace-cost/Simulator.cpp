@@ -89,6 +89,7 @@ Error Simulator::append(SimBlock &Block, const DecodedInst &D, bool HasFrame) {
     // The return address that a call pushes is no value of the caller.
     if (!Call || MI.getOpcode() == Call->Insts.back().getOpcode())
       Op.Flow.Memory = Model.memory(Own, HasFrame);
+    Op.Flow.Loads = Op.Timed.LoadLatency;
     Op.Flow.Stores = Op.Timed.Stores;
     // The stack is in the first-level cache. The profile would say otherwise: a
     // reload has the source line of the instruction that it was inserted
@@ -191,14 +192,16 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
     for (const Operation &Op : Operations) {
       StreamEntry &Entry = Result.Stream.emplace_back();
       Entry.Inst = &Op.Timed;
-      unsigned Slot = Values.access(Op.Flow);
-      if (!Slot)
+      Dependence Memory = Values.access(Op.Flow, Result.Stream.size() - 1);
+      if (!Op.Flow.Memory)
         continue;
-      bool IsStack = Op.Flow.Memory->IsStack;
-      if (!Parts.has(IsStack ? ModelPart::StackSlots : ModelPart::OtherStores))
+      Entry.OnStack = Op.Flow.Memory->IsStack;
+      if (!Parts.has(Entry.OnStack ? ModelPart::StackSlots
+                                   : ModelPart::OtherStores))
         continue;
-      Entry.Slot = Slot;
-      Entry.OnStack = IsStack;
+      Entry.Store = Memory.Store;
+      Entry.FailsToForward =
+          Memory.IsPartial && Parts.has(ModelPart::FailedForwarding);
     }
     Values.endBlock(Block->Code->Flags.HasReturn);
     // Addresses tell what lies behind a block only within a section of a
@@ -209,7 +212,6 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
           Block->EndsWithJump || !isBehind(*Next->Code, *Block->Code);
     Result.Ends.push_back(Result.Stream.size());
   }
-  Result.NumSlots = Values.numSlots();
   return Result;
 }
 

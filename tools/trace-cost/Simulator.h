@@ -70,7 +70,6 @@ struct SimWindow {
   SmallVector<StreamEntry, 0> Stream;
   /// The number of instructions up to the end of each block.
   std::vector<unsigned> Ends;
-  unsigned NumSlots = 0;
 };
 
 class Simulator {
@@ -90,7 +89,7 @@ public:
   /// of each block. Thread-safe.
   std::vector<unsigned> finish(const SimWindow &Window,
                                const WindowEvents &Events) const {
-    return Board.finish(Window.Stream, Window.Ends, Window.NumSlots, Events);
+    return Board.finish(Window.Stream, Window.Ends, Events);
   }
 
   /// The cycles that the last block adds to those before it, on MCA's pipeline.
