@@ -15,6 +15,7 @@
 #ifndef TRACE_COST_SIMULATOR_H
 #define TRACE_COST_SIMULATOR_H
 
+#include "BlockTrace.h"
 #include "ControlFlow.h"
 #include "Scoreboard.h"
 #include "ValueTracker.h"
@@ -82,8 +83,10 @@ public:
   /// average, because a jump before them is taken. Not thread-safe.
   SimBlock prepare(const CodeBlock &Block, bool HasFrame, double Skipped);
 
-  /// Makes a sequence ready. The blocks must outlive it.
-  SimWindow window(ArrayRef<const SimBlock *> Blocks) const;
+  /// Makes a sequence ready. The blocks must outlive it. \p Accesses are those
+  /// of each block that were recorded; none if they are unknown.
+  SimWindow window(ArrayRef<const SimBlock *> Blocks,
+                   ArrayRef<ArrayRef<TracedAccess>> Accesses = {}) const;
 
   /// The cycles that the scoreboard needs to finish the sequence up to the end
   /// of each block. Thread-safe.

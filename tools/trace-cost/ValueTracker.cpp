@@ -15,11 +15,16 @@ using namespace llvm::tracecost;
 
 /// Older stores of an area are in the cache: no core has a larger store buffer.
 static constexpr unsigned StoreBuffer = 128;
+static constexpr unsigned LineSize = 64;
 
-/// The youngest of \p Stores that wrote what is read.
-static Dependence findStore(ArrayRef<ValueTracker::Store> Stores,
-                            uint64_t Offset, unsigned Size) {
-  for (const ValueTracker::Store &S : reverse(Stores)) {
+void StoreQueue::add(uint64_t Offset, unsigned Size, unsigned Index) {
+  if (Stores.size() == StoreBuffer)
+    Stores.erase(Stores.begin(), Stores.begin() + StoreBuffer / 2);
+  Stores.push_back({Offset, Size, Index});
+}
+
+Dependence StoreQueue::find(uint64_t Offset, unsigned Size) const {
+  for (const Store &S : reverse(Stores)) {
     // Offsets wrap around, as addresses do.
     uint64_t Behind = Offset - S.Offset, Before = S.Offset - Offset;
     if (Behind >= S.Size && Before >= Size)
@@ -29,6 +34,26 @@ static Dependence findStore(ArrayRef<ValueTracker::Store> Stores,
   return {};
 }
 
+void AddressedStores::add(uint64_t Address, unsigned Size, unsigned Index) {
+  uint64_t First = Address / LineSize, Last = (Address + Size - 1) / LineSize;
+  Lines[First].add(Address, Size, Index);
+  if (Last != First)
+    Lines[Last].add(Address, Size, Index);
+}
+
+Dependence AddressedStores::find(uint64_t Address, unsigned Size) const {
+  Dependence Youngest;
+  for (uint64_t Byte : {Address, Address + Size - 1}) {
+    auto It = Lines.find(Byte / LineSize);
+    if (It == Lines.end())
+      continue;
+    Dependence Found = It->second.find(Address, Size);
+    if (Found.Store > Youngest.Store)
+      Youngest = Found;
+  }
+  return Youngest;
+}
+
 Dependence ValueTracker::access(const DataFlow &Op, unsigned Index) {
   const ValueEffect &Effect = Op.Effect;
   Dependence Result;
@@ -36,12 +61,9 @@ Dependence ValueTracker::access(const DataFlow &Op, unsigned Index) {
   if (Op.Memory) {
     auto [In, Offset] = locate(*Op.Memory);
     if (Op.Loads)
-      Result = findStore(In.Stores, Offset, Op.Memory->Size);
-    if (Op.Stores) {
-      if (In.Stores.size() == StoreBuffer)
-        In.Stores.erase(In.Stores.begin(), In.Stores.begin() + StoreBuffer / 2);
-      In.Stores.push_back({Offset, Op.Memory->Size, Index});
-    }
+      Result = In.Stores.find(Offset, Op.Memory->Size);
+    if (Op.Stores)
+      In.Stores.add(Offset, Op.Memory->Size, Index);
     auto [It, Inserted] = In.Values.try_emplace(Offset);
     if (Inserted)
       It->second = unknown();

@@ -43,15 +43,36 @@ struct Dependence {
   bool IsPartial = false;
 };
 
-class ValueTracker {
+/// The last stores to an area of memory, oldest first.
+class StoreQueue {
 public:
-  /// A store in an area of memory, and the number of its operation.
+  /// Adds a store of \p Size bytes, the operation with number \p Index.
+  void add(uint64_t Offset, unsigned Size, unsigned Index);
+  /// The youngest store that wrote what is read.
+  Dependence find(uint64_t Offset, unsigned Size) const;
+
+private:
   struct Store {
     uint64_t Offset;
     unsigned Size;
     unsigned Index;
   };
+  SmallVector<Store, 8> Stores;
+};
 
+/// The stores to recorded addresses.
+class AddressedStores {
+public:
+  void add(uint64_t Address, unsigned Size, unsigned Index);
+  Dependence find(uint64_t Address, unsigned Size) const;
+
+private:
+  /// By cache line. A store of parts of two lines is in both.
+  DenseMap<uint64_t, StoreQueue> Lines;
+};
+
+class ValueTracker {
+public:
   /// \p CallClobbered are the registers that callees may change.
   explicit ValueTracker(ArrayRef<GPR> CallClobbered)
       : CallClobbered(CallClobbered) {
@@ -92,8 +113,7 @@ private:
   struct Area {
     /// The value of each offset.
     DenseMap<uint64_t, Symbol> Values;
-    /// The last stores, oldest first.
-    SmallVector<Store, 8> Stores;
+    StoreQueue Stores;
   };
   void leaveFunction();
   /// The area of \p Place, and the offset in it.

@@ -148,6 +148,19 @@ TEST_F(ValueTrackerTest, OnlyTheLastStoresAreInFlight) {
   EXPECT_EQ(run(load(SP, 0, B)), 0u);
 }
 
+TEST(AddressedStoresTest, StoresInTwoLinesAreFoundInBoth) {
+  AddressedStores Stores;
+  Stores.add(60, 8, 1);
+  Stores.add(68, 4, 2);
+  EXPECT_EQ(Stores.find(60, 4).Store, 2u);
+  EXPECT_EQ(Stores.find(64, 4).Store, 2u);
+  EXPECT_FALSE(Stores.find(64, 4).IsPartial);
+  // Of both: the youngest, and only in part.
+  EXPECT_EQ(Stores.find(62, 8).Store, 3u);
+  EXPECT_TRUE(Stores.find(62, 8).IsPartial);
+  EXPECT_EQ(Stores.find(72, 8).Store, 0u);
+}
+
 TEST_F(ValueTrackerTest, CallsLoseRegistersAndCalleesGetThem) {
   T.beginBlock(/*IsEntry=*/true);
   unsigned OfA = number(store(A, 0, C)), OfB = number(store(B, 0, C));
