@@ -36,6 +36,8 @@ _PLAUSIBLE = {
     "move": (0.1, 1.2),
     "pop": (0.2, 3.0),
     "store_forward": (0.9, 9.0),
+    "other_forward": (0.9, 9.0),
+    "failed_forward": (5.0, 60.0),
     "l1": (2.5, 8.0),
     "l2": (7.0, 50.0),
     "l3": (7.0, 400.0),
@@ -217,6 +219,16 @@ def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
             max(0.0, m["store_forward"].value - 1),
             "chain of a store, a load of the same stack slot and an addition, less that",
             (m["store_forward"], 1),
+        ),
+        "other_forward_latency": combined(
+            max(0.0, m["other_forward"].value - 1),
+            "chain of a store, a load of the same memory and an addition, less that",
+            (m["other_forward"], 1),
+        ),
+        "failed_forward_latency": combined(
+            max(0.0, m["failed_forward"].value - 1),
+            "chain of two stores, a load of what both wrote and an addition, less that",
+            (m["failed_forward"], 1),
         ),
         "mispredict_penalty": combined(
             mispredict,

@@ -456,3 +456,23 @@ def test_missing_or_foreign_scores_are_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(CostError, match="regalloc-score-calls needs a trace"):
         (tmp_path / "empty.opt.yaml").write_text("")
         EVALUATORS["regalloc-score-calls"].cost([tmp_path / "empty.o"], Context())
+
+
+def test_loads_that_cannot_be_forwarded_to_are_seen_by_their_addresses(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    # On a Zen 5, the build that stores bytes one by one takes six times as long.
+    cycles = {}
+    for name, flags in {"wide": ["-DWIDE"], "bytes": []}.items():
+        source = SOURCE.with_name("units.c")
+        binary = _build(tmp_path / name, [], [source], flags)
+        trace = record(binary, [], tmp_path / f"{name}.bbtrace")
+        windows = tmp_path / f"{name}.bbwindows"
+        write_windows(trace, 6, windows)
+        context = Context(tool=toolchain.trace_cost, trace=windows, cpu=FOLDER / "znver5.json")
+        cycles[name] = EVALUATORS["mca-pmu"].cost([binary], context).total
+        if name == "bytes":
+            # The pointer and the stack pointer are unrelated symbols within the loop.
+            plain = replace(context, without=("failed-forwarding",))
+            assert EVALUATORS["mca-pmu"].cost([binary], plain).total < cycles[name] / 3
+    assert cycles["bytes"] > 3 * cycles["wide"]
