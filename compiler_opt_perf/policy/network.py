@@ -38,7 +38,7 @@ from compiler_opt_perf.policy.problem import Feature, Problem
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
-#: A numpy array or a TensorFlow tensor: the forward pass is written once for both.
+#: An array of numpy or a tensor of TensorFlow or `tflite_ops`: one forward pass serves them all.
 Tensor = Any
 #: (matrix [inputs, outputs], bias [outputs]) a layer.
 Layers = list[tuple[Tensor, Tensor]]
@@ -64,7 +64,8 @@ MASKED_SCORE = -512.0
 # of two scores. The sum may be rounded, as it is only compared.
 _UNASKED_LEAD = 1024.0
 
-#: The forward pass's operations; `export.tensorflow_ops` has the same ones of TensorFlow.
+#: The forward pass's operations. `tensorflow_ops` has the same ones of TensorFlow, and
+#: `tflite_ops` records them.
 NUMPY_OPS = SimpleNamespace(
     bits=lambda values: np.ascontiguousarray(values).view(np.int32),
     concat=np.concatenate,
@@ -252,7 +253,8 @@ class Network:
         if self.problem.mask is not None:
             is_idle = np.zeros(self.problem.decisions, np.float32)
             is_idle[self.problem.idle_decision] = 1.0
-            encoded = ops.concat([encoded, ops.zeros_like(encoded[:, :1]) + is_idle], 1)
+            idle = ops.zeros_like(ops.to_float(inputs[self.problem.mask])) + is_idle
+            encoded = ops.concat([encoded, ops.reshape(idle, (-1, 1, len(is_idle)))], 1)
         return encoded
 
     def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Inputs and networks for tests of what uses policies."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.policy.network import Network, fit_normalisation
 from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 
 
 def random_inputs(problem: Problem, rows: int, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
@@ -44,3 +46,11 @@ def random_network(problem: Problem, hidden: tuple[int, ...] = (16, 8)) -> Netwo
     """A network normalised for `random_inputs`."""
     inputs = random_inputs(problem, rows=200, seed=1)
     return Network(problem, True, hidden, fit_normalisation(inputs, problem, with_pmu=True))
+
+
+def convert_to_tflite(saved_model: Path) -> bytes:
+    """Another author's SavedModel with the signature `action` as TFLite's built-in operations."""
+    tf = import_tensorflow()
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    return bytes(converter.convert())

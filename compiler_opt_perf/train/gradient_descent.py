@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
 from compiler_opt_perf.policy.network import (
     MASKED_SCORE,
     WEIGHT_LIMIT,
@@ -20,6 +19,8 @@ from compiler_opt_perf.policy.network import (
     Network,
     to_grid,
 )
+from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 from compiler_opt_perf.train.adam import Adam
 
 
