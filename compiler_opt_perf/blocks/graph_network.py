@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The graph network of networks.py in numpy: predictions without TensorFlow's start of seconds.
 
-It computes what `networks.cycles` does for `granite`, which trains and exports it, up to rounding.
+It computes what `networks.cycles` does for `granite`, which trains it, up to rounding.
 """
 
 from collections.abc import Mapping
