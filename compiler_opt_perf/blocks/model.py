@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A learned cost model, and its published form, one folder:
 
-  model.json                   description: network, vocabulary, CPUs, data, results, checksums
-  weights.npz                  the weights by name, float32
-  saved_model.pb, variables/   TensorFlow SavedModel with signature `cycles`
-  model.tflite                 the same, TFLite built-in operations only
+  model.json     description: network, vocabulary, CPUs, data, results, checksums
+  weights.npz    the weights by name, float32
 
 The same model gives the same bytes.
 """
@@ -27,22 +25,19 @@ from absl import logging
 
 from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
-from compiler_opt_perf.blocks.networks import Weights, cycles, layout, specs
-from compiler_opt_perf.blocks.runtime import predictions, start_tensorflow
+from compiler_opt_perf.blocks.networks import Weights, layout
+from compiler_opt_perf.blocks.runtime import predictions
 from compiler_opt_perf.policy.arrays import ArraysError, read_arrays, write_arrays
-from compiler_opt_perf.policy.export import quiet
 from compiler_opt_perf.run.executor import Executor
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
-from compiler_opt_perf.run.pool import Pool
 
 _FORMAT = "compiler-opt-perf/cost-model"
 _VERSION = 1
-DESCRIPTION_FILE, TFLITE_FILE = "model.json", "model.tflite"
+DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 # Published models have less than 1 MB.
 _MOST_WEIGHT_BYTES = 1 << 28
-SIGNATURE = "cycles"
 # The number of blocks that are predicted at once, and the most instructions in the cache.
 _AT_ONCE, _MOST_INSTRUCTIONS = 4096, 500_000
 
@@ -181,15 +176,10 @@ def counted(problems: Mapping[int, str]) -> dict[str, int]:
 def publish(model: CostModel, directory: Path) -> None:
     """Writes the model's folder, completely or not at all.
 
-    A new process writes the SavedModel, because TensorFlow numbers its functions by process: equal
-    models give equal bytes.
-
     Raises:
       FileWriteError: the disk is full or the folder cannot be written.
     """
     with atomic_directory(directory) as folder:
-        with Pool(1) as pool:
-            pool.map(functools.partial(_write_networks, model=model), [folder])[0].get()
         write_arrays(folder / _WEIGHTS_FILE, compressed=False, **model.weights)
         files = files_of(folder)
         description = {
@@ -207,27 +197,6 @@ def publish(model: CostModel, directory: Path) -> None:
         (folder / DESCRIPTION_FILE).write_text(
             json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
-
-
-def _write_networks(folder: Path, model: CostModel) -> None:
-    tf = start_tensorflow()
-    module = tf.Module()
-    module.weights = {name: tf.Variable(value, name=name) for name, value in model.weights.items()}
-    types = specs(model.config, tf)
-
-    def run(**inputs: Any) -> dict[str, Any]:
-        return {SIGNATURE: cycles(model.config, module.weights, inputs, len(model.cpus), tf)}
-
-    module.run = tf.function(run)
-    signatures = {SIGNATURE: module.run.get_concrete_function(**types)}
-    with quiet():
-        tf.saved_model.save(module, str(folder), signatures=signatures)
-        converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), [SIGNATURE])
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        (folder / TFLITE_FILE).write_bytes(converter.convert())
-    # TensorFlow also writes random numbers and an empty folder.
-    (folder / "fingerprint.pb").unlink(missing_ok=True)
-    (folder / "assets").rmdir()
 
 
 def load(directory: Path) -> CostModel:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from compiler_opt_perf.blocks.config import CostModelConfig
 from compiler_opt_perf.blocks.graph_network import graph_cycles
 from compiler_opt_perf.blocks.graphs import Floats, Graphs
-from compiler_opt_perf.policy.export import import_tensorflow
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 
 _THREADS = 2
 # The arrays for this many blocks fit the cache.

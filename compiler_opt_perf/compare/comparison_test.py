@@ -28,8 +28,8 @@ from compiler_opt_perf.compare.testing import failing_toolchain
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.testing import lua_compile_commands
-from compiler_opt_perf.policy.export import convert_to_tflite
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.testing import convert_to_tflite
 from compiler_opt_perf.profile.events import EVENTS
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.profile.manifest import Collector, EventFile, Manifest, ProfiledBinary

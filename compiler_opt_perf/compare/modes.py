@@ -15,9 +15,9 @@ from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.remarks import Decision, read_decisions, remark_options
 from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.export import MODEL_FILE
 from compiler_opt_perf.policy.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policy.problem import Problem, for_clang
+from compiler_opt_perf.policy.tflite import MODEL_FILE
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import FieldError, JsonError, decode

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from compiler_opt_perf.policy.problem import Feature, Problem
 
 FloatArray = npt.NDArray[np.float32]
-#: A numpy array or a TensorFlow tensor: the forward pass is written once for both.
+#: An array of numpy or a tensor of TensorFlow or `tflite_ops`: one forward pass serves them all.
 Tensor = Any
 
 GRID = 2.0**-8
@@ -32,7 +32,8 @@ BITS_OF_ONE = 0x3F800000
 _LARGEST_MAGNITUDE = 65535.0
 _LOWEST_FLOAT = float(np.finfo(np.float32).min)
 
-#: The forward pass's operations; `export.tensorflow_ops` has the same ones of TensorFlow.
+#: The forward pass's operations. `tensorflow_ops` has the same ones of TensorFlow, and
+#: `tflite_ops` records them.
 NUMPY_OPS = SimpleNamespace(
     bits=lambda values: np.ascontiguousarray(values).view(np.int32),
     concat=np.concatenate,

@@ -3,7 +3,7 @@
 
   saved_model.pb, variables/   TensorFlow SavedModel with signature `action`; compiled ahead of time
                                for release mode
-  model.tflite                 the same for development mode, TFLite built-in operations only
+  model.tflite                 for development mode, TFLite built-in operations only
   output_spec.json             names the decision tensor, in upstream's layout
   weights.npz                  flat weights and feature statistics, to go on training from
   model.json                   what it is: problem, features, network, seed, results, checksums
@@ -17,11 +17,9 @@ import functools
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -38,15 +36,14 @@ from compiler_opt_perf.policy.arrays import (
 from compiler_opt_perf.policy.encoding import FloatArray, Normalisation, scored_features
 from compiler_opt_perf.policy.network import DecisionKind, Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
+from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.errors import UserError
-from compiler_opt_perf.run.extras import require_extra
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow, silence_tensorflow
 
-MODEL_FILE = "model.tflite"
-OUTPUT_SPEC_FILE = "output_spec.json"
 DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 # The largest network that can be described has some MB.
@@ -98,51 +95,8 @@ class _Description(msgspec.Struct, frozen=True):
     asked: tuple[DecisionKind, ...] | None = None
 
 
-def import_tensorflow() -> Any:
-    """TensorFlow, quiet. Imported late: it takes seconds, and pool workers never need it.
-
-    Raises:
-      MissingExtraError: it is not installed.
-    """
-    require_extra("tensorflow")
-    _silence_tensorflow()
-    import tensorflow
-
-    tensorflow.get_logger().setLevel("ERROR")
-    return tensorflow
-
-
-def _silence_tensorflow() -> None:
-    """Before this process, or one that it starts, imports it."""
-    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
-
-
-def tensorflow_ops() -> SimpleNamespace:
-    """The operations of `encoding.NUMPY_OPS` in TensorFlow."""
-    tf = import_tensorflow()
-    return SimpleNamespace(
-        bits=lambda values: tf.bitcast(values, tf.int32),
-        concat=tf.concat,
-        matmul=tf.matmul,
-        reshape=tf.reshape,
-        stack=tf.stack,
-        to_float=lambda values: tf.cast(values, tf.float32),
-        transpose=tf.transpose,
-        where=tf.where,
-        zeros_like=tf.zeros_like,
-    )
-
-
-def output_spec(network: Network) -> list[dict[str, Any]]:
-    """The content of output_spec.json."""
-    tensor = {"name": "StatefulPartitionedCall", "port": 0, "type": "int64_t", "shape": [1]}
-    return [{"logging_name": network.problem.decision, "tensor_spec": tensor}]
-
-
-def _write_models(folder: Path, network: Network, weights: FloatArray) -> None:
-    """Writes the SavedModel and the TFLite file. Raises OSError: TensorFlow cannot write them."""
+def _write_saved_model(folder: Path, network: Network, weights: FloatArray) -> None:
+    """Writes the SavedModel. Raises OSError: TensorFlow cannot write it."""
     tf = import_tensorflow()
     try:
         save_saved_model(folder, network, weights)
@@ -152,7 +106,6 @@ def _write_models(folder: Path, network: Network, weights: FloatArray) -> None:
         raise OSError(errno.ENOSPC if full else errno.EIO, error.message) from error
     # No loader needs this file, and a random number in it would make equal policies differ.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
-    (folder / MODEL_FILE).write_bytes(convert_to_tflite(folder))
 
 
 def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> None:
@@ -163,7 +116,6 @@ def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> 
     tf = import_tensorflow()
     ops = tensorflow_ops()
     module = tf.Module()
-    # Variables stay one buffer each in the TFLite file, where CandidateWriter finds them.
     module.layers = [
         (tf.Variable(matrix), tf.Variable(bias)) for matrix, bias in network.layers(weights)
     ]
@@ -177,15 +129,6 @@ def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> 
     signatures = {"action": module.action.get_concrete_function(specs)}
     with quiet():
         tf.saved_model.save(module, str(directory), signatures=signatures)
-
-
-def convert_to_tflite(saved_model: Path) -> bytes:
-    """The SavedModel's `action` as a TFLite flatbuffer of built-in operations."""
-    tf = import_tensorflow()
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    with quiet():
-        return bytes(converter.convert())
 
 
 @contextlib.contextmanager
@@ -205,56 +148,6 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-@dataclass(frozen=True)
-class CandidateTemplate:
-    """A TFLite file whose weights can be replaced in microseconds instead of a conversion's second.
-
-    Attributes:
-      network: the shape that all candidates share.
-      content: the flatbuffer.
-      offsets: (matrix, bias) byte offsets of each layer's float32 buffers; matrices are stored
-        transposed, [outputs, inputs].
-    """
-
-    network: Network
-    content: bytes
-    offsets: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def make(cls, network: Network) -> "CandidateTemplate":
-        """Converts the network once, with random weights that are then found in the file.
-
-        Raises:
-          ModelError: the converter merged or changed a weight buffer.
-        """
-        random = np.random.default_rng(0)
-        # Not on the grid, so that no constant of the graph equals one of them.
-        marks = random.normal(size=network.size).astype(np.float32)
-        with tempfile.TemporaryDirectory(prefix="candidate-template-") as folder:
-            save_saved_model(Path(folder), network, marks)
-            content = convert_to_tflite(Path(folder))
-        offsets = []
-        for number, (matrix, bias) in enumerate(network.layers(marks)):
-            found = [content.find(buffer.tobytes()) for buffer in (matrix.T, bias)]
-            if -1 in found:
-                raise ModelError(
-                    f"layer {number} is not one plain buffer in the converted model: this version "
-                    "of TensorFlow folds weights; use the version pinned in requirements.txt"
-                )
-            offsets.append((found[0], found[1]))
-        return cls(network, content, tuple(offsets))
-
-    def with_weights(self, weights: npt.NDArray[Any], *, on_grid: bool = True) -> bytes:
-        """The model file's content for these weights [network.size], brought to the grid or not."""
-        content = bytearray(self.content)
-        exact = to_grid(weights) if on_grid else np.asarray(weights, np.float32)
-        layers = self.network.layers(exact)
-        for (matrix, bias), (at_matrix, at_bias) in zip(layers, self.offsets, strict=True):
-            content[at_matrix : at_matrix + matrix.nbytes] = matrix.T.tobytes()
-            content[at_bias : at_bias + bias.nbytes] = bias.tobytes()
-        return bytes(content)
-
-
 def publish(policy: Policy, directory: Path) -> None:
     """Writes the policy's directory, completely or not at all.
 
@@ -270,11 +163,11 @@ def publish(policy: Policy, directory: Path) -> None:
     # Checked before the slow part.
     json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
-        _silence_tensorflow()
+        silence_tensorflow()
         with Pool(1) as pool:
-            write = functools.partial(_write_models, network=network, weights=weights)
+            write = functools.partial(_write_saved_model, network=network, weights=weights)
             pool.map(write, [folder])[0].get()
-        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network), indent=1) + "\n")
+        write_model(folder, network, weights)
         write_arrays(
             folder / _WEIGHTS_FILE,
             weights=weights,

@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from ai_edge_litert.interpreter import Interpreter
 
 from compiler_opt_perf.policy import export
-from compiler_opt_perf.policy.export import CandidateTemplate, ModelError, Policy
-from compiler_opt_perf.policy.network import DecisionKind, to_grid
+from compiler_opt_perf.policy.export import ModelError, Policy
+from compiler_opt_perf.policy.network import DecisionKind
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.run import files
-
-ROWS = 1000
 
 
 @pytest.fixture(scope="module", params=list(PROBLEMS))
@@ -45,73 +41,6 @@ def published(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("policies") / policy.network.problem.name
     export.publish(policy, directory)
     return directory
-
-
-@pytest.fixture(scope="module")
-def template(policy: Policy) -> CandidateTemplate:
-    return CandidateTemplate.make(policy.network)
-
-
-def litert_decisions(
-    content: bytes, problem: Problem, inputs: dict[str, npt.NDArray[Any]]
-) -> npt.NDArray[np.int64]:
-    run = Interpreter(model_content=content).get_signature_runner("action")
-    rows = len(inputs[problem.features[0].name])
-    rows_in = ({k: v[i : i + 1] for k, v in inputs.items()} for i in range(rows))
-    return np.array([run(**row)[problem.decision][0] for row in rows_in])
-
-
-def test_numpy_litert_and_saved_model_decide_alike(
-    policy: Policy, published: Path, problem: Problem
-) -> None:
-    inputs = random_inputs(problem, ROWS, seed=7)
-    expected = policy.decide(inputs)
-    assert len(set(expected.tolist())) > 1
-    content = (published / "model.tflite").read_bytes()
-    np.testing.assert_array_equal(litert_decisions(content, problem, inputs), expected)
-    tf = export.import_tensorflow()
-    action = tf.saved_model.load(str(published)).signatures["action"]
-    for i in range(100):
-        row = {name: tf.constant(values[i : i + 1]) for name, values in inputs.items()}
-        assert action(**row)[problem.decision].numpy().tolist() == [expected[i]]
-
-
-def test_model_has_the_names_that_the_compiler_looks_for(published: Path, problem: Problem) -> None:
-    interpreter = Interpreter(model_path=str(published / "model.tflite"))
-    inputs = {d["name"]: (d["dtype"], tuple(d["shape"])) for d in interpreter.get_input_details()}
-    assert inputs == {
-        f"action_{f.name}:0": (np.dtype(f.dtype).type, f.shape) for f in problem.inputs(True)
-    }
-    signature = interpreter.get_signature_list()["action"]
-    assert signature["outputs"] == [problem.decision]
-    (spec,) = json.loads((published / "output_spec.json").read_text())
-    assert spec["logging_name"] == problem.decision
-    (output,) = interpreter.get_output_details()
-    assert output["name"] == f"{spec['tensor_spec']['name']}:{spec['tensor_spec']['port']}"
-    assert output["dtype"] == np.int64
-    assert output["shape"].tolist() == spec["tensor_spec"]["shape"]
-
-
-def test_candidate_decides_as_a_fresh_conversion(
-    policy: Policy, published: Path, template: CandidateTemplate, problem: Problem
-) -> None:
-    inputs = random_inputs(problem, ROWS, seed=6)
-    converted = (published / "model.tflite").read_bytes()
-    np.testing.assert_array_equal(
-        litert_decisions(template.with_weights(policy.weights), problem, inputs),
-        litert_decisions(converted, problem, inputs),
-    )
-
-
-def test_candidates_off_the_grid_decide_as_their_nearest_weights(
-    problem: Problem, template: CandidateTemplate
-) -> None:
-    network = template.network
-    inputs = random_inputs(problem, 200, seed=8)
-    noise = np.random.default_rng(0).normal(0, 0.3, network.size).astype(np.float32)
-    content = template.with_weights(noise)
-    expected = network.decide(to_grid(noise), inputs)
-    np.testing.assert_array_equal(litert_decisions(content, problem, inputs), expected)
 
 
 def test_load_returns_what_was_published(policy: Policy, published: Path, problem: Problem) -> None:
@@ -226,7 +155,7 @@ def test_failed_publication_leaves_the_old_policy(
 
 
 def test_the_same_policy_gives_the_same_bytes(
-    policy: Policy, published: Path, template: CandidateTemplate, tmp_path: Path
+    policy: Policy, published: Path, tmp_path: Path
 ) -> None:
     # By now TensorFlow has done more in this process than when it was first published.
     export.publish(policy, tmp_path / "again")

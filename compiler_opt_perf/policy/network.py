@@ -216,7 +216,8 @@ class Network:
         if self.problem.mask is not None:
             is_idle = np.zeros(self.problem.decisions, np.float32)
             is_idle[self.problem.idle_decision] = 1.0
-            encoded = ops.concat([encoded, ops.zeros_like(encoded[:, :1]) + is_idle], 1)
+            idle = ops.zeros_like(ops.to_float(inputs[self.problem.mask])) + is_idle
+            encoded = ops.concat([encoded, ops.reshape(idle, (-1, 1, len(is_idle)))], 1)
         return encoded
 
     def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:

@@ -14,6 +14,7 @@ from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Feature, Problem
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 from compiler_opt_perf.toolchain.model_inputs import MODELS
 
 
@@ -51,6 +52,14 @@ def random_network(problem: Problem, hidden: tuple[int, ...] = (16, 8)) -> Netwo
     """A network normalised for `random_inputs`."""
     inputs = random_inputs(problem, rows=200, seed=1)
     return Network(problem, True, hidden, fit_normalisation(inputs, problem, with_pmu=True))
+
+
+def convert_to_tflite(saved_model: Path) -> bytes:
+    """Another author's SavedModel with the signature `action` as TFLite's built-in operations."""
+    tf = import_tensorflow()
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    return bytes(converter.convert())
 
 
 # Asks a model of release mode as LLVM's ReleaseModeModelRunner does.

@@ -20,6 +20,7 @@ from absl import logging
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.export import ModelError, Policy
 from compiler_opt_perf.policy.network import to_grid
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.curve import curve_text, write_curve
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.seeds import derive_seed
@@ -154,7 +155,8 @@ def _link(
     """Links the test programs; as `link_programs`."""
     with tempfile.TemporaryDirectory(prefix="policy-") as folder:
         model = Path(folder) / "model"
-        measurer.write_model(model, run.network(checkpoint), checkpoint.best)
+        model.mkdir()
+        write_model(model, run.network(checkpoint), to_grid(checkpoint.best))
         jobs = {
             name: (
                 LinkJob(run.compiler, modules, None, run.linker),
