@@ -15,15 +15,10 @@ TENSORFLOW_ENVIRONMENT: Final = {
 
 def import_tensorflow() -> Any:
     """The module `tensorflow`, which shows errors only."""
-    silence_tensorflow()
+    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
     import tensorflow
 
     tensorflow.get_logger().setLevel("ERROR")
     return tensorflow
-
-
-def silence_tensorflow() -> None:
-    """Sets the environment, before this process, or one that it starts, imports TensorFlow."""
-    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
