@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A policy's published form: one directory that every mode of the compiler and the trainer reads.
+"""A policy's published form: one folder that every mode of the compiler and the trainer read.
 
-  saved_model.pb, variables/   TensorFlow SavedModel with signature `action`; compiled ahead of time
-                               for release mode
-  model.tflite                 for development mode, TFLite built-in operations only
-  output_spec.json             names the decision tensor, in upstream's layout
-  weights.npz                  flat weights and feature statistics, to go on training from
-  model.json                   what it is: problem, features, network, seed, results, checksums
+  model.tflite       the network for development mode, of TFLite's built-in operations
+  output_spec.json   names the decision tensor, in upstream's layout
+  weights.npz        weights and feature statistics: for release and interactive mode and training
+  model.json         what it is: problem, features, network, seed, results, checksums
 
-The directory as a whole is what `-ml-inliner-model-under-training` and `-regalloc-model` take.
+`-ml-inliner-model-under-training` and `-regalloc-model` take the folder.
 """
 
-import contextlib
-import errno
-import functools
 import json
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from absl import logging
 
 from compiler_opt_perf.policy.arrays import (
     ArraysError,
@@ -36,25 +28,23 @@ from compiler_opt_perf.policy.arrays import (
 from compiler_opt_perf.policy.encoding import FloatArray, Normalisation, scored_features
 from compiler_opt_perf.policy.network import DecisionKind, Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
-from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
 from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
-from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.tensorflow_environment import import_tensorflow, silence_tensorflow
 
 DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 # The largest network that can be described has some MB.
 _MOST_WEIGHT_BYTES = 1 << 24
 _FORMAT = "compiler-opt-perf/model"
-# 4: `asked`.
-_VERSION = 4
+_VERSION = 5
+# It had a SavedModel, too, which is not read any more.
+_LAST_VERSION = 4
 
 
 class ModelError(UserError):
-    """A model directory that cannot be used, with the file and what to do."""
+    """A policy's folder that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -95,64 +85,8 @@ class _Description(msgspec.Struct, frozen=True):
     asked: tuple[DecisionKind, ...] | None = None
 
 
-def _write_saved_model(folder: Path, network: Network, weights: FloatArray) -> None:
-    """Writes the SavedModel. Raises OSError: TensorFlow cannot write it."""
-    tf = import_tensorflow()
-    try:
-        save_saved_model(folder, network, weights)
-    except tf.errors.OpError as error:
-        # Only the exception's class says that the disk is full.
-        full = isinstance(error, tf.errors.ResourceExhaustedError)
-        raise OSError(errno.ENOSPC if full else errno.EIO, error.message) from error
-    # No loader needs this file, and a random number in it would make equal policies differ.
-    (folder / "fingerprint.pb").unlink(missing_ok=True)
-
-
-def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> None:
-    """Writes a SavedModel whose signature `action` maps the features to the decision, int64 [1].
-
-    TensorFlow names the inputs `action_<feature>`, which is what the compiler looks for.
-    """
-    tf = import_tensorflow()
-    ops = tensorflow_ops()
-    module = tf.Module()
-    module.layers = [
-        (tf.Variable(matrix), tf.Variable(bias)) for matrix, bias in network.layers(weights)
-    ]
-
-    def action(inputs: Any) -> Any:
-        scores = network.masked_scores(module.layers, inputs, ops)
-        return {network.problem.decision: tf.argmax(scores, axis=-1, output_type=tf.int64)}
-
-    specs = {f.name: tf.TensorSpec(f.shape, f.dtype, f.name) for f in network.features}
-    module.action = tf.function(action)
-    signatures = {"action": module.action.get_concrete_function(specs)}
-    with quiet():
-        tf.saved_model.save(module, str(directory), signatures=signatures)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hides what TensorFlow's exporters print about themselves; exceptions carry real errors."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        logging.set_verbosity(verbosity)
-
-
 def publish(policy: Policy, directory: Path) -> None:
-    """Writes the policy's directory, completely or not at all.
-
-    The same policy gives the same bytes. TensorFlow numbers the functions of a SavedModel
-    consecutively over the life of a process, so that a new process writes each.
+    """Writes the policy's folder, completely or not at all. The same policy gives the same bytes.
 
     Raises:
       FileWriteError: the disk is full or the folder cannot be written.
@@ -160,13 +94,7 @@ def publish(policy: Policy, directory: Path) -> None:
     """
     network = policy.network
     weights = to_grid(policy.weights)
-    # Checked before the slow part.
-    json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
-        silence_tensorflow()
-        with Pool(1) as pool:
-            write = functools.partial(_write_saved_model, network=network, weights=weights)
-            pool.map(write, [folder])[0].get()
         write_model(folder, network, weights)
         write_arrays(
             folder / _WEIGHTS_FILE,
@@ -194,7 +122,7 @@ def publish(policy: Policy, directory: Path) -> None:
 
 
 def load(directory: Path) -> Policy:
-    """Reads a directory that `publish` wrote.
+    """Reads a folder that `publish` of this version or the last one wrote.
 
     Raises:
       ModelError: a file is missing, is not what was published, or belongs to another version of
@@ -202,11 +130,14 @@ def load(directory: Path) -> Policy:
     """
     path = directory / DESCRIPTION_FILE
     try:
-        fields = decode(read_input(path), dict[str, Any], path, (_FORMAT, _VERSION))
+        content = read_input(path)
+        version = decode(content, dict[str, Any], path).get("version")
+        known = _LAST_VERSION if version == _LAST_VERSION else _VERSION
+        fields = decode(content, dict[str, Any], path, (_FORMAT, known))
         described = convert(fields, _Description, path)
     except OSError as error:
         raise ModelError(
-            f"{path}: {error.strerror}; a policy is a directory written by training"
+            f"{path}: {error.strerror}; name the folder of a policy, as cop train policy writes"
         ) from error
     except JsonError as error:
         raise ModelError(f"{error}; train again, or copy the policy as a whole") from error
@@ -233,7 +164,7 @@ def _load_described(
     for name, checksum in description.files.items():
         file = directory / name
         if not file.is_file():
-            raise ModelError(f"{file}: missing; copy the directory as a whole or publish again")
+            raise ModelError(f"{file}: missing; copy the folder as a whole or publish again")
         if sha256(file) != checksum:
             raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
     weights_file = directory / _WEIGHTS_FILE

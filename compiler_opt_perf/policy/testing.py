@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policy.encoding import fit_normalisation
+from compiler_opt_perf.policy.encoding import FloatArray, fit_normalisation
 from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Feature, Problem
+from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
@@ -52,6 +53,31 @@ def random_network(problem: Problem, hidden: tuple[int, ...] = (16, 8)) -> Netwo
     """A network normalised for `random_inputs`."""
     inputs = random_inputs(problem, rows=200, seed=1)
     return Network(problem, True, hidden, fit_normalisation(inputs, problem, with_pmu=True))
+
+
+def save_saved_model(folder: Path, network: Network, weights: FloatArray) -> None:
+    """Writes the policy as another author would: a SavedModel with the signature `action`.
+
+    TensorFlow names the inputs `action_<feature>`, for which the compiler looks.
+
+    Args:
+      weights: float32 [network.size].
+    """
+    tf = import_tensorflow()
+    ops = tensorflow_ops()
+    module = tf.Module()
+    module.layers = [
+        (tf.Variable(matrix), tf.Variable(bias)) for matrix, bias in network.layers(weights)
+    ]
+
+    def action(inputs: Any) -> Any:
+        scores = network.masked_scores(module.layers, inputs, ops)
+        return {network.problem.decision: tf.argmax(scores, axis=-1, output_type=tf.int64)}
+
+    specs = {f.name: tf.TensorSpec(f.shape, f.dtype, f.name) for f in network.features}
+    module.action = tf.function(action)
+    signatures = {"action": module.action.get_concrete_function(specs)}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
 
 
 def convert_to_tflite(saved_model: Path) -> bytes:

@@ -26,7 +26,6 @@ _IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
 # TFLite's kernels want vectors to be aligned.
 _ALIGNMENT = 16
-_TYPES = {"float32": "FLOAT32", "int32": "INT32", "int64": "INT64", "bool": "BOOL"}
 # Operations whose options are written; the others have none.
 _OPTIONS = {
     "ADD": "AddOptions",
@@ -79,7 +78,7 @@ def _schema() -> Any:
 
 def _code(dtype: str) -> int:
     """TFLite's number of an element type."""
-    return int(getattr(_schema().TensorType, _TYPES[dtype]))
+    return int(getattr(_schema().TensorType, dtype.upper()))
 
 
 class _Buffer:

@@ -22,15 +22,10 @@ def import_tensorflow() -> Any:
       MissingExtraError: it is not installed.
     """
     require_extra("tensorflow")
-    silence_tensorflow()
+    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
     import tensorflow
 
     tensorflow.get_logger().setLevel("ERROR")
     return tensorflow
-
-
-def silence_tensorflow() -> None:
-    """Sets the environment, before this process, or one that it starts, imports TensorFlow."""
-    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
