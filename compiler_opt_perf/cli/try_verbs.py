@@ -19,7 +19,7 @@ _MODELS = REPO_ROOT / "models"
 def try_program(
     build: Annotated[str, Flag("command of the shell that builds the program from its sources")],
     run: Annotated[
-        str | None, Flag("command of the shell that runs the program; its first input is profiled")
+        str | None, Flag("command of the shell that runs the program; this run is profiled")
     ] = None,
     run2: Annotated[
         str | None, Flag("the same on another input, which tells whether a gain is general")
