@@ -123,16 +123,20 @@ class WayFolder:
             self._run(project.command, name)
             found = self._found(program)
             self._require_ours(found)
+            self.program(found).parent.mkdir()
             shutil.copy(self.tree / found, self.program(found))
             seconds = time.monotonic() - start
             logging.info("%s: built in %.1f s", name, seconds)
             return Built(found, round(seconds, 1))
 
-        return memo(self.path / "built.json", inputs, Built, make)
+        built = memo(self.path / "built.json", inputs, Built, make)
+        # A killed process may have left a script there.
+        self.place(built, self.program(built.program))
+        return built
 
     def program(self, name: str) -> Path:
         """The program as it was built; that in the tree may be another layout of it."""
-        return self.path / Path(name).name
+        return self.path / "program" / Path(name).name
 
     def layouts(self, built: Built, name: str, numbers: Sequence[int]) -> list[Path]:
         """Links the program once for each layout, until that takes too long.

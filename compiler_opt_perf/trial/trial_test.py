@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.run.files import FileLockedError, exclusive
+from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
+from compiler_opt_perf.trial.build import Project
+from compiler_opt_perf.trial.errors import TrialError
+from compiler_opt_perf.trial.runs import Command
+from compiler_opt_perf.trial.trial import Request, try_ways
+from compiler_opt_perf.trial.ways import PGO, PLAIN, SIZE, SIZE_THINLTO, SPEED, Way
+
+_PIXELS = REPO_ROOT / "docs" / "testdata" / "trial"
+_MODELS = REPO_ROOT / "models"
+_SPEED_MODELS = {
+    "inline-size": _MODELS / "inline-speed",
+    "regalloc-evict": _MODELS / "regalloc-evict",
+}
+_SIZE_MODELS = {"inline-size": _MODELS / "inline-size"}
+# The shortest work of the simulator; programs that are only built need not be timed for long.
+_WORK = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  volatile unsigned sink = 0;
+  for (int round = atoi(argv[1]); round > 0; --round)
+    for (int i = 0; i < 1000000; ++i)
+      sink += i;
+  printf("%s\\n", argc > 2 ? argv[2] : getcwd(0, 0));
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree of one source; 100 rounds of the program take more than a tenth of a second."""
+    made = tmp_path / "tree"
+    made.mkdir()
+    (made / "work.c").write_text(_WORK)
+    return made
+
+
+def _request(
+    toolchain: Toolchain,
+    tree: Path,
+    build: str,
+    *runs: str,
+    binary: str | None = None,
+    ways: Sequence[Way] = (PLAIN,),
+) -> Request:
+    flags = ("run", "run2")
+    return Request(
+        project=Project(tree, build, "-O2"),
+        runs=[Command(flag, line) for flag, line in zip(flags, runs, strict=False)],
+        binary=binary,
+        toolchain=toolchain,
+        models=_SPEED_MODELS,
+        ways=ways,
+        by_size=False,
+        rounds=6,
+    )
+
+
+def _files(tree: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in tree.rglob("*")}
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_takes_no_slower_build_of_a_loop_that_a_cold_call_spoils(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    before = _files(_PIXELS)
+    request = _request(toolchain, _PIXELS, "make", "./pixels 9000", "./pixels 8000", ways=SPEED)
+    trial = try_ways(request, tmp_path / "out")
+    ways = {way.name: way for way in trial.ways}
+    # AutoFDO leaves the cold call alone: the loop takes several times as long.
+    for run in ways["AutoFDO"].runs:
+        assert run.time_change.low > 1
+        assert run.same_output
+    assert trial.verdict.take not in ("AutoFDO", "both")
+    assert any("AutoFDO is slower on --run" in reason for reason in trial.verdict.reasons)
+    assert _files(_PIXELS) == before
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("package", "build", "run", "data"),
+    [
+        (
+            "zlib",
+            "./configure --static && make minigzip",
+            "./minigzip -c < data | cat",
+            "compiler_opt_perf/**/*.py",
+        ),
+        (
+            "cmark",
+            "cmake -S . -B try -DCMARK_TESTS=OFF -DCMARK_SHARED=OFF && cmake --build try",
+            "try/src/cmark data",
+            "docs/**/*.md",
+        ),
+        (
+            "libjsoncpp",
+            "meson setup -Ddefault_library=static try && ninja -C try jsontestrunner",
+            "try/jsontestrunner data.json",
+            "",
+        ),
+    ],
+    ids=["configure", "cmake", "meson"],
+)
+def test_tries_programs_of_several_build_systems(
+    package: str, build: str, run: str, data: str, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    shutil.copytree(debian_source(package, BUILD), tree, symlinks=True)
+    if data:
+        texts = "".join(path.read_text() for path in sorted(REPO_ROOT.glob(data)))
+        (tree / "data").write_text((texts * 20)[:12_000_000])
+    else:
+        rows = [{"name": str(i), "values": [i, i / 3, None, True]} for i in range(20_000)]
+        (tree / "data.json").write_text(json.dumps(rows))
+    request = _request(toolchain, tree, build, run, ways=SPEED[:3])
+    trial = try_ways(request, tmp_path / "out")
+    plain, autofdo, policies = trial.ways
+    for way in (plain, autofdo, policies):
+        (found,) = way.runs
+        assert found.same_output and found.instructions
+        assert way.text_bytes > 20_000
+    # Both use the profile, each in its own way.
+    assert len({way.text_bytes for way in trial.ways}) == 3
+    assert min(one.runs[0].instructions or 0 for one in (autofdo, policies)) < (
+        plain.runs[0].instructions or 0
+    )
+    layouts = {path.read_bytes() for path in (tmp_path / "out/way-0/layouts-0").iterdir()}
+    assert len(layouts) == request.rounds
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_counters_of_an_instrumented_run_are_used(
+    tree: Path, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    build = "cc work.c -o work"
+    request = _request(toolchain, tree, build, "./work 100", ways=(PLAIN, *PGO))
+    trial = try_ways(request, tmp_path / "out")
+    assert [way.name for way in trial.ways] == ["plain", "PGO", "PGO-ThinLTO"]
+    assert (tmp_path / "out/way-4/counters.profdata").is_file()
+    # It prints where it is, which is another folder for each build.
+    assert all(way.runs[0].same_output for way in trial.ways)
+    configuration = (tmp_path / "out/PGO-ThinLTO.cfg").read_text()
+    assert "-fprofile-use=" in configuration and "-flto=thin" in configuration
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_sizes_need_no_run(tree: Path, toolchain: Toolchain, tmp_path: Path) -> None:
+    ways = (*SIZE, *SIZE_THINLTO)
+    source = (
+        "static int twice(int x) { return 2 * x; } int main(int c, char **v) {return twice(c);}"
+    )
+    (tree / "small.c").write_text(source)
+    request = dataclasses.replace(
+        _request(toolchain, tree, "cc small.c -o small", binary="small", ways=ways),
+        by_size=True,
+        models=_SIZE_MODELS,
+    )
+    trial = try_ways(request, tmp_path / "out")
+    assert [way.name for way in trial.ways] == [way.name for way in ways]
+    assert trial.runs == [] and trial.counter is None
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
+    tree: Path, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    # Each build leaves a line.
+    noted = tmp_path / "builds"
+    build = f"echo >> {noted}; cc work.c -o work"
+    output = tmp_path / "out"
+    request = _request(toolchain, tree, build, "./work 100 a", ways=SPEED[:1])
+    first = try_ways(request, output)
+    assert try_ways(request, output) == first
+    assert noted.read_text() == "\n"
+    # A killed run left a script in the program's place.
+    program = output / "way-0/tree/work"
+    program.unlink()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    again = try_ways(dataclasses.replace(request, runs=[Command("run", "./work 100 b")]), output)
+    assert noted.read_text() == "\n" and again.runs[0].command == "./work 100 b"
+    os.utime(tree / "work.c", (1, 1))
+    request = _request(toolchain, tree, build, "./work 100 a", ways=SPEED[:1])
+    assert try_ways(request, output).ways[0].text_bytes == first.ways[0].text_bytes
+    assert noted.read_text() == "\n\n"
+    try_ways(request, output, force=True)
+    assert noted.read_text() == "\n\n\n"
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("build", "run", "message"),
+    [
+        ("echo it is wrong; exit 3", "./work 1", r"exit status 3 .*build\.log:\n  it is wrong$"),
+        ("cc work.c -o work", "./no 1", r"\./no 1: has no program that the build made"),
+        ("/usr/bin/gcc work.c -o work", "./work 1", "was not linked by the compiler that this"),
+        ("cc work.c -o work", "./work", r"'\./work': exit status 139 \(SIGSEGV\)"),
+        ("cc work.c -o work", "./work 100; echo no >&2; false", r"exit status 1 .*:\n  no$"),
+        ("cc work.c -o work", "./work 1", "too little to be timed; give it more to do"),
+        ("cc -s work.c -o work", "./work 100", "no debug info, .*the build strips it"),
+        (
+            "cc work.c -o work && mkdir .libs && cp work .libs/w && echo > w",
+            "./w 1",
+            r"w is libtool's script: add --binary=\.libs/w",
+        ),
+        (
+            "cc work.c -o work",
+            "./work 40; ./work 40; ./work 40; for i in 1 2 3 4 5 6; do ./work 1; done",
+            "executes work 9 times; give a run that executes it at most 8 times",
+        ),
+        (
+            "cc work.c -o work && cc work.c -o other",
+            "./work 100",
+            "does not execute other; name the program",
+        ),
+    ],
+)
+def test_what_cannot_be_tried_is_told(
+    tree: Path, toolchain: Toolchain, tmp_path: Path, build: str, run: str, message: str
+) -> None:
+    binary = "other" if "other" in build else None
+    request = _request(toolchain, tree, build, run, binary=binary, ways=SPEED[:2])
+    with pytest.raises(TrialError, match=message):
+        try_ways(request, tmp_path / "out")
+
+
+@pytest.mark.compiler
+def test_folders_that_cannot_be_used_are_told(
+    tree: Path, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    request = _request(toolchain, tree, "make", "./work")
+    for output in (tree / "out", tree, tmp_path):
+        with pytest.raises(TrialError, match="give --output= another folder"):
+            try_ways(request, output)
+    output = tmp_path / "out"
+    with exclusive(output / "try.lock"), pytest.raises(FileLockedError, match="by another run"):
+        try_ways(request, output)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").touch()
+    with pytest.raises(TrialError, match="holds other files"):
+        try_ways(request, other)
