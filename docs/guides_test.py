@@ -12,7 +12,7 @@ comment right before it, `<!-- test: ... -->`, an instruction a line:
     file NAME                the block is no command; write it to that file before all commands run
 
 The folder holds what a reader of README.md has (`build/`, with a folder of a toolchain under each
-name that the guides use; policies and a profile in `build/demo`) and the files of `docs/testdata`.
+name that the guides use), a profile and policies in `build/demo`, and the files of `docs/testdata`.
 """
 
 import re
@@ -208,7 +208,7 @@ def test_files_links_and_targets_exist(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What guides take from `make demo`: a profile, of another program, and policies."""
+    """What readers have made before: a profile, of another program, and policies."""
     folder = tmp_path_factory.mktemp("demo")
     source, binary = _TESTDATA / "program.c", folder / "zstd"
     options = ["-O2", "-g", "-fdebug-info-for-profiling", "-Wl,--build-id"]

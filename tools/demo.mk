@@ -15,7 +15,7 @@ COMPILE := -std=c++11 -Iinclude -w
 PROGRAM := jsontest
 RUN := ./jsontest records.json
 RUN2 := ./jsontest map.json
-ROUNDS := 15
+ROUNDS := 12
 # Programs that models/inline-size never saw: three in C++, one in C.
 UNSEEN := jsoncpp ninja tinyxml lua
 RECIPE := tools/demo.toml
@@ -46,19 +46,19 @@ toolchains:
 $(TREE): | toolchains
 	$(call step,2. A real program,JsonCpp from Debian and two documents for it to read.)
 	$(COP) corpus program jsoncpp --output=$(OUT)/program
-	rm -rf $@.new && cp -r build/sources/libjsoncpp $@.new
-	build/venv/bin/python -c 'from pathlib import Path; \
+	@rm -rf $@.new && cp -r build/sources/libjsoncpp $@.new
+	@build/venv/bin/python -c 'from pathlib import Path; \
 	  from benchmarks.programs.inputs import write_document, write_map; \
 	  write_document(Path("$@.new/records.json"), 12000, 2); \
-	  write_map(Path("$@.new/map.json"), 1800, 3)'
-	mv $@.new $@
+	  write_map(Path("$@.new/map.json"), 1000, 3)'
+	@mv $@.new $@
 
 # The table of the first call, as JSON in the second, which has nothing left to do.
 $(OUT)/try.json: | $(TREE)
 	$(call step,3. Speed at -O2,\
 	  Profile a run. Build by AutoFDO or both policies or all. Count and time on both documents.)
 	$(TRY_IT)
-	$(TRY_IT) --json > $@
+	@$(TRY_IT) --json > $@
 	$(COP) profile show $(PROFILE) --top=5
 TRY_IT = $(COP) try --source=$(TREE) --output=$(TRY) --toolchain=$(DEV) --rounds=$(ROUNDS) \
   --build='ls $(SOURCES) | xargs -P2 -n1 $$CXX $$CXXFLAGS $(COMPILE) -c && $$CXX *.o -o $(PROGRAM)' \
@@ -68,7 +68,7 @@ TRY_IT = $(COP) try --source=$(TREE) --output=$(TRY) --toolchain=$(DEV) --rounds
 $(OUT)/equal.txt: $(OUT)/try.json | toolchains
 	$(call step,4. Release mode,The clang with the policies inside must write the same object files.)
 	$(COP) policy flags --toolchain=$(RELEASE) --profile=$(PROFILE) --output=$(OUT)/release.cfg
-	cd $(TREE); number=0; \
+	@cd $(TREE); number=0; \
 	for source in $(SOURCES); do \
 	  "$(CURDIR)/build/toolchain/$(RELEASE)/bin/clang++" --config="$(CURDIR)/$(OUT)/release.cfg" \
 	    -O2 $(COMPILE) -c "$$source" -o "$(CURDIR)/$(OUT)/release.o"; \

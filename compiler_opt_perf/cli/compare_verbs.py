@@ -21,8 +21,8 @@ compare = Group("compare", help="Policies against the compiler's default, on mod
 @compare.verb(
     "policy",
     example="compare policy --problem=inline-size "
-    "--corpus=build/demo/corpus/inline-size/held_out --model=build/demo/inline-size/policy "
-    "--profile=build/demo/zstd.pmu.json --output=build/demo/inline-size.json",
+    "--corpus=corpus/held_out --model=trainings/inline-size/policy "
+    "--profile=zstd.pmu.json --output=inline-size.json",
     json_version=1,
 )
 def policy(
@@ -155,7 +155,7 @@ def programs(
 
 @compare.verb(
     "page",
-    example="compare page build/demo/jsoncpp.pmu.json build/demo/shipped.json "
+    example="compare page build/demo/try.json build/demo/shipped.json "
     "--training=build/demo/training --output=build/demo/report.html",
 )
 def page(

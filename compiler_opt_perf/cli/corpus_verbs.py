@@ -18,8 +18,8 @@ corpus = Group("corpus", help="Corpora of IR modules, and programs to extract th
 
 @corpus.verb(
     "extract",
-    example="corpus extract --problem=inline-size --output=build/demo/corpus/inline-size "
-    "zstd=build/demo/zstd/compile_commands.json",
+    example="corpus extract --problem=inline-size --output=corpus "
+    "zstd=zstd/compile_commands.json",
 )
 def extract(
     builds: Annotated[Sequence[str], Argument("PROGRAM=compile_commands.json|PROGRAM=FOLDER...")],
@@ -69,7 +69,7 @@ def extract(
     print(f"{output}: {train} training modules, {kept} held-out modules")
 
 
-@corpus.verb("show", example="corpus show build/demo/corpus/inline-size/train", json_version=1)
+@corpus.verb("show", example="corpus show corpus/train", json_version=1)
 def show(
     folder: Annotated[Path, Argument("FOLDER", "of one corpus, with its corpus_description.json")],
 ) -> Table:
@@ -80,7 +80,7 @@ def show(
     return Table(lambda: describe(found), lambda: found)
 
 
-@corpus.verb("program", example="corpus program zstd --output=build/demo/zstd")
+@corpus.verb("program", example="corpus program zstd --output=zstd")
 def program(
     name: Annotated[str, Argument("PROGRAM", "a wrong one lists those that there are")],
     output: Annotated[Path, Flag("folder for the binary, compile_commands.json and an input")],

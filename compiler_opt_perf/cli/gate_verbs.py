@@ -65,8 +65,8 @@ def _work(folder: Path | None, workers: int, baseline: Path) -> "Work":
 
 @gate.verb(
     "record",
-    example="gate record --corpus=build/demo/corpus/inline-size/held_out --problem=inline-size "
-    "--model=build/demo/inline-size/policy --profile=build/demo/zstd.pmu.json "
+    example="gate record --corpus=corpus/held_out --problem=inline-size "
+    "--model=trainings/inline-size/policy --profile=zstd.pmu.json "
     "--output=build/baseline.json",
 )
 def record(

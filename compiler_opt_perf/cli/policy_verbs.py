@@ -23,7 +23,7 @@ _INSTEAD = "for development mode instead of the compiled-in one"
 
 @policy.verb(
     "flags",
-    example="policy flags --toolchain=mine --profile=build/demo/zstd.pmu.json --output=mine.cfg "
+    example="policy flags --toolchain=mine --profile=zstd.pmu.json --output=mine.cfg "
     "--cmake",
 )
 def flags(
@@ -84,7 +84,7 @@ def flags(
 
 @policy.verb(
     "interact",
-    example="policy interact --problem=inline-size --model=build/demo/inline-size/policy -- -Oz "
+    example="policy interact --problem=inline-size --model=trainings/inline-size/policy -- -Oz "
     "-c file.c -o file.o",
 )
 def interact(

@@ -26,8 +26,8 @@ def _cache(name: str, what: str) -> Flag:
 
 @profile.verb(
     "collect",
-    example="profile collect --binary=build/demo/zstd/zstd --output=build/demo/zstd.pmu.json -- "
-    "-9 -f -o /dev/null build/demo/zstd/input",
+    example="profile collect --binary=zstd/zstd --output=zstd.pmu.json -- "
+    "-9 -f -o /dev/null zstd/input",
     json_version=1,
 )
 def collect(
@@ -117,7 +117,7 @@ def _next_steps(path: Path) -> str:
     )
 
 
-@profile.verb("show", example="profile show build/demo/zstd.pmu.json --top=10", json_version=1)
+@profile.verb("show", example="profile show zstd.pmu.json --top=10", json_version=1)
 def show(
     manifest: Annotated[Path, Argument("NAME.pmu.json")],
     top: Annotated[int, options.top("functions and lines")] = 20,
@@ -156,7 +156,7 @@ def diff(
 
 @profile.verb(
     "coverage",
-    example="profile coverage module.bc --profile=build/demo/zstd.pmu.json",
+    example="profile coverage module.bc --profile=zstd.pmu.json",
     json_version=1,
 )
 def coverage(
@@ -198,7 +198,7 @@ def merge(
 
 @profile.verb(
     "check",
-    example="profile check build/demo/zstd.pmu.json --binary=build/demo/zstd/zstd",
+    example="profile check zstd.pmu.json --binary=zstd/zstd",
     json_version=1,
 )
 def check(

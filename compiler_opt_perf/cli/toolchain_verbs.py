@@ -16,7 +16,7 @@ toolchain = Group("toolchain", help="The patched compiler, with policies compile
 
 
 @toolchain.verb(
-    "build", example="toolchain build --toolchain=mine --inline-model=build/demo/inline-size/policy"
+    "build", example="toolchain build --toolchain=mine --inline-model=trainings/inline-size/policy"
 )
 def build(
     toolchain: Annotated[

@@ -18,8 +18,8 @@ _Length = Annotated[int, Flag("blocks in a window", low=1)]
 
 @trace.verb(
     "record",
-    example="trace record --binary=build/demo/zstd/zstd --output=build/demo/zstd.bbtrace -- -9 "
-    "-f -o /dev/null build/demo/zstd/input",
+    example="trace record --binary=zstd/zstd --output=zstd.bbtrace -- -9 "
+    "-f -o /dev/null zstd/input",
     json_version=1,
 )
 def record(
@@ -50,7 +50,7 @@ def record(
 
 @trace.verb(
     "show",
-    example="trace show build/demo/zstd.bbtrace --top=10 --html=build/demo/trace.html",
+    example="trace show zstd.bbtrace --top=10 --html=trace.html",
     json_version=1,
 )
 def show(
@@ -79,7 +79,7 @@ def show(
 
 @trace.verb(
     "list",
-    example="trace list build/demo/zstd.bbtrace --stream=0 --first=1000 --number=20",
+    example="trace list zstd.bbtrace --stream=0 --first=1000 --number=20",
     json_version=1,
 )
 def list_blocks(
@@ -148,7 +148,7 @@ def windows(
 
 @trace.verb(
     "synthesise",
-    example="trace synthesise --binary=candidate --profile=build/demo/zstd.pmu.json "
+    example="trace synthesise --binary=candidate --profile=zstd.pmu.json "
     "--output=candidate.bbtrace --blocks=1000000",
     json_version=1,
 )

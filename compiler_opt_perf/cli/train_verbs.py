@@ -51,8 +51,8 @@ def _model_settings() -> str:
 
 @train.verb(
     "policy",
-    example="train policy --problem=inline-size --corpus=build/demo/corpus/inline-size/train "
-    "--profile=build/demo/zstd.pmu.json --output=build/demo/inline-size",
+    example="train policy --problem=inline-size --corpus=corpus/train "
+    "--profile=zstd.pmu.json --output=trainings/inline-size",
     statuses={EXIT_WORSE: "the published policy is worse than the default on test modules"},
 )
 def policy(
