@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from compiler_opt_perf.cli import options
-from compiler_opt_perf.cli.options import required_model_folder
+from compiler_opt_perf.cli.options import problem_name, required_model_folder
 from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.policy.problem import PROBLEMS
@@ -20,13 +20,11 @@ compare = Group("compare", help="Policies against the compiler's default, on mod
 
 @compare.verb(
     "policy",
-    example="compare policy --problem=inline-size "
-    "--corpus=corpus/held_out --model=trainings/inline-size/policy "
+    example="compare policy --corpus=corpus/held_out --model=trainings/inline-size/policy "
     "--profile=zstd.pmu.json --output=inline-size.json",
     json_version=1,
 )
 def policy(
-    problem: options.Problem,
     corpus: Annotated[Path, Flag("corpus of modules that the policy was not trained on")],
     model: Annotated[
         Path,
@@ -35,6 +33,7 @@ def policy(
         ),
     ],
     output: Annotated[Path, Flag("where to write the comparison, JSON")],
+    problem: options.ProblemOfModel = None,
     profile: options.Profiles = (),
     toolchain: Annotated[
         Path,
@@ -79,6 +78,7 @@ def policy(
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model)
+    problem = problem_name(problem, model)
     profiles = Profiles.parse(profile)
     loaded = policy_in(model, problem, profiles)
     decided = PROBLEMS[problem] if loaded is None else loaded.network.problem

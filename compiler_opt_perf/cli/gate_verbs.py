@@ -9,7 +9,7 @@ import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
-from compiler_opt_perf.cli.options import cpu_of, model_folder, required_model_folder
+from compiler_opt_perf.cli.options import cpu_of, model_folder, problem_name, required_model_folder
 from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.run.files import sha256, write_json, write_text
@@ -65,12 +65,11 @@ def _work(folder: Path | None, workers: int, baseline: Path) -> "Work":
 
 @gate.verb(
     "record",
-    example="gate record --corpus=corpus/held_out --problem=inline-size "
+    example="gate record --corpus=corpus/held_out "
     "--model=trainings/inline-size/policy --profile=zstd.pmu.json "
     "--output=build/baseline.json",
 )
 def record(
-    problem: options.Problem,
     corpus: Annotated[
         Sequence[Path], Flag("folder of a corpus, as `cop corpus extract` writes it; once for each")
     ],
@@ -81,6 +80,7 @@ def record(
         ),
     ],
     output: Annotated[Path, Flag("the baseline to write, JSON")],
+    problem: options.ProblemOfModel = None,
     toolchain: options.Toolchain = options.DEV,
     release_toolchain: Annotated[
         Path | None,
@@ -127,6 +127,7 @@ def record(
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model).absolute()
+    problem = problem_name(problem, model)
     profiles = Profiles.parse(profile).absolute()
     candidate = Subject(
         problem_of(model, problem, profiles),

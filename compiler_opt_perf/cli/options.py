@@ -24,6 +24,12 @@ class FolderError(UserError):
 
 
 Problem = Annotated[str, Flag("the decision", type=click.Choice(sorted(PROBLEMS)))]
+ProblemOfModel = Annotated[
+    str | None,
+    Flag(
+        "the decision; by default the one that the policy is for", type=click.Choice(list(PROBLEMS))
+    ),
+]
 Profiles = Annotated[
     Sequence[str],
     Flag(
@@ -104,6 +110,21 @@ def required_model_folder(path: Path, name: str = "--model") -> Path:
         names = sorted(one.name for one in shipped.iterdir() if one.is_dir())
         hint = f"those of this project are {', '.join(names)}"
     raise FolderError(f"{given}: no such folder; {hint}")
+
+
+def problem_name(given: str | None, model: Path) -> str:
+    """What `--problem` says, or else the policy's description.
+
+    Raises:
+      UsageError: neither does.
+      ToolchainError: the description is damaged.
+    """
+    from compiler_opt_perf.policy.compiler_flags import problem_in
+
+    name = given or problem_in(model)
+    if name not in PROBLEMS:
+        raise UsageError(f"--problem: name it, for {model} does not say what it decides")
+    return name
 
 
 def settings_of(words: Sequence[str], **given: Any) -> dict[str, Any]:

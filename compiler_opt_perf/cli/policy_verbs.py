@@ -23,8 +23,7 @@ _INSTEAD = "for development mode instead of the compiled-in one"
 
 @policy.verb(
     "flags",
-    example="policy flags --toolchain=mine --profile=zstd.pmu.json --output=mine.cfg "
-    "--cmake",
+    example="policy flags --toolchain=mine --profile=zstd.pmu.json --output=mine.cfg --cmake",
 )
 def flags(
     toolchain: options.Toolchain,
@@ -84,12 +83,11 @@ def flags(
 
 @policy.verb(
     "interact",
-    example="policy interact --problem=inline-size --model=trainings/inline-size/policy -- -Oz "
-    "-c file.c -o file.o",
+    example="policy interact --model=trainings/inline-size/policy -- -Oz -c file.c -o file.o",
 )
 def interact(
     arguments: Annotated[Sequence[str], Argument("-- CLANG-ARGUMENT...")],
-    problem: options.Problem,
+    problem: options.ProblemOfModel = None,
     model: Annotated[
         Path | None,
         Flag("policy that is evaluated in Python, a folder or the name of one in models/"),
@@ -115,9 +113,10 @@ def interact(
     from compiler_opt_perf.policy.problem import for_clang
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    decided, folder = PROBLEMS[problem], model_folder(model)
+    folder = model_folder(model)
     if folder is not None and decide is None:
         loaded = load(folder)
+        problem = problem or loaded.network.problem.name
         if loaded.network.problem.name != problem:
             raise UsageError(
                 f"--model={folder}: a policy for {loaded.network.problem.name}, not {problem}"
@@ -127,7 +126,9 @@ def interact(
             logging.warning("%s: %s", folder, NO_PROFILE)
         choose = policy_decisions(loaded)
     elif decide is not None and folder is None:
-        choose = load_decisions(decide)
+        if problem is None:
+            raise UsageError("--decide: name the decision that it takes with --problem")
+        decided, choose = PROBLEMS[problem], load_decisions(decide)
     else:
         raise UsageError("expected one of --model=FOLDER and --decide=FILE.py")
 

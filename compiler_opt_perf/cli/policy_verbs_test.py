@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.cli.main import run
+from compiler_opt_perf.cli.options import problem_name
 from compiler_opt_perf.compare.subject import problem_of
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policy.problem import NO_PROFILE
@@ -37,3 +38,17 @@ def test_a_comparison_says_that_a_profile_is_needed(
     assert run([*words, f"--modules={tmp_path / 'modules'}"]) == 1
     assert f"{_POLICY}: reads PMU features; `cop compare policy" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_policy_decides_need_not_be_said_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problem_name(None, _POLICY) == "inline-size"
+    assert problem_name(None, REPO_ROOT / "models" / "regalloc-evict") == "regalloc-evict"
+    # Of policies from elsewhere, nothing is known.
+    assert problem_name("regalloc-evict", tmp_path) == "regalloc-evict"
+    for words in (["--model=cost-znver3"], [f"--model={tmp_path}"]):
+        assert run(["gate", "record", "--corpus=c", "--output=o", *words]) == 2
+        assert "--problem: name it, for " in capsys.readouterr().err
+    assert run(["policy", "interact", "--decide=a.py", "--", "-c", "a.c"]) == 2
+    assert "--decide: name the decision that it takes with --problem" in capsys.readouterr().err

@@ -218,6 +218,15 @@ def _model_description(model: Path, problem: str) -> "_Description":
     return description
 
 
+def problem_in(model: Path) -> str | None:
+    """Name of the problem that a policy is for; None where it does not say.
+
+    Raises:
+      ToolchainError: its description is damaged.
+    """
+    return _description(model / "model.json").problem
+
+
 def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
     """The description of the policy that `toolchain` has for `problem`; None if it has none."""
     (model,) = (model for model in MODELS if model.problem == problem.name)
