@@ -8,7 +8,7 @@ import matplotlib.figure
 from matplotlib.ticker import MaxNLocator
 
 from compiler_opt_perf.compare.check_tables import value
-from compiler_opt_perf.compare.history import Event
+from compiler_opt_perf.compare.history import HistoryEntry
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.run.symbol_names import printable
 
@@ -24,7 +24,7 @@ _ACCEPTED = ("accepted", "s", "tab:blue")
 _COLUMNS = ("event", "date", "", "problem", "verdict", "changed", "worse", "reason")
 
 
-def write_page(events: Sequence[Event], output: Path) -> None:
+def write_page(events: Sequence[HistoryEntry], output: Path) -> None:
     """Writes a plot for each problem and metric, and a table of the events, the latest first.
 
     Raises:
@@ -43,7 +43,7 @@ def write_page(events: Sequence[Event], output: Path) -> None:
     page.write_page("gate.html.j2", output, values)
 
 
-def _plot(events: Sequence[Event], metric: str) -> str:
+def _plot(events: Sequence[HistoryEntry], metric: str) -> str:
     """What was measured, by the event's number; SVG, empty where nothing was."""
     points = [
         (event.number, one, event)
@@ -71,7 +71,7 @@ def _plot(events: Sequence[Event], metric: str) -> str:
     return page.svg(figure)
 
 
-def _row(event: Event) -> list[str]:
+def _row(event: HistoryEntry) -> list[str]:
     worse = [
         f"{one.metric} {value(one.before, one.unit)} to {value(one.after, one.unit)}"
         for one in event.totals
