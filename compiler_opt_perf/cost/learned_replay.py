@@ -87,7 +87,7 @@ def pieces(code: bytes) -> Iterator[Piece]:
         yield Piece(start, len(code), tuple(addresses), None)
 
 
-class _Block(NamedTuple):
+class _ExecutedBlock(NamedTuple):
     """An executed block: function name, id in the function, link-time address, code, executions."""
 
     function: str
@@ -240,7 +240,7 @@ class LearnedReplay:
 
     def _sum(
         self,
-        blocks: Sequence[_Block],
+        blocks: Sequence[_ExecutedBlock],
         cut: Sequence[Sequence[_Cut]],
         factors: Floats,
         counted: Mapping[str, Any],
@@ -327,7 +327,7 @@ def _joined(cut: Sequence[_Cut], part: int) -> bytes:
     return b"".join(piece.key[part] for piece in cut)
 
 
-def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_Block]:
+def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_ExecutedBlock]:
     """Yields the executed blocks in a report of `count`, with their code in the candidate.
 
     Raises:
@@ -350,7 +350,7 @@ def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_Block]:
 
 def _blocks_of(
     row: Mapping[str, Any], functions: list[MappedFunction], code: MachineCode
-) -> list[_Block] | None:
+) -> list[_ExecutedBlock] | None:
     """The executed blocks of a function; None if no function fits.
 
     Among several functions of one name, the first fits whose block ids and numbers of
@@ -367,7 +367,9 @@ def _blocks_of(
                 break
             if block["id"] not in places:
                 break
-            found.append(_Block(row["name"], block["id"], address, content, block["executions"]))
+            found.append(
+                _ExecutedBlock(row["name"], block["id"], address, content, block["executions"])
+            )
         else:
             del functions[number : number + 1 * (len(functions) > 1)]
             return found

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from compiler_opt_perf.compare.check_tables import value
-from compiler_opt_perf.compare.history import Event, Total
+from compiler_opt_perf.compare.history import HistoryEntry, Total
 from compiler_opt_perf.compare.metrics import METRICS
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.run.symbol_names import printable
@@ -30,7 +30,7 @@ _HALF = 0.35
 _COLUMNS = ("event", "date", "", "problem", "verdict", "changed", "worse", "reason")
 
 
-def write_page(events: Sequence[Event], output: Path) -> None:
+def write_page(events: Sequence[HistoryEntry], output: Path) -> None:
     """Writes a plot for each problem and metric, and a table of the events, the latest first.
 
     Raises:
@@ -49,7 +49,7 @@ def write_page(events: Sequence[Event], output: Path) -> None:
     page.write_page("gate.html.j2", output, values)
 
 
-def _plot(events: Sequence[Event], metric: str) -> str:
+def _plot(events: Sequence[HistoryEntry], metric: str) -> str:
     """What was measured, by the event's number, with baseline and limit; SVG, or empty."""
     points = [
         (event.number, one, event)
@@ -97,7 +97,7 @@ def _limits(one: Total) -> list[float]:
     return [one.before + sign * one.allowed for sign in ((side,) if side else (-1, 1))]
 
 
-def _row(event: Event) -> list[str]:
+def _row(event: HistoryEntry) -> list[str]:
     worse = [
         f"{one.metric} {value(one.before, one.unit)} to {value(one.after, one.unit)}"
         for one in event.totals

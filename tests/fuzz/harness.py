@@ -69,7 +69,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """The result of a case.
 
     Attributes:
@@ -105,7 +105,7 @@ def _damage(target: Target, folder: Path, generator: random.Random) -> str:
     return f"{path.relative_to(folder)}, {how}"
 
 
-def run_case(case: Case) -> Result:
+def run_case(case: Case) -> CaseResult:
     """Runs one case in this process; keeps its folder when the reader failed."""
     target = _target(case.target)
     logging.disable()
@@ -123,13 +123,13 @@ def run_case(case: Case) -> Result:
     try:
         found = target.run(case.directory, Toolchain.load(case.toolchain))
         outcome = "silent" if found == case.expected else "used"
-        result = Result(outcome, damage, found=found if case.number == _SOUND else b"")
+        result = CaseResult(outcome, damage, found=found if case.number == _SOUND else b"")
     except RefusedError as refused:
-        result = Result("refused", damage, str(refused))
+        result = CaseResult("refused", damage, str(refused))
     except FailedError as failed:
-        result = Result(failed.how, damage, failed.message)
+        result = CaseResult(failed.how, damage, failed.message)
     except Exception:
-        result = Result("traceback", damage, traceback.format_exc())
+        result = CaseResult("traceback", damage, traceback.format_exc())
     finally:
         os.chdir(case.folder)
     if result.outcome not in FAILURES:
@@ -151,7 +151,7 @@ def fuzz(
     folder: Path,
     toolchain: Path,
     workers: int | None = None,
-) -> dict[Case, Result]:
+) -> dict[Case, CaseResult]:
     """Runs the cases with these numbers of each target.
 
     Args:
@@ -193,13 +193,13 @@ def fuzz(
             results[case] = outcome.value
         elif isinstance(outcome.error, WorkerError):
             how = "hang" if "limit" in str(outcome.error) else "crash"
-            results[case] = Result(how, "see its folder", str(outcome.error))
+            results[case] = CaseResult(how, "see its folder", str(outcome.error))
         else:
             outcome.get()
     return results
 
 
-def table(results: dict[Case, Result]) -> str:
+def table(results: dict[Case, CaseResult]) -> str:
     """The number of inputs and of each outcome, one row per reader."""
     counts: dict[str, Counter[str]] = {}
     for case, result in results.items():
@@ -214,7 +214,7 @@ def table(results: dict[Case, Result]) -> str:
     return "\n".join(lines)
 
 
-def describe(case: Case, result: Result) -> str:
+def describe(case: Case, result: CaseResult) -> str:
     """The outcome of a case, and the command that reproduces it."""
     command = f"{sys.executable} -m tests.fuzz --seed={case.seed}"
     command += f" --toolchain={case.toolchain} '--case={case.target}:{case.number}'"

@@ -47,10 +47,10 @@ class FailedError(Exception):
 
 
 # Runs a reader in a folder; returns its result. Raises RefusedError and FailedError.
-Run = Callable[[Path, Toolchain], bytes]
+Runner = Callable[[Path, Toolchain], bytes]
 
 
-def cop(line: str) -> Run:
+def cop(line: str) -> Runner:
     """A runner of a verb of cop, in this process."""
 
     def run(folder: Path, toolchain: Toolchain) -> bytes:
@@ -71,7 +71,7 @@ def cop(line: str) -> Run:
     return run
 
 
-def call(read: Callable[[], object]) -> Run:
+def call(read: Callable[[], object]) -> Runner:
     """A runner of a function, in this process; an exception of the package is a refusal."""
 
     def run(folder: Path, toolchain: Toolchain) -> bytes:
@@ -92,7 +92,7 @@ def call(read: Callable[[], object]) -> Run:
     return run
 
 
-def tool(line: str) -> Run:
+def tool(line: str) -> Runner:
     """A runner of a tool of LLVM, as a process."""
 
     def run(folder: Path, toolchain: Toolchain) -> bytes:
@@ -101,7 +101,7 @@ def tool(line: str) -> Run:
     return run
 
 
-def resumed(line: str) -> Run:
+def resumed(line: str) -> Runner:
     """A runner that resumes a finished training: it must fail, or publish the same again."""
 
     def run(folder: Path, toolchain: Toolchain) -> bytes:
@@ -128,7 +128,7 @@ def _published(training: Path) -> dict[str, bytes]:
     return {str(path.relative_to(training)): path.read_bytes() for path in paths}
 
 
-def hosted(line: str, answers: str) -> Run:
+def hosted(line: str, answers: str) -> Runner:
     """A runner of a tool of LLVM in interactive mode; the host answers from a file."""
 
     def run(folder: Path, toolchain: Toolchain) -> bytes:

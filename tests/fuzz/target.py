@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fuzz.inputs import Make
 from tests.fuzz.mutations import REPLACEMENTS
-from tests.fuzz.runners import LIMIT_S, Run
+from tests.fuzz.runners import LIMIT_S, Runner
 
 #: Files of a PMU profile, a trace and a window histogram, each with its kind of damage.
 PROFILE = {
@@ -41,7 +41,7 @@ class Target:
     name: str
     make: Make
     damaged: Mapping[str, str]
-    run: Run
+    run: Runner
     inputs: int = 60
     seal: Callable[[Path], None] = field(default=lambda folder: None)
     replacements: Sequence[str] = REPLACEMENTS
