@@ -18,8 +18,7 @@ corpus = Group("corpus", help="Corpora of IR modules, and programs to extract th
 
 @corpus.verb(
     "extract",
-    example="corpus extract --problem=inline-size --output=corpus "
-    "zstd=zstd/compile_commands.json",
+    example="corpus extract --problem=inline-size --output=corpus zstd=zstd/compile_commands.json",
 )
 def extract(
     builds: Annotated[Sequence[str], Argument("PROGRAM=compile_commands.json|PROGRAM=FOLDER...")],

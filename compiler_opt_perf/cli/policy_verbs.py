@@ -23,8 +23,7 @@ _INSTEAD = "for development mode instead of the compiled-in one"
 
 @policy.verb(
     "flags",
-    example="policy flags --toolchain=mine --profile=zstd.pmu.json --output=mine.cfg "
-    "--cmake",
+    example="policy flags --toolchain=mine --profile=zstd.pmu.json --output=mine.cfg --cmake",
 )
 def flags(
     toolchain: options.Toolchain,

@@ -87,7 +87,7 @@ def trial_section(trial: Trial) -> Section:
             "functions in other orders: what chance does."
             if trial.runs
             else "Bytes of machine code in the linked program.",
-            *(f"--{run.flag} is {run.command}." for run in trial.runs),
+            "; ".join(f"--{run.flag} is {run.command}" for run in trial.runs),
         ],
         columns,
         rows,
@@ -119,7 +119,7 @@ def training_section(run: TrainingRun) -> Section:
         ProgramResult(name, own.linked, own.objects)
         for name, own in (results.programs if results else {}).items()
     ]
-    name = f"Training {run.path.absolute().name}: {run.problem}"
+    name = f"Training of a policy for {run.problem}"
     if not programs:
         return Section(name, [headline(run)], picture=curve_plot(run.curve) if run.curve else "")
     return Section(
