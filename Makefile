@@ -20,7 +20,7 @@ extras: ## the same with TensorFlow and Ray, which upstream's models, some train
 build: bootstrap ## build patched clang, opt and llc without models, in build/toolchain/dev
 	@$(COP) toolchain build --toolchain=dev
 
-demo: bootstrap ## the whole way on a real program: profile, corpus, training, release compiler, report
+demo: bootstrap ## what the project gives real programs, by time and by size, and a training that gains; ten minutes
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 

@@ -48,7 +48,7 @@ _INSTRUCTION = re.compile(
     r"|before `(?P<before>[^`]+)`|status (?P<status>\d+)|file (?P<file>\S+)"
 )
 # A call of cop, up to what ends a command of the shell.
-_CALL = re.compile(r"(?:^|[\s(/])cop ((?:[^`|;&)\n\\<>#]|\\\n|(?<=\$)\()+)", re.MULTILINE)
+_CALL = re.compile(r"(?:^|[\s(/])cop ((?:'[^']*'|[^`|;&)\n\\<>#']|\\\n|(?<=\$)\()+)", re.MULTILINE)
 _TOOLCHAINS = ("dev", "release", "mine", "candidate")
 _POLICIES = {"inline-size": "inline-one-block", "regalloc-evict": "evict-last"}
 _TESTDATA = REPO_ROOT / "docs" / "testdata"

@@ -70,20 +70,22 @@ $(OUT)/equal.txt: $(OUT)/try.json | toolchains
 	$(COP) policy flags --toolchain=$(RELEASE) --profile=$(PROFILE) --output=$(OUT)/release.cfg
 	@cd $(TREE); number=0; \
 	for source in $(SOURCES); do \
-	  "$(CURDIR)/build/toolchain/$(RELEASE)/bin/clang++" --config="$(CURDIR)/$(OUT)/release.cfg" \
-	    -O2 $(COMPILE) -c "$$source" -o "$(CURDIR)/$(OUT)/release.o"; \
-	  "$(CURDIR)/build/toolchain/$(DEV)/bin/clang++" --config="$(CURDIR)/$(TRY)/policies.cfg" \
-	    -O2 $(COMPILE) -c "$$source" -o "$(CURDIR)/$(OUT)/flag.o"; \
-	  cmp "$(CURDIR)/$(OUT)/release.o" "$(CURDIR)/$(OUT)/flag.o"; \
+	  $(COMPILER_IN)/$(RELEASE)/bin/clang++ --config=$(abspath $(OUT)/release.cfg) \
+	    -O2 $(COMPILE) -c "$$source" -o $(abspath $(OUT)/release.o); \
+	  $(COMPILER_IN)/$(DEV)/bin/clang++ --config=$(abspath $(TRY)/policies.cfg) \
+	    -O2 $(COMPILE) -c "$$source" -o $(abspath $(OUT)/flag.o); \
+	  cmp $(abspath $(OUT)/release.o) $(abspath $(OUT)/flag.o); \
 	  number=$$((number + 1)); \
 	done; \
-	echo "$$number object files are the same by release mode and by flags" \
-	  | tee "$(CURDIR)/$@"
+	echo "object files that are the same by release mode and by flags: $$number" \
+	  | tee $(abspath $@)
+COMPILER_IN = "$(CURDIR)"/build/toolchain
 
+# The training finds modules of two of the programs there.
 $(OUT)/shipped.json: models/inline-size/model.json | toolchains
 	$(call step,5. Size at -Oz,models/inline-size on programs that its training never saw. It needs no profile.)
 	$(COP) compare programs $(UNSEEN) --model=$(dir $<) --toolchain=$(DEV) \
-	  --modules=$(OUT)/modules --output=$@
+	  --modules=$(OUT)/training --output=$@
 
 $(OUT)/training/policy/model.json: $(RECIPE) | toolchains
 	$(call step,6. Training,\
@@ -95,5 +97,5 @@ $(OUT)/training/policy/model.json: $(RECIPE) | toolchains
 
 $(OUT)/report.html: $(OUT)/try.json $(OUT)/equal.txt $(OUT)/shipped.json \
     $(OUT)/training/policy/model.json
-	$(COP) compare page $(OUT)/try.json $(OUT)/shipped.json $(PROFILE) --training=$(OUT)/training \
+	@$(COP) compare page $(PROFILE) $(OUT)/try.json $(OUT)/shipped.json --training=$(OUT)/training \
 	  --output=$@

@@ -70,30 +70,32 @@ def profile_section(profile: Profile) -> Section:
 def trial_section(trial: Trial) -> Section:
     """The builds of a program that `cop try` compared."""
     columns, rows = trial_table(trial)
-    series = {
-        f"--{run.flag}": {
-            way.name: (100 * change.value, (100 * change.low, 100 * change.high))
-            for way in trial.ways[1:]
-            for change in [way.runs[number].time_change]
-        }
-        for number, run in enumerate(trial.runs)
-    }
-    sizes = {"": {way.name: (100 * way.text_change, None) for way in trial.ways[1:]}}
     label = f"against plain {trial.level}, %"
+    if trial.runs:
+        text = [
+            "Changes of processor time have 95% intervals. “Other layouts” is plain again with its "
+            "functions in other orders: what chance does.",
+            "; ".join(f"--{run.flag} is {run.command}" for run in trial.runs) + ".",
+        ]
+        series = {
+            f"--{run.flag}": {
+                way.name: (100 * change.value, (100 * change.low, 100 * change.high))
+                for way in trial.ways[1:]
+                for change in [way.runs[number].time_change]
+            }
+            for number, run in enumerate(trial.runs)
+        }
+        picture = change_bars(f"time {label}", series)
+    else:
+        text = ["Bytes of machine code in the linked program."]
+        sizes = {way.name: (100 * way.text_change, None) for way in trial.ways[1:]}
+        picture = change_bars(f"text {label}", {"": sizes})
     return Section(
         f"Builds of {Path(trial.source).name} against plain {trial.level}",
-        [
-            "Changes of processor time have 95% intervals. “Other layouts” is plain again with its "
-            "functions in other orders: what chance does."
-            if trial.runs
-            else "Bytes of machine code in the linked program.",
-            *(f"--{run.flag} is {run.command}." for run in trial.runs),
-        ],
+        text,
         columns,
         rows,
-        picture=change_bars(f"time {label}", series)
-        if trial.runs
-        else change_bars(f"text {label}", sizes),
+        picture=picture,
         notes=[" ".join(trial.verdict.reasons)],
     )
 
@@ -119,7 +121,7 @@ def training_section(run: TrainingRun) -> Section:
         ProgramResult(name, own.linked, own.objects)
         for name, own in (results.programs if results else {}).items()
     ]
-    name = f"Training {run.path.absolute().name}: {run.problem}"
+    name = f"Training of a policy for {run.problem}"
     if not programs:
         return Section(name, [headline(run)], picture=curve_plot(run.curve) if run.curve else "")
     return Section(
