@@ -169,7 +169,7 @@ def tensorflow_version(needed_for: Path) -> str:
 def _digest(saved_model: Path, features: Mapping[str, ModelTensor]) -> str:
     """The digest, in hexadecimal, of everything that a compiled model and its checks depend on."""
     # An up-to-date result is not checked again: the features belong to the digest, too.
-    settings = (tensorflow_version(saved_model), _OPTIONS, sorted(features.items()), "with digest")
+    settings = (tensorflow_version(saved_model), _OPTIONS, sorted(features.items()), "constants")
     digest = hashlib.sha256(repr(settings).encode())
     for file in files_of(saved_model):
         digest.update(f"{file.relative_to(saved_model)}\n".encode())
