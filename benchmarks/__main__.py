@@ -342,6 +342,18 @@ def _throughput(
 
 
 @_benchmark(
+    "decision",
+    "Instructions and time of one decision in release mode. Two minutes, idle for the time.",
+    "What does one decision cost, and do the three modes agree?",
+    results.Plot("decision", ["ns, C++", "ns, TensorFlow"]),
+)
+def _decision(folder: Path) -> list[results.Table]:
+    from benchmarks import decision
+
+    return decision.study(folder)
+
+
+@_benchmark(
     "series",
     f"Builds and tests LLVM {LLVM_VERSION} with each part of the patch series. Half an hour.",
     "Does each part of the patch series build and pass its tests by itself?",

@@ -8,7 +8,7 @@ import pytest
 
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Divisions by a number that the compiler does not know take long: the run is long enough to be timed
+# Divisions by a number that the compiler does not know are slow: the run is long enough to be timed,
 # with few instructions, and so quickly simulated.
 _PROGRAM = """
 #include <cstdio>

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiles the programs of the corpus in every mode, with PMU-aware policies for both problems."""
+"""Compiles the programs of the corpus in every mode, with PMU-aware policies for both problems.
+
+Release mode has the policies as generated C++. Networks are compiled in as SavedModels, too, as
+those of others are, and must give the same object files.
+"""
 
 import dataclasses
 import tempfile
@@ -24,10 +28,11 @@ from compiler_opt_perf.corpus.programs import (
     compile_commands,
     program_tree,
 )
-from compiler_opt_perf.policy.export import Policy, publish
+from compiler_opt_perf.policy.cpp_source import release_model
+from compiler_opt_perf.policy.export import Policy, load, publish
 from compiler_opt_perf.policy.network import DecisionKind
-from compiler_opt_perf.policy.problem import PROBLEMS, Problem
-from compiler_opt_perf.policy.testing import random_network
+from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
+from compiler_opt_perf.policy.testing import random_network, save_saved_model
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.profile.merge import merge
 from compiler_opt_perf.run.command import CommandError, run_command
@@ -37,6 +42,7 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.build import build
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.toolchain.model_inputs import EVICT_MODEL, INLINE_MODEL
 
 pytestmark = [pytest.mark.compiler, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -116,14 +122,41 @@ def policies(folder: Path) -> dict[str, Policy]:
 
 @pytest.fixture(scope="module")
 def both(folder: Path, policies: dict[str, Policy]) -> Toolchain:
-    """The tools with both policies compiled in."""
-    return build("modes", folder / INLINE.name, folder / EVICT.name)
+    """The tools with both policies compiled in as C++."""
+    assert policies
+    return build(
+        "modes",
+        release_model(folder / INLINE.name, INLINE_MODEL),
+        release_model(folder / EVICT.name, EVICT_MODEL),
+    )
+
+
+@pytest.fixture(scope="module")
+def foreign(folder: Path, policies: dict[str, Policy]) -> Toolchain:
+    """The tools with the same policies as SavedModels, compiled in by TensorFlow."""
+    for name, policy in policies.items():
+        save_saved_model(folder / f"saved-{name}", policy.network, policy.weights)
+    return build("foreign", folder / f"saved-{INLINE.name}", folder / f"saved-{EVICT.name}")
+
+
+RULES = {"inline-size": REPO_ROOT / "models/inline-speed"}
+RULES["regalloc-evict"] = REPO_ROOT / "models/regalloc-evict"
+
+
+@pytest.fixture(scope="module")
+def rules() -> Toolchain:
+    """The tools with the shipped rules compiled in."""
+    return build(
+        "rules",
+        release_model(RULES["inline-size"], INLINE_MODEL),
+        release_model(RULES["regalloc-evict"], EVICT_MODEL),
+    )
 
 
 def subject_of(
-    problem: Problem, tools: Toolchain, folder: Path, policy: Policy, profile: Path
+    problem: Problem, tools: Toolchain, model: Path, policy: Policy, profile: Path
 ) -> Subject:
-    return Subject(problem, tools, tools, folder / problem.name, Profiles(profile), policy)
+    return Subject(problem, tools, tools, model, Profiles(profile), policy)
 
 
 def source_bytes(entry: dict[str, Any]) -> int:
@@ -168,40 +201,74 @@ def corpus_of(problem: Problem, folder: Path) -> list[Module]:
 
 @dataclass(frozen=True)
 class _Job:
+    """A module to compile in all modes.
+
+    Attributes:
+      foreign: has the policy compiled in as a SavedModel; None leaves this out.
+    """
+
     subject: Subject
     module: Module
+    foreign: Toolchain | None = None
 
 
 def _compile(job: _Job) -> tuple[int, int, int]:
     """Decisions, those that are not the default's, and those with PMU data."""
     with tempfile.TemporaryDirectory(prefix="modes-") as name:
-        _, decisions = compile_in_modes(job.subject, job.module, Path(name))
+        image, decisions = compile_in_modes(job.subject, job.module, Path(name))
+        if job.foreign is not None:
+            output = Path(name) / "foreign.o"
+            options = for_clang(job.subject.release_options(job.module))
+            run_command(job.module.compile_command(job.foreign.clang, output, options))
+            assert output.read_bytes() == image, job.module.name
     differing = sum(decision.chosen != decision.default for decision in decisions)
     return len(decisions), differing, len(decisions) - count_pmu(decisions)["missing"]
+
+
+def _counts(problem: Problem, folder: Path, job: _Job) -> tuple[int, int, int]:
+    """Compiles every module as the job says, and adds up what `_compile` returns."""
+    modules = corpus_of(problem, folder)
+    with Pool(2) as pool:
+        outcomes = pool.map(_compile, [dataclasses.replace(job, module=one) for one in modules])
+    counts = [outcome.get() for outcome in outcomes]
+    assert len(counts) == MODULES // 2
+    decisions, differing, with_pmu = (sum(column) for column in zip(*counts, strict=True))
+    logging.info(
+        "%s: %d modules, %d decisions (%d differ from the default, %d with PMU data): equal in "
+        "release, development and interactive mode, as are all object files",
+        *(job.subject.model, len(modules), decisions, differing, with_pmu),
+    )
+    return decisions, differing, with_pmu
 
 
 @pytest.mark.parametrize("problem", (INLINE, EVICT), ids=lambda problem: problem.name)
 def test_all_modes_agree_on_real_modules(
     problem: Problem,
     both: Toolchain,
+    foreign: Toolchain,
     folder: Path,
     policies: dict[str, Policy],
     profile: Path,
 ) -> None:
-    modules = corpus_of(problem, folder)
-    subject = subject_of(problem, both, folder, policies[problem.name], profile)
-    with Pool(2) as pool:
-        outcomes = pool.map(_compile, [_Job(subject, module) for module in modules])
-    counts = [outcome.get() for outcome in outcomes]
-    decisions, differing, with_pmu = (sum(column) for column in zip(*counts, strict=True))
-    logging.info(
-        "%s: %d modules, %d decisions (%d differ from the default, %d with PMU data): equal in "
-        "release, development and interactive mode, as are all object files",
-        *(problem.name, len(modules), decisions, differing, with_pmu),
-    )
-    assert len(counts) == MODULES // 2
-    assert decisions > 10 * len(counts)
+    model = folder / problem.name
+    subject = subject_of(problem, both, model, policies[problem.name], profile)
+    job = _Job(subject, corpus_of(problem, folder)[0], foreign)
+    decisions, differing, with_pmu = _counts(problem, folder, job)
+    assert decisions > 10 * MODULES // 2
     assert 0.05 * decisions < differing < decisions
+    assert 0.02 * decisions < with_pmu
+
+
+@pytest.mark.parametrize("problem", (INLINE, EVICT), ids=lambda problem: problem.name)
+def test_all_modes_agree_by_rules(
+    problem: Problem, rules: Toolchain, folder: Path, profile: Path
+) -> None:
+    model = RULES[problem.name]
+    subject = subject_of(PROBLEMS[problem.name], rules, model, load(model), profile)
+    job = _Job(subject, corpus_of(problem, folder)[0])
+    decisions, differing, with_pmu = _counts(problem, folder, job)
+    assert decisions > MODULES // 2
+    assert 0 < differing < decisions
     assert 0.02 * decisions < with_pmu
 
 
@@ -213,7 +280,7 @@ def test_another_policy_in_interactive_mode_is_an_error(
 ) -> None:
     policy = policies[EVICT.name]
     other = Policy(policy.network, -policy.weights, {})
-    subject = subject_of(EVICT, both, folder, other, profile)
+    subject = subject_of(EVICT, both, folder / EVICT.name, other, profile)
     modules = {module.name: module for module in corpus_of(EVICT, folder)}
     with pytest.raises(ModesError, match=r"lua/lcode: decision \d+: release .*, interactive "):
         compile_in_modes(subject, modules["lua/lcode"], folder)

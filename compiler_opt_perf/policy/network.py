@@ -2,12 +2,11 @@
 """The policy networks: small multi-layer perceptrons whose decisions are the same everywhere.
 
 One policy runs in four places: in numpy here, in TensorFlow while it is trained, in LiteRT inside
-the compiler's development mode and, compiled ahead of time by XLA, inside its release mode. These
-add up a float32 dot product in different orders, which changes its last bits, and one decision
-that flips on a near tie changes all that follow it in the same function. So every number in the
-network is a multiple of 2**-8 and limited in size such that every product and every partial sum is
-exactly representable in float32: the order of additions and fused multiply-adds then do not matter,
-and the four agree bit for bit.
+the compiler's development mode, and as generated C++ (`cpp_source`) inside its release mode. These
+add up a float32 dot product in different orders, which changes its last bits. One decision that
+flips on a near tie changes all that follow it in the same function. So every number in the network
+is a multiple of 2**-8 and so limited that float32 represents every product and partial sum exactly:
+neither the order of additions nor fused multiply-adds matter, and the four agree bit for bit.
 
   - activations lie in [-4, 4] and weights and biases in [-1, 1], both on a grid of 2**-8, so that
     products are multiples of 2**-16;
@@ -17,9 +16,9 @@ and the four agree bit for bit.
     between powers of two), because library logarithms differ in the last bit;
   - factors are powers of two, so that a multiplication and an addition may be fused.
 
-What runs in the compiler's release mode is made of operations that are a vector instruction each on
-every x86-64: numbers are rounded to the grid by adding and subtracting a large one, and limited by
-selections, because maximum, minimum and conversions to integers mind NaN.
+Release mode consists of operations that are a vector instruction each on every x86-64. Numbers are
+rounded to the grid by adding and subtracting a large one. They are limited by selections, because
+maximum, minimum and conversions to integers treat NaN otherwise.
 """
 
 import functools

@@ -24,7 +24,7 @@ from compiler_opt_perf.toolchain.patches import PatchedTree
         (".", Path("model"), "letters, digits"),
         ("-x", Path("model"), "letters, digits"),
         ("", Path("model"), "letters, digits"),
-        ("mine", None, "give a SavedModel"),
+        ("mine", None, "give a policy"),
         ("dev", Path("model"), "this set's models are fixed"),
         ("mock", Path("model"), "this set's models are fixed"),
     ],
