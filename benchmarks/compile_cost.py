@@ -74,7 +74,6 @@ class Job(NamedTuple):
 
     module: str
     command: tuple[str, ...]
-    directory: Path
     ways: Mapping[str, tuple[str, ...]]
     meter: Meter
 
@@ -182,8 +181,8 @@ def jobs(cases: Mapping[str, Built], clang: Path, profile: Path, meter: Meter) -
     for name, case in cases.items():
         for unit in case.units:
             module = f"{name} {Path(unit[-1]).name}"
-            command = (str(clang), *_FLAGS, *unit)
-            found.append(Job(module, command, case.directory, ways, meter))
+            command = (str(clang), *_FLAGS, f"-working-directory={case.directory}", *unit)
+            found.append(Job(module, command, ways, meter))
     return random.Random(_SEED).sample(found, min(MODULES, len(found)))
 
 

@@ -11,6 +11,7 @@ out. That turns the networks of rules back into a few sums.
 """
 
 import hashlib
+import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -194,19 +195,22 @@ def cpp_source(policy: Policy) -> str:
     (model,) = (model for model in MODELS if model.problem == problem.name)
     namespace, name = model.cpp_class.split("::")
     guard = f"LLVM_{name.upper()}_H"
+    run = (_run_for_one if problem.mask is None else _run_for_candidates)(policy)
+    # The compiler does not compute what the class does not take.
+    read = [one for one in network.features if re.search(rf"\b{one.name}\[", run)]
     text = _HEADER.format(
         problem=problem.name,
         guard=guard,
         namespace=namespace,
         name=name,
-        count=len(network.features),
-        names=_wrapped((f'"feed_{feature.name}"' for feature in network.features), 8),
-        buffers=_wrapped((feature.name for feature in network.features), 8),
+        count=len(read),
+        names=_wrapped((f'"feed_{feature.name}"' for feature in read), 8),
+        buffers=_wrapped((feature.name for feature in read), 8),
         decision=problem.decision,
-        run=(_run_for_one if problem.mask is None else _run_for_candidates)(policy),
+        run=run,
         members="".join(
             f"  {_CPP_TYPES[feature.dtype]} {feature.name}[{feature.shape[-1]}] = {{}};\n"
-            for feature in network.features
+            for feature in read
         ),
         missing=_number(MISSING_MAGNITUDE),
         one=f"0x{BITS_OF_ONE:x}",

@@ -85,7 +85,7 @@ def policy_toolchain(name, problem = "", model = [], profile = []):
       name: of the toolchain.
       problem: what the policy decides, a key of MODE_AND_MODEL; empty for none.
       model: the files of the policy's folder.
-      profile: a PMU profile: NAME.pmu.json and the files that it names.
+      profile: a PMU profile: NAME.pmu.json and NAME.pmu.index.
     """
     litert = "@venv//:litert"
     _config(
