@@ -25,6 +25,7 @@ _RECIPE = """
 seed = 1
 hidden = [8]
 margin = 1.0
+copies = true
 [programs]
 training = ["minisat"]
 validation = ["tinyxml"]
