@@ -4,12 +4,11 @@
 Modules of benchmarks are imported when they run, so that `--help` is quick.
 """
 
-import csv
 import functools
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,56 +16,17 @@ import click
 from absl import logging
 
 from benchmarks import results
+from benchmarks.options import ToolchainFolder, keys_of
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import explained
 from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.run.progress import log_to_stderr
 from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
-from compiler_opt_perf.toolchain.layout import BUILD, set_folder
-
-
-class _Toolchain(click.ParamType[Toolchain]):
-    """A folder of the patched tools, or the bare name of one in build/toolchain."""
-
-    name = "folder"
-
-    def convert(self, value: Any, *_: Any) -> Toolchain:
-        if isinstance(value, Toolchain):
-            return value
-        return Toolchain.load(Path(value) if "/" in value else set_folder(value))
-
-
-class _Some(click.ParamType[list[str]]):
-    """Words of a list, separated by commas; a word with a comma in it stands in double quotes."""
-
-    name = "list"
-
-    def __init__(self, function: Callable[[], Sequence[str]]):
-        self._function = function
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[str]:
-        words, known = next(csv.reader([value])), self._function()
-        for word in words:
-            if word not in known:
-                self.fail(f"{word!r} is none of {', '.join(known)}", param, ctx)
-        return words
-
-
-def _words(module: str, name: str) -> _Some:
-    """The keys of a table in a benchmark's module, which is imported when they are needed."""
-
-    def words() -> Sequence[str]:
-        found = getattr(__import__(f"benchmarks.{module}", fromlist=[name]), name)
-        return tuple(found)
-
-    return _Some(words)
-
+from compiler_opt_perf.toolchain.layout import BUILD
 
 _TOOLCHAIN = click.option(
     "--toolchain",
-    type=_Toolchain(),
+    type=ToolchainFolder(),
     default=MOCK_SET,
     show_default=True,
     help="Folder of the patched tools, or the name of one in build/toolchain.",
@@ -83,7 +43,7 @@ _PROCESSOR = click.option(
 def _only(module: str) -> Callable[..., Any]:
     return click.option(
         "--only",
-        type=_words(module, "PROGRAMS"),
+        type=keys_of(module, "PROGRAMS"),
         help="Programs to measure, separated by commas; default: all.",
     )
 
@@ -165,6 +125,22 @@ def _collect(folder: Path, only: list[str] | None) -> list[results.Table]:
 
 
 @_benchmark(
+    "compile-cost",
+    "Instructions of the compiler with policies and a profile of 10 MB. Half an hour.",
+    "What do the policies and a PMU profile cost the compiler?",
+    results.Plot("instructions", ["mean of small", "mean of large"]),
+)
+@_only("compile_cost")
+@_TOOLCHAIN
+def _compile_cost(
+    folder: Path, only: list[str] | None, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import compile_cost
+
+    return compile_cost.study(only or compile_cost.PROGRAMS, folder, toolchain)
+
+
+@_benchmark(
     "hits",
     "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
     "How much of a profile do other compilations find?",
@@ -185,7 +161,7 @@ def _hits(folder: Path, only: list[str] | None, toolchain: Toolchain) -> list[re
     results.Plot("instructions", ["policy", "shuffled PMU data"]),
 )
 @_only("inline_speed")
-@click.option("--ways", type=_words("ways", "INLINING"), help="Ways of compiling; default: all.")
+@click.option("--ways", type=keys_of("ways", "INLINING"), help="Ways of compiling; default: all.")
 @click.option("--judge/--no-judge", default=True, help="Count the held-out runs, too.")
 @_TOOLCHAIN
 def _inline_speed(
@@ -215,7 +191,7 @@ def _inline_speed(
     folder="bench-inline-speed",
 )
 @_only("policies")
-@click.option("--ways", type=_words("policies", "WAYS"), help="Ways of compiling; default: all.")
+@click.option("--ways", type=keys_of("policies", "WAYS"), help="Ways of compiling; default: all.")
 @click.option("--rounds", type=click.IntRange(3), default=48, show_default=True, help="Timed runs.")
 @click.option(
     "--layouts",
@@ -255,7 +231,7 @@ def _policies(
     results.Plot("tau", ["mean"]),
 )
 @_only("rank")
-@click.option("--steps", type=_words("rank", "STEPS"), help="Steps to do; default: all.")
+@click.option("--steps", type=keys_of("rank", "STEPS"), help="Steps to do; default: all.")
 @click.option("--rounds", type=click.IntRange(3), default=60, show_default=True, help="Timed runs.")
 @_PROCESSOR
 @click.option("--cpu", help="A CPU file, or the name of one; default: this CPU is calibrated.")
@@ -375,6 +351,29 @@ def _series(folder: Path) -> list[results.Table]:
     from benchmarks import series
 
     return series.study(folder)
+
+
+@_benchmark(
+    "hosts",
+    "`make demo` and `make check` on bare Debian systems, as root. An hour and a half, idle.",
+    "How long do the two commands take on a bare system, and do they pass?",
+    results.Plot("commands", ["time"]),
+)
+@click.option("--only", type=keys_of("hosts", "RELEASES"), help="Releases; default: all.")
+@click.option("--targets", type=keys_of("hosts", "TARGETS"), help="Targets of make; default: all.")
+@click.option(
+    "--share",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="File of this machine that the systems need at the same path, such as a certificate; may "
+    "be repeated.",
+)
+def _hosts(
+    folder: Path, only: list[str] | None, targets: list[str] | None, share: tuple[Path, ...]
+) -> list[results.Table]:
+    from benchmarks import hosts
+
+    return hosts.study(folder, only or tuple(hosts.RELEASES), targets or hosts.TARGETS, share=share)
 
 
 @main.command("render", short_help="Tables and pictures of docs/results/ and README.md. Seconds.")

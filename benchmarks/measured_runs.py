@@ -169,7 +169,7 @@ class MeasuredRun:
         ]
         known = ProfileInputs(context.profile, self.binary, places)
         # [B, PMU inputs]; NaN where nothing is known.
-        sums = np.array([np.nansum(known.of_block(*place), axis=0) for place in places])
+        sums = np.array([np.nansum(known.block_rows(*place), axis=0) for place in places])
         l1_misses, l3_misses = (sums[:, PMU_INPUTS.index(name)] for name in ("l1_miss", "l3_miss"))
         return RunParts(
             blocks=[(table.names[table.function[n]], int(table.block_id[n])) for n in numbers],

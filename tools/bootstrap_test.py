@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tests of tools/bootstrap; the programs that would change the machine are stand-ins."""
 
+import importlib.metadata
+import itertools
+import re
 import shutil
 import subprocess
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -73,3 +78,46 @@ def test_a_second_run_does_nothing(repo_root: Path) -> None:
     assert second.stdout.count("\n") == 1
     assert "ready" in second.stdout
     assert [log.stat().st_mtime_ns for log in logs if log.exists()] == before
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _pins(lines: Iterable[str]) -> dict[str, str]:
+    """Versions by name of package."""
+    pins = (re.match(r"([\w.-]+)==(\S+)$", line) for line in lines)
+    return {_normal(pin[1]): pin[2] for pin in pins if pin}
+
+
+def test_lock_and_project_agree(repo_root: Path) -> None:
+    project = tomllib.loads((repo_root / "pyproject.toml").read_text())["project"]
+    direct = [
+        *project["dependencies"],
+        *itertools.chain(*project["optional-dependencies"].values()),
+    ]
+    wanted = _pins(direct)
+    assert len(wanted) == len(direct)
+    locked = _pins((repo_root / "requirements.txt").read_text().splitlines())
+    assert {name: locked.get(name) for name in wanted} == wanted
+
+
+def test_the_environment_is_as_locked(repo_root: Path) -> None:
+    locked = _pins((repo_root / "requirements.txt").read_text().splitlines())
+    here = {_normal(one.name): one.version for one in importlib.metadata.distributions()}
+    # The first is of Python's own venv.
+    del here["pip"], here["compiler-opt-perf"]
+    assert here.items() <= locked.items()
+
+
+def test_an_unknown_extra_is_refused(repo_root: Path, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [_copy(repo_root, tmp_path / "repo") / "tools" / "bootstrap", "--with=torch"],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 2
+    assert result.stderr == (
+        "error: --with=torch: unknown; there are --with=tensorflow and --with=ray\n"
+    )
+    assert not (tmp_path / "repo" / "build").exists()

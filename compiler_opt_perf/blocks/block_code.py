@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Basic blocks of machine code to measure: where they are from, and which can be measured."""
+"""Finds basic blocks of machine code in files, and decides which of them can be measured."""
 
 import bisect
 import tempfile
@@ -18,9 +18,9 @@ from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import open_input
 from compiler_opt_perf.run.llvm import stock_tool
 
-#: Bytes of a block, as measure_blocks.c has it.
+#: The most bytes of a block, as in measure_blocks.c.
 MOST_BYTES = 512
-# Where measure_blocks.c places the targets of operands relative to the instruction pointer.
+# The size of measure_blocks.c's memory for operands relative to the instruction pointer.
 _TARGETS = 1 << 24
 _ELF = b"\x7fELF"
 _LINK = (
@@ -31,8 +31,8 @@ _X87 = {
     getattr(CpuidFeature, name)
     for name in ("FPU", "FPU287", "FPU287XL_ONLY", "FPU387", "MMX", "D3NOW", "D3NOWEXT")
 }
-# These take as long as a hypervisor or other cores let them, or leave a state behind that makes
-# what follows slow or trap.
+# Instructions whose time depends on a hypervisor or on other cores, or which leave a state in which
+# later instructions are slow or trap.
 _UNSUPPORTED = {
     getattr(Mnemonic, name)
     for name in (
@@ -49,21 +49,21 @@ _SYSTEM_CALLS = {
 
 
 class BlockError(UserError):
-    """A file without blocks, or a line that is none; the message names the place."""
+    """A file cannot be read; the message names it."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block, and where it was found first.
+    """A basic block, with the place where it was found first.
 
     Attributes:
       code: its bytes, without the jump, call or return that ends it.
-      program, function: names; empty where they are not known.
-      address: link-time address; None where it is not known.
-      occurrences: how often it was found.
-      pmu: by name, what is known of its instructions where it is measured at known rates.
-      request: the line that measure_blocks.c wants then; empty if the code alone tells it.
-      refused: why it cannot be measured so.
+      program, function: names; empty if unknown.
+      address: link-time address; None if unknown.
+      occurrences: number of times it was found.
+      pmu: name of a PMU input -> value for each instruction; empty unless measured at known rates.
+      request: input line for measure_blocks.c at known rates; empty for a plain measurement.
+      refused: the reason why it cannot be measured at known rates; else empty.
     """
 
     code: bytes
@@ -77,10 +77,10 @@ class Block:
 
 
 def request(code: bytes) -> tuple[str, str]:
-    """The line that measure_blocks.c wants for a block, or why it cannot be measured.
+    """The input line for measure_blocks.c, or the reason why a block cannot be measured.
 
     Returns:
-      The line, without its end, and an empty text; or an empty text and the reason.
+      (line without newline, ""), or ("", reason).
     """
     if not code:
         return "", "no instructions"
@@ -88,58 +88,58 @@ def request(code: bytes) -> tuple[str, str]:
         return "", "too long"
     operands = []
     decoder = iced_x86.Decoder(64, code)
-    for one in decoder:
-        reason = _refused(one)
+    for instruction in decoder:
+        reason = _refused(instruction)
         if reason:
             return "", reason
-        if one.is_ip_rel_memory_operand:
-            place = one.ip + decoder.get_constant_offsets(one).displacement_offset
-            # What is aligned in the program is so here, whatever its address.
-            size = MemorySizeExt.size(one.memory_size) or 1
-            target = one.ip_rel_memory_address % _TARGETS
+        if instruction.is_ip_rel_memory_operand:
+            place = instruction.ip + decoder.get_constant_offsets(instruction).displacement_offset
+            # Operands keep their natural alignment, whatever their address in the program.
+            size = MemorySizeExt.size(instruction.memory_size) or 1
+            target = instruction.ip_rel_memory_address % _TARGETS
             target -= target % min(size & -size, 64)
-            operands.append(f" {place}:{one.next_ip}:{target}")
+            operands.append(f" {place}:{instruction.next_ip}:{target}")
     return code.hex() + "".join(operands), ""
 
 
-def _refused(one: iced_x86.Instruction) -> str:
-    """Why an instruction cannot be measured; empty if it can."""
-    if one.is_invalid:
+def _refused(instruction: iced_x86.Instruction) -> str:
+    """The reason why an instruction cannot be measured; empty if it can."""
+    if instruction.is_invalid:
         return "no instruction"
-    if one.mnemonic in _SYSTEM_CALLS:
+    if instruction.mnemonic in _SYSTEM_CALLS:
         return "system call"
-    if one.is_privileged:
+    if instruction.is_privileged:
         return "privileged instruction"
-    if one.flow_control == FlowControl.EXCEPTION:
+    if instruction.flow_control == FlowControl.EXCEPTION:
         return "illegal instruction"
-    if one.flow_control != FlowControl.NEXT:
+    if instruction.flow_control != FlowControl.NEXT:
         return "jump, call or return"
-    if _X87.intersection(one.cpuid_features()):
+    if _X87.intersection(instruction.cpuid_features()):
         return "x87 or MMX"
-    if one.mnemonic in _UNSUPPORTED or one.memory_base == Register.EIP:
+    if instruction.mnemonic in _UNSUPPORTED or instruction.memory_base == Register.EIP:
         return "unsupported instruction"
-    # iced names the segment that counts; of strings it is that of the source.
-    if one.segment_prefix in (Register.FS, Register.GS):
+    # For string instructions, iced gives the segment of the source.
+    if instruction.segment_prefix in (Register.FS, Register.GS):
         return "thread-local memory"
     return ""
 
 
 def canonical(code: bytes) -> bytes:
-    """The code with displacements from the instruction pointer as 0.
+    """The code with displacements relative to the instruction pointer set to 0.
 
-    Two blocks that differ in them alone are the same block at two addresses.
+    Blocks with equal canonical code are the same block at several addresses.
     """
     found = bytearray(code)
     decoder = iced_x86.Decoder(64, code)
-    for one in decoder:
-        if one.is_ip_rel_memory_operand:
-            place = one.ip + decoder.get_constant_offsets(one).displacement_offset
+    for instruction in decoder:
+        if instruction.is_ip_rel_memory_operand:
+            place = instruction.ip + decoder.get_constant_offsets(instruction).displacement_offset
             found[place : place + 4] = bytes(4)
     return bytes(found)
 
 
 def distinct(blocks: Iterator[Block]) -> list[Block]:
-    """Each block once, as it was found first, with the number of occurrences."""
+    """Merges blocks of equal canonical code; keeps the first one, and adds up occurrences."""
     first: dict[bytes, Block] = {}
     counts: dict[bytes, int] = {}
     for block in blocks:
@@ -147,24 +147,24 @@ def distinct(blocks: Iterator[Block]) -> list[Block]:
         first.setdefault(key, block)
         counts[key] = counts.get(key, 0) + block.occurrences
     return [
-        Block(one.code, one.program, one.function, one.address, counts[key])
-        for key, one in first.items()
+        Block(block.code, block.program, block.function, block.address, counts[key])
+        for key, block in first.items()
     ]
 
 
 def find_blocks(files: Mapping[str, Sequence[Path]]) -> Iterator[Block]:
-    """The blocks of files: binaries, object files, or lists of blocks.
+    """Yields the blocks of binaries, object files and lists of blocks.
 
-    A list has a block in hexadecimal digits in a line, as BHive's files; what follows a comma is
-    left alone.
+    A list has one block per line in hexadecimal digits, as BHive's files; further columns are
+    ignored.
 
     Args:
-      files: by the name of the program.
+      files: name of a program -> its files.
 
     Raises:
       BlockError: a file cannot be read.
-      BlockFileError: a line of a list is no block.
-      BinaryError: a binary is damaged, or of another machine.
+      BlockFileError: a line of a list is not a block.
+      BinaryError: a binary is damaged, or for another machine.
       CommandError: object files cannot be linked.
     """
     try:
@@ -194,43 +194,48 @@ def _is_elf(path: Path) -> bool:
 
 
 def is_object(path: Path) -> bool:
-    """Whether it is an object file that is not linked. Raises BinaryError: no ELF file."""
+    """Whether a file is an unlinked object file. Raises BinaryError: it is not an ELF file."""
     with open_elf(path) as elf:
         return bool(elf["e_type"] == "ET_REL")
 
 
 def linked(objects: Sequence[Path], image: Path) -> Path:
-    """Links object files to look at their code, whatever they lack; returns `image`.
+    """Links object files to `image`, to read their code; returns `image`.
 
-    What they lack lies at address 0: an operand that names it is as good as any other.
+    Undefined symbols get the address 0.
 
     Raises:
-      CommandError: they cannot be linked.
+      CommandError: the linker failed.
     """
     run_command([stock_tool("ld.lld"), *_LINK, *objects, "-o", image])
     return image
 
 
 def _of_binary(path: Path, program: str) -> Iterator[Block]:
-    """The blocks of a binary, by address. A call ends one, and so does a trap."""
+    """Yields the blocks of a binary by address. Calls and traps end a block, too."""
     code = MachineCode.read(path)
     names = _functions(path)
     starts = sorted(names)
     decoded = [list(code.instructions(start, end)) for start, end in code.parts]
-    leaders = {one.target for part in decoded for one in part if one.target is not None}
+    leaders = {
+        instruction.target
+        for part in decoded
+        for instruction in part
+        if instruction.target is not None
+    }
     for part in decoded:
         start = None
-        for index, one in enumerate(part):
+        for index, instruction in enumerate(part):
             if start is None:
-                start = one.address
-            behind = one.address + one.length
+                start = instruction.address
+            behind = instruction.address + instruction.length
             last = index + 1 == len(part)
             # Linkers and compilers fill gaps with traps.
-            branches = Kind.BRANCH in one.kind or one.mnemonic == "int3"
-            # Padding that is no instruction ends a block, too.
+            branches = Kind.BRANCH in instruction.kind or instruction.mnemonic == "int3"
+            # Bytes that are not instructions end a block, too.
             if not (branches or last or behind in leaders or part[index + 1].address != behind):
                 continue
-            end = one.address if branches else behind
+            end = instruction.address if branches else behind
             if end > start:
                 place = bisect.bisect_right(starts, start) - 1
                 function = names[starts[place]] if place >= 0 else ""
@@ -239,7 +244,7 @@ def _of_binary(path: Path, program: str) -> Iterator[Block]:
 
 
 def _functions(path: Path) -> dict[int, str]:
-    """Names of functions by address."""
+    """Address -> name of each function."""
     with open_elf(path) as elf:
         if not is_x86_64(elf):
             return {}

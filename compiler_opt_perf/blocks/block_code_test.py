@@ -75,7 +75,7 @@ def test_lists_have_a_block_in_a_line(tmp_path: Path) -> None:
     found = [Block(b"\x48\x01\xc8", "p"), Block(b"\x90", "p")]
     assert list(find_blocks({"p": [path]})) == found
     path.write_text("4801c8\n4801c\n")
-    with pytest.raises(BlockFileError, match=r"list\.csv:2: '4801c' is no block"):
+    with pytest.raises(BlockFileError, match=r"list\.csv:2: '4801c' is not a block"):
         list(find_blocks({"": [path]}))
 
 

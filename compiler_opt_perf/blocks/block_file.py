@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of measured blocks (docs/reference/formats.md): ours, and BHive's lists."""
+"""Files of measured blocks: our format (docs/reference/formats.md) and BHive's lists."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from compiler_opt_perf.run.json_text import Count, FieldError, decode
 
 FORMAT = "compiler-opt-perf/measured-blocks"
 VERSION = 1
-#: BHive's unit: cycles of so many executions.
+#: BHive's unit is the cycles of this many executions.
 _BHIVE_EXECUTIONS = 100
 
 Known = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
@@ -24,16 +24,16 @@ Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 
 
 class BlockFileError(UserError):
-    """A file of measured blocks that cannot be read; the message names the place."""
+    """A file of measured blocks cannot be read; the message names the line."""
 
 
 class Cpu(msgspec.Struct, frozen=True):
-    """The CPU that blocks were measured on.
+    """The CPU on which blocks were measured.
 
     Attributes:
-      name: the system's name of it, which a hypervisor may have shortened.
-      mcpu: LLVM's name of it.
-      family, model, stepping: numbers of the vendor.
+      name: the model name in /proc/cpuinfo, which a hypervisor may shorten.
+      mcpu: LLVM's name.
+      family, model, stepping: the vendor's numbers.
     """
 
     name: str
@@ -48,15 +48,15 @@ class MeasuredBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
       code: hexadecimal digits.
-      cycles: core cycles of one execution of many in a row; None when it was dropped.
-      agreeing: of the rounds of measuring, those whose cycles agree; `cycles` is their mean.
-      rounds: how many there were.
-      pages: that the block touched.
-      dropped: why there are no cycles.
-      program, function, address: where it was found first, as far as that is known.
-      occurrences: how often it was found.
-      pmu: what is known of its instructions when it was measured, one value each, by name
-        (docs/reference/formats.md); None where it is not known.
+      cycles: core cycles per execution, for many executions in a row; None if dropped.
+      agreeing: number of measurement rounds whose cycles agree; `cycles` is their mean.
+      rounds: number of measurement rounds.
+      pages: number of pages that the block touched.
+      dropped: the reason why there are no cycles; else empty.
+      program, function, address: where it was found first; empty or None if unknown.
+      occurrences: number of times it was found.
+      pmu: name of a PMU input (docs/reference/formats.md) -> value for each instruction; None where
+        unknown.
     """
 
     code: str
@@ -99,13 +99,12 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MeasuredBlocks:
-    """What a file holds.
+    """The content of a file of measured blocks.
 
     Attributes:
-      cpu: None where the file does not say.
-      nop_cycles: what an instruction without effect took where nobody else used the core; 0 where
-        the file does not say.
-      rows: in the file's order.
+      cpu: the CPU; None if the file does not name it.
+      nop_cycles: cycles of a NOP on an otherwise idle core; 0 if the file does not give them.
+      rows: the blocks, in the file's order.
     """
 
     cpu: Cpu | None
@@ -117,13 +116,13 @@ class MeasuredBlocks:
         return [row for row in self.rows if row.cycles is not None]
 
     def dropped(self) -> dict[str, int]:
-        """How many rows were dropped, by reason, the most frequent first."""
+        """Reason -> number of rows dropped for it, most frequent first."""
         counts = Counter(row.dropped for row in self.rows if row.dropped)
-        return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def write_blocks(path: Path, blocks: MeasuredBlocks) -> None:
-    """Writes a file of ours. Raises FileWriteError."""
+    """Writes a file in our format. Raises FileWriteError."""
     assert blocks.cpu is not None
     head = _Head(
         cpu=blocks.cpu,
@@ -132,21 +131,20 @@ def write_blocks(path: Path, blocks: MeasuredBlocks) -> None:
         dropped=blocks.dropped(),
     )
     with atomic_write(path) as temporary:
-        temporary.write_bytes(b"".join(encoded(one) for one in (head, *blocks.rows)))
+        temporary.write_bytes(b"".join(encoded(line) for line in (head, *blocks.rows)))
 
 
 def encoded(value: msgspec.Struct) -> bytes:
-    """A line of a file."""
+    """Encodes a line of a file."""
     return msgspec.json.encode(value) + b"\n"
 
 
 def read_blocks(path: Path) -> MeasuredBlocks:
-    """Reads a file of ours or of BHive: by how it begins.
+    """Reads a file in our format or in BHive's.
 
     Raises:
-      BlockFileError: it cannot be read, a line of BHive's is no code and cycles, or a file of ours
-        lacks rows.
-      JsonError: a line of ours is damaged.
+      BlockFileError: the file cannot be read, lacks rows, or has a malformed line of BHive's.
+      JsonError: a line in our format is damaged.
     """
     try:
         return _read(path)
@@ -172,14 +170,14 @@ def _read(path: Path) -> MeasuredBlocks:
 
 
 def listed_blocks(path: Path) -> Iterator[tuple[str, bytes, str]]:
-    """The rows of a list as BHive has them: place, code, and what the second column holds.
+    """Yields the rows of a list in BHive's form: place ("path:line"), code, second column.
 
-    A row without code is left out, as BHive's own lists have one. Further columns are not looked
-    at; digits may be capitals, lines may end with a carriage return.
+    Rows without code are skipped, because BHive's lists have one. Further columns are ignored.
+    Digits may be upper case, and lines may end with a carriage return.
 
     Raises:
-      BlockFileError: a row has something else in the place of its code.
-      OSError: it cannot be read.
+      BlockFileError: a row's first column is not code.
+      OSError: the file cannot be read.
     """
     for number, line in enumerate(input_lines(path), 1):
         text, _, rest = line.strip().partition(",")
@@ -189,7 +187,7 @@ def listed_blocks(path: Path) -> Iterator[tuple[str, bytes, str]]:
             code = bytes.fromhex(text)
         except ValueError as error:
             raise BlockFileError(
-                f"{path}:{number}: {text[:40]!r} is no block: expected an even number of "
+                f"{path}:{number}: {text[:40]!r} is not a block: expected an even number of "
                 "hexadecimal digits, or an ELF file"
             ) from error
         yield f"{path}:{number}", code, rest.partition(",")[0].strip()
@@ -214,7 +212,7 @@ def _bhive_rows(path: Path) -> list[MeasuredBlock]:
 
 
 def write_bhive(path: Path, rows: Iterable[MeasuredBlock]) -> None:
-    """Writes those with cycles in BHive's form: code, and cycles of 100 executions."""
+    """Writes the rows that have cycles in BHive's form: code, cycles of 100 executions."""
     with atomic_write(path) as temporary, temporary.open("w") as stream:
         for row in rows:
             if row.cycles is not None:

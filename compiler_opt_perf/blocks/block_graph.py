@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Blocks as graphs of instructions and values, made by block_graph.c.
 
-The graph is that of Sykora et al. (GRANITE, IISWC 2022): nodes are instructions, and the values of
-registers, memory and immediates; edges say which instruction follows, reads or writes. A block is
-measured many times in a row, so that more is told:
+The graph follows Sykora et al. (GRANITE, IISWC 2022). Nodes are instructions and values of
+registers, memory and immediates. Edges say which instruction follows, reads or writes. A block is
+measured many times in a row, so the graph also has:
 
-- a value that is read before it is written comes from the execution before ("carried");
-- an address that is made of the same values and the same distance names the same memory;
-- a store is followed by one to the same line of the cache, or to another one;
-- the longest chain of dependences that an execution hands to the next.
+- carried values: a value that is read before it is written comes from the execution before;
+- memory dependences: equal base, index and displacement name the same memory;
+- an edge from each store to the next one, to the same or to another cache line;
+- the longest loop-carried dependence chain.
 """
 
 import ctypes
@@ -23,17 +23,17 @@ from compiler_opt_perf.toolchain.native_library import native_library
 
 #: Kinds of edges; each is followed in both directions.
 NEXT, INPUT, OUTPUT, BASE, INDEX, CARRIED_INPUT, CARRIED_ADDRESS, CARRIED_MEMORY = range(8)
-#: From a store to the next one, which writes to the same line of the cache or to another one.
+#: Edges from a store to the next store, to the same or to another cache line.
 SAME_LINE, OTHER_LINE = 8, 9
 EDGE_KINDS = 10
-#: How the longest chain of dependences enters an instruction.
+#: How the longest dependence chain enters an instruction.
 ROLES = 3
 REGISTER, ADDRESS, FORWARDED = range(ROLES)
 
 _SOURCE = Path(__file__).with_suffix(".c")
-#: What `block_graphs` wants of an instruction.
+#: Number of columns of `instructions` in `block_graphs`.
 INSTRUCTION_VALUES = 5
-# What a block has of each: nodes, instructions, edges, links of the chain.
+# Parts of a block's graph: nodes, instructions, edges, links of the chain.
 _PARTS = 4
 
 Ints = npt.NDArray[np.int32]
@@ -68,27 +68,27 @@ def block_graphs(
     ends: Ints,
     starts: Longs,
 ) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float32], Longs]:
-    """The graphs of blocks.
+    """Builds the graphs of blocks.
 
     Args:
-      records: what instructions are, apart from their constants, one after the other
+      records: concatenated records of instructions without constants
         (`instructions.Described.record`).
-      offsets: where each record begins.
-      latencies: of each, in cycles, roughly: which dependence may be the longest.
-      instructions: int64 [distinct instructions, INSTRUCTION_VALUES]: number of the record,
-        displacement, whether that is counted from the next instruction, the register that grows by
-        a constant (0 for none), and by how many bytes.
-      numbers: of each instruction of the blocks, which of `instructions` it is.
-      ends: of each, where the next one begins, bytes from the beginning of the block.
+      offsets: int64 [records], where each record begins.
+      latencies: float64 [records], rough cycles, to find the longest dependence chain.
+      instructions: int64 [distinct instructions, INSTRUCTION_VALUES]: index of the record;
+        displacement; whether it is relative to the next instruction; the register that grows by a
+        constant (0 for none); this constant in bytes.
+      numbers: int32 [instructions of all blocks], index in `instructions`.
+      ends: int32 [instructions of all blocks], offset of the next instruction in the block.
       starts: int64 [blocks + 1], the first instruction of each block.
 
     Returns:
       tokens: int32 [nodes].
       places: int32 [instructions], their nodes within the block.
       edges: int32 [edges, 3], source, target, kind.
-      links: float32 [links, 3], of the longest chains: instruction, role, and one by the number of
-        executions that the chain spans.
-      counts: int64 [blocks, 4], how many of each a block has.
+      links: float32 [links, 3], links of the longest chains: instruction, role, and
+        1 / (number of executions that the chain spans).
+      counts: int64 [blocks, 4], number of nodes, instructions, edges and links of each block.
 
     Raises:
       MemoryError: memory runs out.
@@ -99,13 +99,13 @@ def block_graphs(
         raise MemoryError
     try:
         given: tuple[npt.NDArray[Any], ...] = (
-            *(np.ascontiguousarray(one, np.int64) for one in (records, offsets)),
+            *(np.ascontiguousarray(array, np.int64) for array in (records, offsets)),
             np.ascontiguousarray(latencies, np.float64),
             np.ascontiguousarray(instructions, np.int64),
-            *(np.ascontiguousarray(one, np.int32) for one in (numbers, ends)),
+            *(np.ascontiguousarray(array, np.int32) for array in (numbers, ends)),
             np.ascontiguousarray(starts, np.int64),
         )
-        if not library.graphs_add(state, *(one.ctypes.data for one in given), len(starts) - 1):
+        if not library.graphs_add(state, *(array.ctypes.data for array in given), len(starts) - 1):
             raise MemoryError
 
         def part(number: int, type: Any, width: int) -> Any:
@@ -136,10 +136,10 @@ def send_messages(
     kinds: Ints,
     received: npt.NDArray[np.float32],
 ) -> None:
-    """Adds to `received` of each target relu(sent * gate + shift), in the order of edges.
+    """Adds relu(sent * gate + shift) of each edge to `received` of its target, in order.
 
     Args:
-      sent, received: float32 [nodes, width]; rows are as far apart as they like.
+      sent, received: float32 [nodes, width]; rows may be strided.
       gates, shifts: float32 [kinds, width].
       sources, targets, kinds: int32 [edges].
     """

@@ -47,7 +47,7 @@ class Graph(NamedTuple):
 
 def graph_of(code: str) -> Graph:
     codes = [bytes.fromhex(code)]
-    vocabulary = Vocabulary.of(codes, 1)
+    vocabulary = Vocabulary.from_blocks(codes, 1)
     graphs = GraphBuilder(vocabulary).graphs(codes)
     return Graph(
         [vocabulary.tokens[token - 1] for token in graphs.tokens],
@@ -104,7 +104,7 @@ def test_instructions_that_write_all_registers_depend_on_none() -> None:
 @pytest.mark.compiler
 def test_batches_are_the_blocks() -> None:
     codes = [bytes.fromhex(code) for code in CHAINS]
-    vocabulary = Vocabulary.of(codes, 1)
+    vocabulary = Vocabulary.from_blocks(codes, 1)
     graphs = GraphBuilder(vocabulary).graphs(codes)
     chosen = np.array([5, 2, 0])
     batch = graphs.take(chosen)
@@ -128,7 +128,7 @@ def test_batches_are_the_blocks() -> None:
 @pytest.mark.compiler
 def test_what_is_known_of_a_run_is_marked() -> None:
     codes = [bytes.fromhex(code) for code in CHAINS]
-    builder = GraphBuilder(Vocabulary.of(codes, 1))
+    builder = GraphBuilder(Vocabulary.from_blocks(codes, 1))
     known = np.full((2, len(PMU_INPUTS)), np.nan, np.float32)
     known[1, 0] = 0.25
     batch = builder.graphs([codes[0], codes[2]], [None, known]).take(np.array([0, 1]))
@@ -138,7 +138,7 @@ def test_what_is_known_of_a_run_is_marked() -> None:
 
 
 def test_what_has_no_graph() -> None:
-    builder = GraphBuilder(Vocabulary.of([bytes.fromhex("4801c8")], 1))
+    builder = GraphBuilder(Vocabulary.from_blocks([bytes.fromhex("4801c8")], 1))
     assert builder.problem(b"") == "no instructions"
     assert builder.problem(b"\x06") == "no instruction"
     assert builder.problem(bytes.fromhex("480fafc1")) == "unknown opcode: imul"
@@ -150,7 +150,7 @@ def test_what_has_no_graph() -> None:
 def test_graphs_of_what_is_refused_disturb_no_others() -> None:
     """A training has the blocks of all programs, and uses those without a problem."""
     codes = [bytes.fromhex(code) for code in ("4801c8", "480fafc1", "06", "488b4718488bb808010000")]
-    builder = GraphBuilder(Vocabulary.of([codes[0], codes[3]], 1))
+    builder = GraphBuilder(Vocabulary.from_blocks([codes[0], codes[3]], 1))
     assert [bool(builder.problem(code)) for code in codes] == [False, True, True, False]
     graphs = builder.graphs(codes)
     assert graphs.lengths.tolist() == [1, 1, 0, 2]

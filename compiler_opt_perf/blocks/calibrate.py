@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures the present CPU for the evaluators of cycles, without performance counters."""
+"""Calibrates evaluators of cycles: measures this machine's CPU without performance counters."""
 
 import math
 import os
@@ -24,18 +24,20 @@ FORMAT = "compiler-opt-perf/cpu"
 VERSION = 1
 SOURCE = Path(__file__).with_name("calibration.c")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# Quantiles of a measurement's samples. Whatever else runs on the machine makes them larger, but for
-# the few in which it disturbed the chains of additions instead.
+# Quantiles of a measurement's samples. Other load makes most disturbed samples larger; a few are
+# smaller, because the load disturbed the reference chain of additions.
 _LOW, _VALUE, _HIGH = 0.1, 0.25, 0.9
-# Cycles of measurements on x86-64 CPUs with out-of-order cores, and what is computed from them,
-# with room for those to come: a multiplication of 64 bits takes 3 or 4, what is done when registers
-# are renamed at most 1, and none known renames more than 8 instructions a cycle.
+# Plausible ranges of measurements in cycles, and of parameters, for out-of-order x86-64 cores, with
+# some margin. A 64-bit multiplication takes 3 or 4 cycles, an eliminated move at most 1; no known
+# core renames more than 8 instructions per cycle.
 _PLAUSIBLE = {
     "multiplication": (2.7, 4.4),
     "immediate_addition": (0.1, 1.2),
     "move": (0.1, 1.2),
     "pop": (0.2, 3.0),
     "store_forward": (0.9, 9.0),
+    "other_forward": (0.9, 9.0),
+    "failed_forward": (5.0, 60.0),
     "l1": (2.5, 8.0),
     "l2": (7.0, 50.0),
     "l3": (7.0, 400.0),
@@ -47,27 +49,27 @@ _PLAUSIBLE_PARAMETERS = {
     "outstanding_misses": (2, 200),
     "dispatch_width": (2, 8),
 }
-# Loads that go further take longer; a machine without a third level has two of the second.
+# Memory levels, nearest first. On a machine without a third level, "l3" measures the second.
 _LEVELS = ("l1", "l2", "l3", "memory")
-# The middle 80% of the samples of a load are within this factor of its value.
+# The middle 80% of a load's samples must be within this factor of its value.
 _STEADY = 1.5
 
 
 class CalibrationError(UserError):
-    """This machine cannot be measured; the message says why."""
+    """This machine cannot be calibrated; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class CycleRange:
-    """Core cycles: the lower quartile of the samples, and the range of the middle 80%."""
+    """Core cycles: the lower quartile of samples, and the range of the middle 80%."""
 
     value: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> "CycleRange":
-        """Those of samples in any order."""
+    def from_samples(cls, samples: Sequence[float]) -> "CycleRange":
+        """Computes the quantiles of samples in any order."""
         ordered = sorted(samples)
         last = len(ordered) - 1
         low, value, high = (ordered[round(q * last)] for q in (_LOW, _VALUE, _HIGH))
@@ -77,15 +79,16 @@ class CycleRange:
 def calibrate(
     output: Path, repetitions: int = 101, allow_implausible: bool = False
 ) -> dict[str, Any]:
-    """Writes a CPU file of the present machine, and returns what is in it.
+    """Writes a CPU file of this machine, and returns its content.
 
     Args:
-      repetitions: samples of each measurement.
-      allow_implausible: write what was measured, even if no CPU known is like that.
+      output: file to write.
+      repetitions: number of samples of each measurement.
+      allow_implausible: whether implausible measurements are written, too.
 
     Raises:
-      CalibrationError: not an x86-64 machine, or one whose caches the system does not tell; or what
-        was measured is implausible, as it may be when the machine is busy.
+      CalibrationError: this is not an x86-64 machine; its cache sizes are unknown; or measurements
+        are implausible, as on a busy machine.
       CommandError: the benchmark does not compile or run.
     """
     sizes = _cache_sizes(_CACHES)
@@ -97,15 +100,15 @@ def calibrate(
     measurements = read_measurements(printed)
     if os.getloadavg()[0] > 0.5 * len(os.sched_getaffinity(0)):
         logging.warning(
-            "The machine is busy: the third level and memory come out too slow; measure again later"
+            "The machine is busy: third-level cache and memory appear too slow; measure again later"
         )
     doubts = implausible(measurements)
     if doubts and not allow_implausible:
         raise CalibrationError(
-            f"{output}: not written, for what was measured is implausible:\n  "
+            f"{output}: not written, because measurements are implausible:\n  "
             + "\n  ".join(doubts)
             + "\nMeasure again when nothing else runs, or take a CPU file of the package "
-            "(--cpu=host or its name); --force writes it all the same"
+            "(--cpu=host or its name); --force writes the file all the same"
         )
     for doubt in doubts:
         logging.warning("implausible: %s", doubt)
@@ -125,7 +128,7 @@ def calibrate(
 
 
 def implausible(measurements: Mapping[str, CycleRange]) -> list[str]:
-    """What of the measurements no CPU known does, or what was unsteady; a sentence each."""
+    """Describes measurements that are implausible or unsteady, one sentence each."""
     doubts = []
     found = {name: measurements[name].value for name in _PLAUSIBLE}
     computed = parameters(measurements)
@@ -139,10 +142,11 @@ def implausible(measurements: Mapping[str, CycleRange]) -> list[str]:
                 f"{far}: {found[far]:.3g} cycles, less than {near} with {found[near]:.3g}"
             )
     for name in _LEVELS:
-        one = measurements[name]
-        if one.high > _STEADY * one.value or one.low < one.value / _STEADY:
+        measured = measurements[name]
+        if measured.high > _STEADY * measured.value or measured.low < measured.value / _STEADY:
             doubts.append(
-                f"{name}: unsteady, {one.low:.3g} to {one.high:.3g} cycles around {one.value:.3g}"
+                f"{name}: unsteady, {measured.low:.3g} to {measured.high:.3g} cycles around "
+                f"{measured.value:.3g}"
             )
     return doubts
 
@@ -157,11 +161,13 @@ def summary(cpu: Mapping[str, Any]) -> str:
 
 
 def buffer_sizes(caches: Mapping[int, int]) -> list[int]:
-    """Bytes to follow pointers through, for each level and for memory.
+    """Buffer sizes for dependent loads from each cache level and from memory, in bytes.
 
-    Small enough to fit a level in spite of what else is there, such as what another thread of the
-    same core has there, large enough not to fit the level below, and, up to the second level, for
-    the first level of address translation.
+    A buffer fits its level with room for other data, such as another hardware thread's. It does
+    not fit the next nearer level. Up to the second level it also fits the first-level TLB.
+
+    Args:
+      caches: cache level -> its size in bytes.
     """
     l1, l2 = caches[1], caches[2]
     last = caches.get(3, l2)
@@ -169,16 +175,16 @@ def buffer_sizes(caches: Mapping[int, int]) -> list[int]:
 
 
 def read_measurements(printed: str) -> dict[str, CycleRange]:
-    """Reads what the benchmark prints, a line "NAME CYCLES" for each sample."""
+    """Reads the benchmark's output, a line "NAME CYCLES" for each sample."""
     samples: dict[str, list[float]] = defaultdict(list)
     for line in printed.splitlines():
         name, _, cycles = line.partition(" ")
         samples[name].append(float(cycles))
-    return {name: CycleRange.of(values) for name, values in samples.items()}
+    return {name: CycleRange.from_samples(values) for name, values in samples.items()}
 
 
 def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
-    """The parameters of a CPU file, from the measurements of calibration.c."""
+    """Computes the parameters of a CPU file from the measurements of calibration.c."""
 
     def measured(measurement: CycleRange, what: str) -> dict[str, Any]:
         return {
@@ -193,8 +199,8 @@ def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
         high = sum(max(f * (p.low - p.value), f * (p.high - p.value)) for p, f in parts)
         return measured(CycleRange(value, value + low, value + high), what)
 
-    # Half of the random branches are mispredicted. After one, the next branch of the loop is
-    # dispatched, waits for its load and its test, and is executed; the simulation does that itself.
+    # Half of the random branches are mispredicted. After a mispredict, the loop's next branch waits
+    # for its load and test; the simulation models this wait itself, so it is subtracted.
     usual = (m["branch_taken"].value + m["branch_not_taken"].value) / 2
     after = m["l1"].value + 3
     mispredict = 2 * (m["branch_random"].value - usual) + usual - after
@@ -214,6 +220,16 @@ def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
             "chain of a store, a load of the same stack slot and an addition, less that",
             (m["store_forward"], 1),
         ),
+        "other_forward_latency": combined(
+            max(0.0, m["other_forward"].value - 1),
+            "chain of a store, a load of the same memory and an addition, less that",
+            (m["other_forward"], 1),
+        ),
+        "failed_forward_latency": combined(
+            max(0.0, m["failed_forward"].value - 1),
+            "chain of two stores, a load of what both wrote and an addition, less that",
+            (m["failed_forward"], 1),
+        ),
         "mispredict_penalty": combined(
             mispredict,
             "random against constant branches on loaded values",
@@ -228,14 +244,14 @@ def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
             (m["jump_in_l1"], -1),
         ),
         "dispatch_width": {
-            # The loop never reaches the width, and comes near to it.
+            # The loop comes close to the width, but never reaches it.
             "value": max(1, math.ceil(1 / m["nop"].value - 0.1)),
             "low": round(1 / m["nop"].high, 3),
             "high": round(1 / m["nop"].low, 3),
             "source": "measured: instructions without effect a cycle",
         },
         "move_elimination": {
-            # Moves that are executed take a cycle each in a chain.
+            # In a chain, moves that are not eliminated take a cycle each.
             "value": int(m["move"].value < 0.7),
             "source": f"measured: {m['move'].value:.2f} cycles a move in a chain of them",
         },
@@ -253,7 +269,7 @@ def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
 
 
 def _cache_sizes(folder: Path) -> dict[int, int]:
-    """Bytes of the data or unified cache of each level."""
+    """Cache level -> size of its data or unified cache, in bytes."""
     sizes: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         kind = (index / "type").read_text().strip()
@@ -262,8 +278,8 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
             sizes[int((index / "level").read_text())] = int(size[1]) << 10
     if not {1, 2} <= sizes.keys():
         raise CalibrationError(
-            f"{folder}: the system does not tell the sizes of the caches; use a CPU file of "
-            "the package, or write one (docs/reference/formats.md)"
+            f"{folder}: the system does not report cache sizes; use a CPU file of the package, or "
+            "write one (docs/reference/formats.md)"
         )
     return sizes
 
@@ -271,5 +287,5 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
 def _model_name(cpuinfo: Path) -> str:
     found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
     if not found:
-        raise CalibrationError(f"{cpuinfo}: names no CPU model; only x86-64 can be measured")
+        raise CalibrationError(f"{cpuinfo}: no CPU model; only x86-64 can be measured")
     return found[1].strip()

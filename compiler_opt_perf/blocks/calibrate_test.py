@@ -30,6 +30,7 @@ REQUIRED = {
     "l1_latency",
     "memory_latency",
     "store_forward_latency",
+    "failed_forward_latency",
     "mispredict_penalty",
     "icache_miss_penalty",
     "dispatch_width",
@@ -59,7 +60,8 @@ def test_measures_this_machine_and_writes_a_cpu_file(tmp_path: Path, toolchain: 
 
 
 def test_parameters_come_from_differences() -> None:
-    names = "l1 l2 l3 memory memory_independent store_forward nop pop move immediate_addition"
+    names = "l1 l2 l3 memory memory_independent store_forward other_forward failed_forward nop"
+    names += " pop move immediate_addition"
     printed = "".join(f"{name} {value}\n" for name in names.split() for value in (1, 2, 3, 4, 5))
     printed += "branch_taken 2\nbranch_not_taken 4\nbranch_random 13\n"
     printed += "jump_in_l1 2\njump_in_l2 16\n"
@@ -87,6 +89,8 @@ MEASURED = {
     "load": 0.34,
     "store": 0.5,
     "store_forward": 1.0,
+    "other_forward": 1.0,
+    "failed_forward": 14.9,
     "pop": 0.34,
     "l1": 4.07,
     "l2": 12.2,
@@ -145,7 +149,7 @@ def test_implausible_measurements_are_not_written(
 
 
 def test_takes_the_lower_quartile() -> None:
-    assert CycleRange.of(range(100, -1, -1)) == CycleRange(25, 10, 90)
+    assert CycleRange.from_samples(range(100, -1, -1)) == CycleRange(25, 10, 90)
 
 
 def test_buffers_fit_their_level_and_no_other() -> None:

@@ -61,6 +61,10 @@ LOOP(stores, R10("mov %%rax, (%1)\n mov %%rax, 8(%1)\n mov %%rax, 64(%1)\n mov %
  * renames registers, and no others. The addition leaves time for a store in each cycle. */
 LOOP(forwards, "lea -256(%%rsp), %%rsp\n" R100("mov %%rax, 64(%%rsp)\n mov 64(%%rsp), %%rax\n add %%rcx, %%rax\n")
                "lea 256(%%rsp), %%rsp\n", "rax")
+/* The same by another register. */
+LOOP(other_forwards, R100("mov %%rax, 64(%1)\n mov 64(%1), %%rax\n add %%rcx, %%rax\n"), "rax")
+/* A load of what two stores wrote cannot be forwarded: it waits until both are in the cache. */
+LOOP(failed_forwards, R100("mov %%al, 64(%1)\n mov %%cl, 65(%1)\n movzwl 64(%1), %%eax\n add %%ecx, %%eax\n"), "rax")
 /* 100 pops at a time; the loop puts the stack pointer back. */
 LOOP(pops, "lea -800(%%rsp), %%rsp\n" R100("pop %%rax\n"), "rax")
 
@@ -221,6 +225,8 @@ int main(int argc, char **argv) {
   measure("load", repetitions, loads, 200, 100);
   measure("store", repetitions, stores, 200, 100);
   measure("store_forward", repetitions, forwards, 200, 100);
+  measure("other_forward", repetitions, other_forwards, 200, 100);
+  measure("failed_forward", repetitions, failed_forwards, 200, 100);
   measure("pop", repetitions, pops, 200, 100);
 
   const char *levels[] = {"l1", "l2", "l3", "memory"};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The CPU files that come with the package, by name and for this machine."""
+"""Finds CPU files of the package, by name and for this machine."""
 
 import json
 import re
@@ -22,22 +22,22 @@ _MEASURE = (
 
 
 class CpuFileError(UserError):
-    """A CPU that there is no file of; the message lists those that there are."""
+    """There is no CPU file for a CPU; the message lists the files."""
 
 
 class _CpuFile(msgspec.Struct, frozen=True):
-    """What Python needs of a CPU file."""
+    """The field of a CPU file that is used here."""
 
     mcpu: CText
 
 
 def names() -> list[str]:
-    """The names of the package's files, as clang's -mcpu calls the CPUs where it knows them."""
+    """The names of the package's CPU files; clang's -mcpu names where clang knows the CPU."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 def cpu_file(cpu: str) -> Path:
-    """What `--cpu` names: a file, one of the package by its name, or the one of this machine.
+    """The file that `--cpu` names: a path, a CPU of the package, or "host".
 
     Raises:
       CpuFileError: there is no such file.
@@ -47,7 +47,7 @@ def cpu_file(cpu: str) -> Path:
         path = _file_of(host)
         if path is None:
             raise CpuFileError(
-                f"--cpu={HOST}: this machine is a {host}, of which there is no CPU file "
+                f"--cpu={HOST}: this machine is a {host}, for which there is no CPU file "
                 f"(there are {', '.join(names())}); {_MEASURE}"
             )
         logging.info(
@@ -60,18 +60,18 @@ def cpu_file(cpu: str) -> Path:
     if path.is_file():
         return path
     raise CpuFileError(
-        f"--cpu={cpu}: no such file, and no CPU that there is a file of; there are {HOST}, "
+        f"--cpu={cpu}: neither a file nor a known CPU; known are {HOST}, "
         f"{', '.join(names())}; or {_MEASURE}"
     )
 
 
 def llvm_name(path: Path) -> str:
-    """LLVM's name of the CPU that a file is of. Raises JsonError, OSError."""
+    """LLVM's name of the CPU in a CPU file. Raises JsonError, OSError."""
     return decode(read_input(path), _CpuFile, path).mcpu
 
 
 def _file_of(cpu: str) -> Path | None:
-    """The package's file of a CPU by LLVM's name: of that name, or one that has its model."""
+    """The package's file for LLVM's name of a CPU: by file name, else by its field `mcpu`."""
     if cpu in names():
         return FOLDER / f"{cpu}.json"
     for path in sorted(FOLDER.glob("*.json")):
@@ -81,7 +81,7 @@ def _file_of(cpu: str) -> Path | None:
 
 
 def host_cpu() -> str:
-    """LLVM's name of the CPU of this machine. Raises CpuFileError."""
+    """LLVM's name of this machine's CPU. Raises CpuFileError."""
     found = re.search(r"Host CPU: (\S+)", run_command([stock_tool("llc"), "--version"]).stdout)
     if not found:
         raise CpuFileError("llc --version does not name the host's CPU")

@@ -22,7 +22,7 @@ def test_an_unknown_cpu_is_told_those_that_there_are(tmp_path: Path) -> None:
     for name in ("znver99", str(tmp_path / "missing.json"), str(tmp_path)):
         with pytest.raises(CpuFileError) as caught:
             cpu_file(name)
-        assert f"--cpu={name}: no such file" in str(caught.value)
+        assert f"--cpu={name}: neither a file nor a known CPU" in str(caught.value)
         assert all(one in str(caught.value) for one in ("host", "cop cost calibrate", *names()))
 
 
@@ -48,5 +48,5 @@ def test_a_machine_without_a_file_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     # LLVM tells the machine's name, whatever it is.
     assert cpu_files.host_cpu().isprintable()
     monkeypatch.setattr(cpu_files, "host_cpu", lambda: "z80")
-    with pytest.raises(CpuFileError, match="this machine is a z80, of which there is no CPU file"):
+    with pytest.raises(CpuFileError, match="this machine is a z80, for which there is no CPU file"):
         cpu_file("host")

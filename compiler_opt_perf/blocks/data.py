@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What learned cost models are trained and judged on: measured blocks, by purpose."""
+"""The data of learned cost models: measured blocks, split into training, validation and test."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,19 +20,20 @@ from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.seeds import derive_seed
 
 TRAINING, VALIDATION, TEST = "training", "validation", "test"
-#: A block that several purposes have is for the last of them.
+#: A block with several purposes gets the last of them.
 PURPOSES = (TRAINING, VALIDATION, TEST)
 _SHARES = 1 << 32
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of measured blocks that can be learnt from.
+    """A file of measured blocks.
 
     Attributes:
-      path, digest: of the file; SHA-256.
+      path: the file.
+      digest: its SHA-256.
       cpu: LLVM's name of the CPU.
-      rows: the measured ones.
+      rows: the blocks that have cycles.
     """
 
     path: Path
@@ -45,41 +46,41 @@ def read_data(paths: Sequence[Path]) -> list[DataFile]:
     """Reads files of measured blocks.
 
     Raises:
-      LearnedError: one has no measured blocks, or does not say which CPU they are of.
-      BlockFileError, JsonError: one is damaged.
+      LearnedError: a file has no measured blocks, or does not name its CPU.
+      BlockFileError, JsonError: a file is damaged.
     """
     found = []
     for path in paths:
         blocks: MeasuredBlocks = read_blocks(path)
         if blocks.cpu is None:
             raise LearnedError(
-                f"{path}: does not say which CPU it is of; give a file by cop cost measure-blocks"
+                f"{path}: does not name its CPU; give a file of cop cost measure-blocks"
             )
         rows = blocks.measured()
         if not rows:
-            raise LearnedError(f"{path}: no block of it was measured")
+            raise LearnedError(f"{path}: has no block with cycles; measure other blocks")
         found.append(DataFile(path, sha256(path), blocks.cpu.mcpu, rows))
     return found
 
 
 def cpus_of(files: Sequence[DataFile]) -> tuple[str, ...]:
-    """The CPUs that the files are of, sorted."""
-    return tuple(sorted({one.cpu for one in files}))
+    """The CPUs of the files, sorted."""
+    return tuple(sorted({file.cpu for file in files}))
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Blocks of all files, each once.
+    """Blocks of all files, without duplicates.
 
     Attributes:
-      codes: their bytes.
+      codes: [blocks], bytes.
       cycles: float32 [blocks].
-      cpus: int32 [blocks], which of `cpus_of` the cycles are of.
-      files: int32 [blocks], which file they are from.
-      programs: names.
-      pages: int32 [blocks], that the block touched.
-      pmu: what is known of the instructions of each, as in GraphBuilder.graphs.
-      purposes: numbers in PURPOSES, int8 [blocks].
+      cpus: int32 [blocks], index in `cpus_of(files)`.
+      files: int32 [blocks], index of the file.
+      programs: [blocks], names.
+      pages: int32 [blocks], number of pages that the block touched.
+      pmu: [blocks], PMU inputs of the instructions as in GraphBuilder.graphs; None if unknown.
+      purposes: int8 [blocks], index in PURPOSES.
     """
 
     codes: Sequence[bytes]
@@ -91,23 +92,22 @@ class Samples:
     pmu: Sequence[Floats | None]
     purposes: npt.NDArray[np.int8]
 
-    def of(self, purpose: str) -> npt.NDArray[np.int64]:
-        """The blocks of a purpose."""
+    def of_purpose(self, purpose: str) -> npt.NDArray[np.int64]:
+        """The indices of blocks with a purpose."""
         return np.flatnonzero(self.purposes == PURPOSES.index(purpose))
 
 
 def samples(files: Sequence[DataFile], config: CostModelConfig) -> Samples:
-    """The blocks of files, by purpose.
+    """Reads the blocks of files, and assigns purposes.
 
-    A block that another one equals but for the distance from the instruction pointer, on the same
-    CPU and with the same known of its instructions, is left out; where they have several purposes,
-    all are for the strictest.
+    Blocks are duplicates if canonical code, CPU and PMU inputs are equal; the first is kept. All
+    blocks of equal canonical code get the same purpose, the last in PURPOSES.
 
     Raises:
-      LearnedError: what is known of instructions has another name, or another number of values.
+      LearnedError: a PMU input is unknown, or has a wrong number of values.
     """
     names = cpus_of(files)
-    rows = [(number, row) for number, one in enumerate(files) for row in one.rows]
+    rows = [(number, row) for number, file in enumerate(files) for row in file.rows]
     keys = [canonical(bytes.fromhex(row.code)) for _, row in rows]
     purposes: dict[bytes, int] = {}
     for (_, row), key in zip(rows, keys, strict=True):
@@ -118,7 +118,7 @@ def samples(files: Sequence[DataFile], config: CostModelConfig) -> Samples:
         known = msgspec.json.encode(row.pmu, order="sorted")
         first.setdefault((names.index(files[number].cpu), key, known), (number, row))
     if len(first) < len(rows):
-        logging.info("%d blocks are there twice; the first is taken", len(rows) - len(first))
+        logging.info("left out %d duplicate blocks", len(rows) - len(first))
     kept = [row for _, row in first.values()]
     pmu = [known_of(row, files[number].path) for number, row in first.values()]
     if config.shuffled_pmu:
@@ -136,10 +136,11 @@ def samples(files: Sequence[DataFile], config: CostModelConfig) -> Samples:
 
 
 def known_of(row: MeasuredBlock, path: Path) -> Floats | None:
-    """What is known of the instructions of a block, as in GraphBuilder.graphs.
+    """The PMU inputs of a block's instructions, as in GraphBuilder.graphs; None if unknown.
 
     Raises:
-      LearnedError: it has another name, or another number of values; `path` is named.
+      LearnedError: a PMU input is unknown, or has a wrong number of values; the message names
+        `path`.
     """
     if not row.pmu:
         return None
@@ -151,28 +152,30 @@ def known_of(row: MeasuredBlock, path: Path) -> Floats | None:
                 f"{path}: block {row.code[:40]}: pmu: expected some of "
                 f"{', '.join(PMU_INPUTS)}, {count} values each, found {name!r}, {len(values)}"
             )
-        found[:, PMU_INPUTS.index(name)] = [np.nan if one is None else one for one in values]
+        found[:, PMU_INPUTS.index(name)] = [np.nan if value is None else value for value in values]
     return found
 
 
 def _shuffled(pmu: Sequence[Floats | None], seed: int) -> list[Floats | None]:
-    """What is known of instructions, exchanged among all those of which the same is known."""
-    lengths = [0 if one is None else len(one) for one in pmu]
+    """Shuffles PMU inputs among all instructions that have the same known inputs."""
+    lengths = [0 if rows is None else len(rows) for rows in pmu]
     values = np.concatenate([np.zeros((0, len(PMU_INPUTS))), *(p for p in pmu if p is not None)])
     kinds = np.isfinite(values) @ (1 << np.arange(len(PMU_INPUTS)))
     random = np.random.default_rng(derive_seed(seed, "shuffled PMU"))
     for kind in np.unique(kinds):
-        of = np.flatnonzero(kinds == kind)
-        values[of] = values[random.permutation(of)]
+        members = np.flatnonzero(kinds == kind)
+        values[members] = values[random.permutation(members)]
     parts = np.split(values.astype(np.float32), np.cumsum(lengths)[:-1])
-    return [None if one is None else part for one, part in zip(pmu, parts, strict=True)]
+    return [None if rows is None else part for rows, part in zip(pmu, parts, strict=True)]
 
 
 def purpose_of(program: str, key: bytes, config: CostModelConfig) -> str:
-    """What a block is for, by its program, or by itself in a collection.
+    """The purpose of a block, by its program; by its code if the program is a collection.
 
     Args:
+      program: the block's program.
       key: the block's canonical code.
+      config: split of the data.
     """
     if program in config.test_programs:
         return TEST

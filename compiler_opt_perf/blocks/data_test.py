@@ -52,11 +52,13 @@ def test_collections_are_drawn_block_by_block(tmp_path: Path) -> None:
     rows = [row(f"4881c0{number:06x}00", "bhive") for number in range(2000)]
     files = read_data([write(tmp_path / "a.blocks", rows)])
     found = samples(files, CONFIG)
-    assert 0.07 < len(found.of(TEST)) / 2000 < 0.13
-    assert 0.03 < len(found.of("validation")) / 2000 < 0.07
+    assert 0.07 < len(found.of_purpose(TEST)) / 2000 < 0.13
+    assert 0.03 < len(found.of_purpose("validation")) / 2000 < 0.07
     # By content: what other blocks there are changes nothing.
     again = samples(read_data([write(tmp_path / "b.blocks", rows[::-1])]), CONFIG)
-    assert {found.codes[n] for n in found.of(TEST)} == {again.codes[n] for n in again.of(TEST)}
+    assert {found.codes[n] for n in found.of_purpose(TEST)} == {
+        again.codes[n] for n in again.of_purpose(TEST)
+    }
 
 
 def test_shuffled_inputs_are_the_same_ones_at_other_instructions(tmp_path: Path) -> None:
@@ -85,10 +87,10 @@ def test_shuffled_inputs_are_the_same_ones_at_other_instructions(tmp_path: Path)
 
 def test_data_that_cannot_be_learnt_from(tmp_path: Path) -> None:
     write_bhive(tmp_path / "a.csv", [row("4801c8", "")])
-    with pytest.raises(LearnedError, match=r"a\.csv: does not say which CPU it is of"):
+    with pytest.raises(LearnedError, match=r"a\.csv: does not name its CPU"):
         read_data([tmp_path / "a.csv"])
     dropped = write(tmp_path / "b.blocks", [MeasuredBlock(code="0f05", dropped="trap")])
-    with pytest.raises(LearnedError, match=r"b\.blocks: no block of it was measured"):
+    with pytest.raises(LearnedError, match=r"b\.blocks: has no block with cycles"):
         read_data([dropped])
     whole = write(tmp_path / "c.blocks", [row("4801c8", "a"), row("4801d9", "a")])
     whole.write_text("".join(whole.read_text().splitlines(True)[:-1]))
@@ -115,7 +117,7 @@ def test_only_what_was_never_shown_is_judged(tmp_path: Path) -> None:
     rows = [row("4801c8", "tcc"), row("4801d9", "lua"), row("4801d0", "zlib")]
     paths = [write(tmp_path / f"{mcpu}.blocks", rows, mcpu) for mcpu in ("znver3", "znver4")]
     model = CostModel(CONFIG, Vocabulary([]), ("znver3",), {}, {})
-    with pytest.raises(LearnedError, match="several CPUs, znver3, znver4: give one at a time"):
+    with pytest.raises(LearnedError, match="several CPUs, znver3, znver4: give files of one CPU"):
         evaluate(model, read_data(paths), TEST)
     only = write(tmp_path / "only.blocks", rows[:1])
     with pytest.raises(LearnedError, match="no blocks for test: .* lua; --blocks=all takes all"):
@@ -129,9 +131,9 @@ def test_presets_and_settings(tmp_path: Path) -> None:
     assert read_config("granite").changed({"network.width": 16}).network.width == 16
     for changes, message in (
         ({"network.width": 0}, r"\$\.network\.width: .*>= 4"),
-        ({"width": 8}, "no setting 'width'; there are"),
+        ({"width": 8}, "no setting 'width'; did you mean 'network.width'?"),
         ({"network": 8}, "no setting 'network'"),
-        ({"test_programs": ["cmark"]}, "'cmark' is for validation, too"),
+        ({"test_programs": ["cmark"]}, "'cmark' is in validation_programs, too"),
     ):
         with pytest.raises(LearnedError, match=message):
             read_config("granite").changed(changes)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The graph network of networks.py in numpy: predictions without TensorFlow's start of seconds.
+"""The graph network of networks.py in numpy, for predictions without TensorFlow's slow start.
 
-It computes what `networks.cycles` does for `granite`, which trains and exports it, up to rounding.
+Results equal `networks.cycles` up to rounding.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ Floats = npt.NDArray[np.float32]
 def graph_cycles(
     network: Granite, weights: Mapping[str, Floats], cpus: int, batch: Batch
 ) -> Floats:
-    """Predicted cycles of an execution, float32 [blocks, cpus]."""
+    """Predicts cycles per execution, float32 [blocks, cpus]."""
     width = network.width
     nodes = weights["tokens"][batch.tokens]
     known = weights["forms"][batch.forms]
     if "pmu" in weights:
         known += batch.pmu @ weights["pmu"]
-    # Each instruction is a node of its own.
+    # Each instruction has a node of its own, so no index is repeated.
     nodes[batch.instructions] += known
-    # Nodes, and what comes along edges and against them.
+    # Columns: node states, messages along edges, messages against edges.
     joined = np.empty((len(nodes), 3 * width), np.float32)
     directions = (
         (batch.sources, batch.targets, batch.kinds),
@@ -62,7 +62,15 @@ def graph_cycles(
 def _head(
     network: Granite, weights: Mapping[str, Floats], batch: Batch, values: Floats, cpus: int
 ) -> Floats:
-    """The cycles of blocks, of values of their instructions, float32 [instructions, width]."""
+    """Predicts the cycles of blocks from their instructions' states.
+
+    Args:
+      network: the network's configuration.
+      weights: weights by name.
+      batch: the blocks.
+      values: float32 [instructions, width].
+      cpus: number of CPUs.
+    """
     hidden = np.maximum(values @ weights["head/hidden"] + weights["head/hidden_bias"], 0)
     claims = _softplus(hidden @ weights["head/claims"] + weights["head/claims_bias"])
     first = np.cumsum(batch.lengths) - batch.lengths

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Graphs of many blocks as flat arrays, of which batches are cut."""
+"""Graphs of many blocks as flat arrays, from which batches are taken."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,19 @@ from compiler_opt_perf.blocks.instructions import (
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
-#: What is known of an instruction of a run: shares of its loads that miss a level of the cache, of
-#: its executions that are mispredicted, and log2(1 + executions).
+#: PMU inputs of an instruction: cache miss rates by level, mispredict rate, log2(1 + executions).
 PMU_INPUTS = ("l1_miss", "l2_miss", "l3_miss", "mispredict", "executions")
-# Tokens that no graph has. First weights are drawn at random for each token: without these tokens,
-# a training would not give the published models again.
+# Tokens that no graph has. Initial weights are drawn at random for each token; without these, a
+# training would not reproduce the published models.
 _UNUSED = ("<D>", "<S>")
 
 
 class Vocabulary:
-    """Tokens by number. 0 is what the training never saw; opcodes are refused then.
+    """Numbers tokens from 1; 0 is an unknown token. Blocks with unknown opcodes are refused.
 
     Attributes:
-      tokens: those that are known, in order.
-      numbers: of the tokens, from 1.
+      tokens: the known tokens, in order.
+      numbers: token -> number.
     """
 
     def __init__(self, tokens: Sequence[str]):
@@ -41,25 +40,28 @@ class Vocabulary:
         self.numbers = {token: number for number, token in enumerate(self.tokens, 1)}
 
     def __len__(self) -> int:
-        """With the unknown one."""
+        """Number of tokens, including the unknown token."""
         return len(self.tokens) + 1
 
     def number(self, token: str) -> int:
-        """The token's number, 0 if it is unknown."""
+        """The token's number; 0 if it is unknown."""
         return self.numbers.get(token, 0)
 
     @classmethod
-    def of(cls, codes: Iterable[bytes], least: int) -> "Vocabulary":
-        """The tokens of blocks: all opcodes, and others that at least so many blocks have."""
+    def from_blocks(cls, codes: Iterable[bytes], least: int) -> "Vocabulary":
+        """The tokens of blocks: all opcodes, and other tokens that `least` blocks have."""
         describer = Describer()
         counts: dict[str, int] = {}
         for code in codes:
             seen: set[str] = set()
             for instruction, _ in describer.block(code):
-                one = instruction.described
-                seen.update((one.opcode, one.form, *one.immediates, *_UNUSED))
-                seen.update(token for _, token in (*one.reads, *one.writes, *one.addresses))
-                for access in one.accesses:
+                described = instruction.described
+                seen.update((described.opcode, described.form, *described.immediates, *_UNUSED))
+                seen.update(
+                    token
+                    for _, token in (*described.reads, *described.writes, *described.addresses)
+                )
+                for access in described.accesses:
                     seen.update(register_token(r) for r in (access.base, access.index) if r)
                     if access.reads or access.writes:
                         seen.add(access.token)
@@ -75,15 +77,16 @@ class Batch:
 
     Attributes:
       tokens: int32 [nodes].
-      node_blocks: int32 [nodes], rising.
+      node_blocks: int32 [nodes], the node's block, ascending.
       instructions: int32 [instructions], their nodes.
-      forms: int32 [instructions], tokens.
-      pmu: float32 [instructions, 2 * len(PMU_INPUTS)]: values, 0 where unknown, and whether known.
-      sources, targets, kinds: int32 [edges]; nodes and kinds.
-      lengths: int32 [blocks], instructions.
-      chain, chain_blocks, roles, weights: [links] each: the instructions on the longest chain of
-        dependences that one execution hands to the next, their blocks, how the chain enters them,
-        and one by the number of executions that the chain spans.
+      forms: int32 [instructions], tokens of operand forms.
+      pmu: float32 [instructions, 2 * len(PMU_INPUTS)]: values, 0 where unknown, then 1 where
+        known.
+      sources, targets, kinds: int32 [edges]: nodes, nodes, kinds of edges.
+      lengths: int32 [blocks], number of instructions.
+      chain, chain_blocks, roles, weights: [links], the longest loop-carried dependence chains:
+        instruction, its block, how the chain enters it, and 1 / (number of executions that the
+        chain spans).
     """
 
     tokens: Ints
@@ -102,32 +105,32 @@ class Batch:
 
 
 class GraphBuilder:
-    """Makes graphs of blocks, by one vocabulary; what it has looked at once, it knows."""
+    """Builds graphs of blocks with one vocabulary; caches decoded instructions."""
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self._describer = Describer()
-        # Of instructions by their bytes: the number.
+        # Bytes of an instruction -> its number.
         self._known: dict[bytes, int] = {}
-        # Why no block with an instruction of that number has a prediction.
+        # Number of an instruction -> reason why blocks with it have no prediction.
         self._problems: dict[int, str] = {}
-        # Of each number what block_graphs wants, one after the other.
+        # Rows of `instructions` for block_graphs, concatenated.
         self._instructions: list[int] = []
-        # What instructions are apart from their constants, numbered in the order of coming.
+        # id() of each Described -> its record's index.
         self._described: dict[int, int] = {}
         self._records: list[int] = []
         self._offsets: list[int] = []
         self._latencies: list[float] = []
         self._forms: list[int] = []
-        # Blocks that were looked at for problems, and of which graphs will be asked for.
+        # Blocks that `problem` decoded, for the next call of `graphs`.
         self._looked: dict[bytes, _Looked] = {}
 
     def __len__(self) -> int:
-        """Instructions that it knows, each with its constants."""
+        """Number of cached instructions, constants included."""
         return len(self._known)
 
     def problem(self, code: bytes) -> str:
-        """Why there is no graph of a block; empty if there is one."""
+        """The reason why a block has no graph; empty if it has one."""
         if not code:
             return "no instructions"
         looked = self._look(code)
@@ -143,10 +146,11 @@ class GraphBuilder:
     def graphs(
         self, codes: Sequence[bytes], pmu: Sequence[Floats | None] | None = None
     ) -> "Graphs":
-        """The graphs of blocks; of one without instructions, an empty one.
+        """Builds the graphs of blocks; a block without instructions has an empty graph.
 
         Args:
-          pmu: float32 [instructions, len(PMU_INPUTS)] of each, NaN where unknown.
+          codes: machine code of each block.
+          pmu: for each block float32 [instructions, len(PMU_INPUTS)], NaN where unknown; or None.
 
         Raises:
           CommandError: block_graph.c does not compile.
@@ -187,38 +191,38 @@ class GraphBuilder:
         )
 
     def _look(self, code: bytes) -> "_Looked | None":
-        """The instructions of a block; None where a byte begins none."""
+        """Decodes a block; None if it has an invalid instruction."""
         numbers: list[int] = []
         ends: list[int] = []
         end = 0
         decoder = iced_x86.Decoder(64, code)
-        for one in decoder:
-            start, end = end, end + one.len
+        for instruction in decoder:
+            start, end = end, end + instruction.len
             content = code[start:end]
             number = self._known.get(content)
             if number is None:
-                if one.is_invalid:
+                if instruction.is_invalid:
                     return None
-                number = self._add(self._describer.instruction(one, content, decoder))
+                number = self._add(self._describer.instruction(instruction, content, decoder))
                 self._known[content] = number
             numbers.append(number)
             ends.append(end)
         return _Looked(numbers, ends)
 
     def _add(self, instruction: GraphInstruction) -> int:
-        """The number of an instruction that was not there before."""
-        one = instruction.described
+        """Adds a new instruction; returns its number."""
+        description = instruction.described
         added = len(self._instructions) // INSTRUCTION_VALUES
-        if not self.vocabulary.number(one.opcode):
-            self._problems[added] = f"unknown opcode: {one.opcode.removeprefix(OPCODE)}"
-        described = self._described.get(id(one))
+        if not self.vocabulary.number(description.opcode):
+            self._problems[added] = f"unknown opcode: {description.opcode.removeprefix(OPCODE)}"
+        described = self._described.get(id(description))
         if described is None:
-            described = self._described[id(one)] = len(self._offsets)
+            described = self._described[id(description)] = len(self._offsets)
             number = self.vocabulary.number
             self._offsets.append(len(self._records))
-            self._records += one.record(number)
-            self._latencies.append(one.latency)
-            self._forms.append(number(one.form))
+            self._records += description.record(number)
+            self._latencies.append(description.latency)
+            self._forms.append(number(description.form))
         self._instructions += (
             *(described, instruction.displacement, instruction.from_next),
             *(instruction.grows, instruction.by),
@@ -227,7 +231,7 @@ class GraphBuilder:
 
 
 class _Looked(NamedTuple):
-    """Instructions of a block: their numbers, and where the next one begins."""
+    """A decoded block: numbers of its instructions, and the end offset of each."""
 
     numbers: list[int]
     ends: list[int]
@@ -235,13 +239,14 @@ class _Looked(NamedTuple):
 
 @dataclass(frozen=True)
 class Graphs:
-    """Graphs of many blocks; `take` makes a batch of some.
+    """Graphs of many blocks; `take` makes a batch of some of them.
 
-    Attributes: as in Batch, but that nodes are numbered within their block, and
+    Attributes:
+      tokens, forms, instructions: see Batch; nodes are numbered within their block.
       edges: int32 [edges, 3], source, target, kind.
       pmu: float32 [instructions, len(PMU_INPUTS)], NaN where unknown.
       chains: float32 [links, 3], instruction, role, weight.
-      starts: int64 [blocks + 1, 4], where nodes, instructions, edges and links of a block begin.
+      starts: int64 [blocks + 1, 4], the first node, instruction, edge and link of each block.
     """
 
     tokens: Ints
@@ -257,11 +262,11 @@ class Graphs:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Instructions of each block."""
+        """Number of instructions of each block."""
         return np.diff(self.starts[:, 1])
 
     def take(self, blocks: npt.NDArray[np.int64]) -> Batch:
-        """The blocks of these numbers, in this order."""
+        """A batch of the blocks with these indices, in this order."""
         first, counts = self.starts[blocks], self.starts[blocks + 1] - self.starts[blocks]
         base = np.concatenate([[0], np.cumsum(counts[:-1, 0])])
         nodes, instructions, edges, links = (
@@ -293,7 +298,7 @@ class Graphs:
 
 
 def _ranges(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The numbers from each start on, as many as its count."""
+    """Concatenates the ranges [start, start + count)."""
     before = np.cumsum(counts) - counts
     found: npt.NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
     return found

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a learned cost model knows of an instruction, whatever stands around it.
+"""Describes instructions for learned cost models, without their context.
 
-A program's instructions repeat: each is looked at once, apart from its constants.
+A program's instructions repeat, so each form without constants is analysed once.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from iced_x86 import (
     RflagsBits,
 )
 
-#: What tokens begin with.
+#: Prefixes of tokens.
 OPCODE, MEMORY, REGISTER, FORM = "op:", "mem:", "reg:", "form:"
 #: Resources besides registers: the carry flag, which INC leaves alone, and the other flags.
 CARRY, FLAGS = 1000, 1001
@@ -36,9 +36,9 @@ _WRITES = {
     OpAccess.READ_WRITE,
     OpAccess.READ_COND_WRITE,
 }
-# What is written under a condition keeps its value otherwise.
+# A conditional write keeps the old value if the condition is false.
 _KEEPS = {OpAccess.COND_WRITE, OpAccess.READ_COND_WRITE}
-# Instructions that write more registers than this, such as VZEROUPPER, are no dependence of these.
+# Instructions that use more registers than this, such as VZEROUPPER, make no dependences.
 _MOST_REGISTERS = 12
 _WHOLE_BYTES = 4
 
@@ -60,11 +60,12 @@ class Access:
     """An access to memory.
 
     Attributes:
-      base, index: resources of the registers; 0 for none.
-      scale: of the index.
-      displacement: bytes, where the instruction has none of its own; else None.
-      token: of the value there.
-      reads, writes: what is done.
+      base, index: the registers; 0 for none.
+      scale: factor of the index.
+      displacement: bytes, for implicit operands such as the stack; None if the instruction encodes
+        a displacement.
+      token: token of the accessed value.
+      reads, writes: whether it reads, whether it writes.
     """
 
     base: int
@@ -78,16 +79,16 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """An instruction.
+    """An instruction without its constants.
 
     Attributes:
-      opcode: token of the mnemonic; "=" behind it says that both operands are one register.
+      opcode: token of the mnemonic; it ends with "=" if both operands are the same register.
       form: token of the operands' kinds and sizes.
-      reads, writes: resource and token of registers and flags; those of addresses are not here.
-      addresses: registers that only make up an address which is not accessed (LEA).
-      accesses: to memory.
-      immediates: tokens.
-      latency: cycles, roughly; only which dependence may be the longest is told by it.
+      reads, writes: (resource, token) of registers and flags, without registers in addresses.
+      addresses: (resource, token) of registers in an address that is not accessed (LEA).
+      accesses: memory accesses.
+      immediates: tokens of immediates.
+      latency: rough cycles, only used to find the longest dependence chain.
     """
 
     opcode: str
@@ -100,10 +101,10 @@ class Described:
     latency: float
 
     def record(self, number: Callable[[str], int]) -> list[int]:
-        """The instruction as block_graph.c reads it.
+        """The instruction's record for block_graph.c.
 
         Args:
-          number: of a token.
+          number: returns the number of a token.
         """
         groups = self.reads, self.addresses, self.immediates, self.accesses, self.writes
         found = [number(self.opcode), *map(len, groups)]
@@ -126,9 +127,9 @@ class GraphInstruction:
     """An instruction with its constants.
 
     Attributes:
-      described: what it is without them; the same object for all that differ in them alone.
-      displacement: bytes; where `from_next`, counted from the next instruction.
-      grows, by: the register that grows by a constant, 0 for none, and the bytes.
+      described: the instruction without constants; one object for all with the same form.
+      displacement: bytes; relative to the next instruction if `from_next`.
+      grows, by: the register that grows by a constant (0 for none), and the constant.
     """
 
     described: Described
@@ -144,36 +145,42 @@ def register_token(register: int) -> str:
 
 
 class Describer:
-    """Describes instructions, each form of bytes once."""
+    """Describes instructions; caches the results by their bytes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, GraphInstruction] = {}
-        # By the bytes without constants.
+        # Bytes without constants -> description.
         self._described: dict[bytes, Described] = {}
         self._accesses = iced_x86.InstructionInfoFactory()
 
     def block(self, code: bytes) -> list[tuple[GraphInstruction, int]]:
-        """The instructions of a block, each with where the next one begins; empty if invalid."""
+        """The instructions of a block with their end offsets; empty if one is invalid."""
         found = []
         start = 0
         decoder = iced_x86.Decoder(64, code)
-        for one in decoder:
-            if one.is_invalid:
+        for decoded in decoder:
+            if decoded.is_invalid:
                 return []
-            end = start + one.len
+            end = start + decoded.len
             content = code[start:end]
             known = self._known.get(content)
             if known is None:
-                known = self._known[content] = self.instruction(one, content, decoder)
+                known = self._known[content] = self.instruction(decoded, content, decoder)
             found.append((known, end))
             start = end
         return found
 
     def instruction(
-        self, one: iced_x86.Instruction, content: bytes, decoder: iced_x86.Decoder
+        self, decoded: iced_x86.Instruction, content: bytes, decoder: iced_x86.Decoder
     ) -> GraphInstruction:
-        """One instruction: as it was decoded, its bytes, and what decoded it."""
-        places = decoder.get_constant_offsets(one)
+        """Describes an instruction.
+
+        Args:
+          decoded: the decoded instruction.
+          content: its bytes.
+          decoder: the decoder that decoded it.
+        """
+        places = decoder.get_constant_offsets(decoded)
         masked = bytearray(content)
         for place, size in (
             (places.displacement_offset, places.displacement_size),
@@ -182,15 +189,15 @@ class Describer:
             masked[place : place + size] = bytes(size)
         described = self._described.get(bytes(masked))
         if described is None:
-            described = self._described[bytes(masked)] = self._describe(one)
-        displacement = _signed(one.memory_displacement)
-        from_next = one.is_ip_rel_memory_operand
+            described = self._described[bytes(masked)] = self._describe(decoded)
+        displacement = _signed(decoded.memory_displacement)
+        from_next = decoded.is_ip_rel_memory_operand
         if from_next:
-            displacement -= one.next_ip
-        return GraphInstruction(described, displacement, from_next, *_increment(one))
+            displacement -= decoded.next_ip
+        return GraphInstruction(described, displacement, from_next, *_increment(decoded))
 
-    def _describe(self, one: iced_x86.Instruction) -> Described:
-        info = self._accesses.info(one)
+    def _describe(self, decoded: iced_x86.Instruction) -> Described:
+        info = self._accesses.info(decoded)
         in_addresses = {
             RegisterExt.full_register(part)
             for memory in info.used_memory()
@@ -200,13 +207,15 @@ class Describer:
         writes: dict[int, str] = {}
         addresses: dict[int, str] = {}
         used = info.used_registers()
-        explicit = {one.op_register(n) for n in range(one.op_count) if _is_register(one, n)}
+        explicit = {
+            decoded.op_register(n) for n in range(decoded.op_count) if _is_register(decoded, n)
+        }
         for part in used if len(used) <= _MOST_REGISTERS else ():
             register, full = part.register, RegisterExt.full_register(part.register)
             token = register_token(register)
             if part.access in _READS:
                 only_address = full in in_addresses and register not in explicit
-                if one.mnemonic == Mnemonic.LEA:
+                if decoded.mnemonic == Mnemonic.LEA:
                     addresses.setdefault(full, token)
                 elif not only_address or part.access != OpAccess.READ:
                     reads.setdefault(full, token)
@@ -214,16 +223,19 @@ class Describer:
                 writes[full] = token
                 if part.access in _KEEPS or _is_part(register):
                     reads.setdefault(full, token)
-        for mask, target in ((one.rflags_read, reads), (one.rflags_modified, writes)):
+        for mask, target in ((decoded.rflags_read, reads), (decoded.rflags_modified, writes)):
             if mask & RflagsBits.CF:
                 target[CARRY] = f"{REGISTER}carry"
             if mask & ~RflagsBits.CF:
                 target[FLAGS] = f"{REGISTER}flags"
-        # Where two operands are one register and it is not read, the result is always the same.
-        opcode = f"{OPCODE}{_prefix(one)}{_MNEMONICS[one.mnemonic]}{'=' * _operands_equal(one)}"
-        immediates = tuple("imm" for n in range(one.op_count) if one.op_kind(n) in _IMMEDIATES)
-        accesses = tuple(_access(one, memory) for memory in info.used_memory())
-        form = FORM + ",".join(_operand(one, n) for n in range(one.op_count))
+        # With two equal register operands, instructions such as XOR break dependences.
+        mnemonic = _MNEMONICS[decoded.mnemonic]
+        opcode = f"{OPCODE}{_prefix(decoded)}{mnemonic}{'=' * _operands_equal(decoded)}"
+        immediates = tuple(
+            "imm" for n in range(decoded.op_count) if decoded.op_kind(n) in _IMMEDIATES
+        )
+        accesses = tuple(_access(decoded, memory) for memory in info.used_memory())
+        form = FORM + ",".join(_operand(decoded, n) for n in range(decoded.op_count))
         return Described(
             opcode=opcode,
             form=form,
@@ -241,7 +253,7 @@ _IMMEDIATES = {
 }
 
 
-# Parts of mnemonics, the first that fits: of all CPUs alike.
+# Rough latencies by part of the mnemonic, for all CPUs; the first match counts.
 _LATENCIES = (
     ("sqrt", 15.0),
     ("div", 12.0),
@@ -274,48 +286,48 @@ def _latency(opcode: str, form: str) -> float:
     return 1.0
 
 
-def _is_register(one: iced_x86.Instruction, number: int) -> bool:
-    return bool(one.op_kind(number) == OpKind.REGISTER)
+def _is_register(decoded: iced_x86.Instruction, number: int) -> bool:
+    return bool(decoded.op_kind(number) == OpKind.REGISTER)
 
 
 def _is_part(register: Any) -> bool:
-    """Whether writing it leaves the rest of the register as it is."""
+    """Whether a write to the register keeps the rest of its full register."""
     return bool(RegisterExt.is_gpr(register) and RegisterExt.size(register) < _WHOLE_BYTES)
 
 
-def _prefix(one: iced_x86.Instruction) -> str:
-    if one.has_lock_prefix:
+def _prefix(decoded: iced_x86.Instruction) -> str:
+    if decoded.has_lock_prefix:
         return "lock "
-    return "rep " if one.has_rep_prefix or one.has_repne_prefix else ""
+    return "rep " if decoded.has_rep_prefix or decoded.has_repne_prefix else ""
 
 
-def _operands_equal(one: iced_x86.Instruction) -> bool:
+def _operands_equal(decoded: iced_x86.Instruction) -> bool:
     """Whether the last two operands are the same register."""
-    last = one.op_count - 1
-    if last < 1 or not (_is_register(one, last) and _is_register(one, last - 1)):
+    last = decoded.op_count - 1
+    if last < 1 or not (_is_register(decoded, last) and _is_register(decoded, last - 1)):
         return False
-    return bool(one.op_register(last) == one.op_register(last - 1))
+    return bool(decoded.op_register(last) == decoded.op_register(last - 1))
 
 
-def _operand(one: iced_x86.Instruction, number: int) -> str:
-    kind = one.op_kind(number)
+def _operand(decoded: iced_x86.Instruction, number: int) -> str:
+    kind = decoded.op_kind(number)
     if kind == OpKind.REGISTER:
-        register = one.op_register(number)
+        register = decoded.op_register(number)
         letter = "r" if RegisterExt.is_gpr(register) else "v"
         return f"{letter}{8 * RegisterExt.size(register)}"
     if kind in _IMMEDIATES:
         return "i"
-    if one.mnemonic == Mnemonic.LEA:
-        parts = [one.memory_base, one.memory_index, one.memory_displ_size]
-        return f"a{sum(map(bool, parts))}{'*' * (one.memory_index_scale > 1)}"
-    return f"m{8 * MemorySizeExt.size(one.memory_size)}"
+    if decoded.mnemonic == Mnemonic.LEA:
+        parts = [decoded.memory_base, decoded.memory_index, decoded.memory_displ_size]
+        return f"a{sum(map(bool, parts))}{'*' * (decoded.memory_index_scale > 1)}"
+    return f"m{8 * MemorySizeExt.size(decoded.memory_size)}"
 
 
-def _access(one: iced_x86.Instruction, memory: Any) -> Access:
+def _access(decoded: iced_x86.Instruction, memory: Any) -> Access:
     reads, writes = memory.access in _READS, memory.access in _WRITES
-    change = one.stack_pointer_increment
+    change = decoded.stack_pointer_increment
     is_stack = change and memory.base == Register.RSP and (writes if change < 0 else reads)
-    own = OpKind.MEMORY in map(one.op_kind, range(one.op_count)) and not is_stack
+    own = OpKind.MEMORY in map(decoded.op_kind, range(decoded.op_count)) and not is_stack
     return Access(
         base=RegisterExt.full_register(memory.base),
         index=RegisterExt.full_register(memory.index),
@@ -331,19 +343,19 @@ def _signed(value: int) -> int:
     return value - (1 << 64) * (value >= 1 << 63)
 
 
-def _increment(one: iced_x86.Instruction) -> tuple[int, int]:
-    """The register that grows by a constant, and by how much."""
-    if one.stack_pointer_increment:
-        return Register.RSP, one.stack_pointer_increment
-    register = one.op0_register
+def _increment(decoded: iced_x86.Instruction) -> tuple[int, int]:
+    """The register that grows by a constant, and the constant."""
+    if decoded.stack_pointer_increment:
+        return Register.RSP, decoded.stack_pointer_increment
+    register = decoded.op0_register
     if not RegisterExt.is_gpr64(register):
         return Register.NONE, 0
-    if one.mnemonic in (Mnemonic.INC, Mnemonic.DEC):
-        return register, 1 if one.mnemonic == Mnemonic.INC else -1
-    if one.mnemonic in (Mnemonic.ADD, Mnemonic.SUB) and one.op1_kind in _IMMEDIATES:
-        value = _signed(one.immediate(1))
-        return register, value if one.mnemonic == Mnemonic.ADD else -value
-    moved = one.mnemonic == Mnemonic.LEA and one.memory_base == register
-    if moved and one.memory_index == Register.NONE:
-        return register, _signed(one.memory_displacement)
+    if decoded.mnemonic in (Mnemonic.INC, Mnemonic.DEC):
+        return register, 1 if decoded.mnemonic == Mnemonic.INC else -1
+    if decoded.mnemonic in (Mnemonic.ADD, Mnemonic.SUB) and decoded.op1_kind in _IMMEDIATES:
+        value = _signed(decoded.immediate(1))
+        return register, value if decoded.mnemonic == Mnemonic.ADD else -value
+    moved = decoded.mnemonic == Mnemonic.LEA and decoded.memory_base == register
+    if moved and decoded.memory_index == Register.NONE:
+        return register, _signed(decoded.memory_displacement)
     return Register.NONE, 0

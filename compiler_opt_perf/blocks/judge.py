@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Judges predicted cycles of blocks by measured ones."""
+"""Compares predicted with measured cycles of blocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
 
 Floats = npt.NDArray[np.float64]
-# Of so many of an instruction's loads: few misses.
+# The largest miss rate of an instruction in the group "few misses".
 _FEW = 0.25
 _L1_MISS = PMU_INPUTS.index("l1_miss")
 _RESAMPLES, _FEWEST_BLOCKS = 200, 10
@@ -31,14 +31,14 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Figures:
-    """How predictions p compare with measured cycles t.
+    """Statistics of predictions p and measured cycles t; None where undefined.
 
     Attributes:
-      blocks: how many there are of both.
-      mean_error, median_error: of |p / t - 1|; None without blocks, as what follows.
-      median_ratio: of p / t.
-      tau: Kendall's, of the ranks; None with less than two blocks.
-      mean_error_interval, tau_interval: of 95%, for other blocks of that kind; None where they were
+      blocks: number of blocks with both.
+      mean_error, median_error: mean and median of |p / t - 1|.
+      median_ratio: median of p / t.
+      tau: Kendall's rank correlation; None with fewer than two blocks.
+      mean_error_interval, tau_interval: 95% bootstrap confidence intervals over blocks; None if
         not computed.
     """
 
@@ -52,7 +52,7 @@ class Figures:
 
     def row(self, blocks: str, predictor: str) -> str:
         """A row of the table that HEAD begins."""
-        shares = [_shown(one, ".1%") for one in (self.mean_error, self.median_error)]
+        shares = [_shown(error, ".1%") for error in (self.mean_error, self.median_error)]
         cells = [blocks, predictor, f"{self.blocks:,}", *shares]
         cells += [_shown(self.median_ratio, ".2f"), _shown(self.tau, ".3f")]
         cells[3] += _shown_interval(self.mean_error_interval, ".1%")
@@ -71,13 +71,14 @@ def _shown_interval(interval: tuple[float, float] | None, form: str) -> str:
 def figures(
     predicted: Floats, measured: Floats, blocks: npt.NDArray[np.int64] | None = None
 ) -> Figures:
-    """Compares what there is a prediction of: blocks where it is finite and above 0.
+    """Compares rows whose prediction is finite and above 0.
 
     Args:
-      blocks: which block each is of, any numbers; with them and enough blocks there are intervals,
-        by the bootstrap over blocks (Efron 1979), all rows of each.
+      predicted, measured: [N], cycles.
+      blocks: [N], number of each row's block. With enough blocks there are confidence intervals,
+        by a bootstrap that resamples blocks with all of their rows (Efron 1979).
     """
-    # Workers, which import this module, have no use for them.
+    # scipy.stats loads slowly, and workers that import this module do not need it.
     from scipy.stats import kendalltau
 
     known = np.isfinite(predicted) & (predicted > 0)
@@ -93,29 +94,29 @@ def figures(
         median_ratio=float(np.median(predicted / measured)),
         tau=tau if np.isfinite(tau) else None,
     )
-    names, of = np.unique([] if blocks is None else blocks[known], return_inverse=True)
+    names, block_of_row = np.unique([] if blocks is None else blocks[known], return_inverse=True)
     if len(names) < _FEWEST_BLOCKS:
         return found
     random = np.random.default_rng(derive_seed(0, "intervals"))
     means, taus = np.empty(_RESAMPLES), np.empty(_RESAMPLES)
     for n in range(_RESAMPLES):
         drawn = np.bincount(random.integers(len(names), size=len(names)), minlength=len(names))
-        rows = np.repeat(np.arange(len(of)), drawn[of])
+        rows = np.repeat(np.arange(len(block_of_row)), drawn[block_of_row])
         means[n] = np.mean(error[rows])
         taus[n] = kendalltau(predicted[rows], measured[rows]).statistic
     return replace(found, mean_error_interval=_interval(means), tau_interval=_interval(taus))
 
 
 def _interval(replicates: Floats) -> tuple[float, float]:
-    """The interval that holds 95% of them."""
+    """The interval that holds 95% of the replicates."""
     low, high = np.nanquantile(replicates, (0.025, 0.975))
     return float(low), float(high)
 
 
 def rate_groups(name: str, pmu: Sequence[Floats32 | None]) -> dict[str, npt.NDArray[np.bool_]]:
-    """Blocks of which misses are known, by the largest share of an instruction's loads."""
+    """Groups blocks with known miss rates by their largest first-level miss rate."""
     shares = np.array(
-        [np.nan if one is None else np.nanmax(np.append(one[:, _L1_MISS], 0)) for one in pmu]
+        [np.nan if rows is None else np.nanmax(np.append(rows[:, _L1_MISS], 0)) for rows in pmu]
     )
     return {
         f"{name}, no misses": shares == 0,
@@ -125,18 +126,21 @@ def rate_groups(name: str, pmu: Sequence[Floats32 | None]) -> dict[str, npt.NDAr
 
 
 def groups(name: str, pages: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.bool_]]:
-    """All blocks, those that touched no memory and those that did."""
+    """Groups blocks: all, without memory accesses, with memory accesses."""
     return {name: pages >= 0, f"{name}, no memory": pages == 0, f"{name}, memory": pages > 0}
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What `evaluate` found.
+    """The result of `evaluate`.
 
     Attributes:
-      figures: by group of blocks.
-      refused: blocks without prediction, by reason.
-      points: predicted and measured cycles by file, [blocks] each; NaN where there is none.
+      model: the model's name.
+      cpu: LLVM's name of the CPU.
+      figures: group of blocks -> statistics.
+      refused: reason -> number of blocks without prediction.
+      points: name of a file -> predicted and measured cycles, [blocks] each; NaN without a
+        prediction.
     """
 
     model: str
@@ -146,32 +150,35 @@ class Judgement:
     points: Mapping[str, tuple[Floats, Floats]]
 
     def text(self) -> str:
-        """A table, in Markdown."""
-        rows = [one.row(name, self.model) for name, one in self.figures.items()]
+        """The statistics as a Markdown table."""
+        rows = [group.row(name, self.model) for name, group in self.figures.items()]
         lines = [f"{count:,} blocks refused: {why}" for why, count in self.refused.items()]
         return HEAD + "\n".join([*rows, *lines]) + "\n"
 
 
 def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -> Judgement:
-    """Judges a model on measured blocks.
+    """Evaluates a model on measured blocks.
 
     Args:
+      model: the model.
+      files: measured blocks of one CPU.
       purpose: one of PURPOSES; None for all blocks.
 
     Raises:
-      LearnedError: there are no such blocks, or they are of several CPUs or an unknown one.
+      LearnedError: there are no such blocks; they were measured on several CPUs; or the model
+        does not know the CPU.
     """
     if len(cpus_of(files)) > 1:
         raise LearnedError(
-            f"files of several CPUs, {', '.join(cpus_of(files))}: give one at a time"
+            f"the files are of several CPUs, {', '.join(cpus_of(files))}: give files of one CPU"
         )
     every = samples(files, model.config)
-    chosen = np.arange(len(every.codes)) if purpose is None else every.of(purpose)
+    chosen = np.arange(len(every.codes)) if purpose is None else every.of_purpose(purpose)
     if not len(chosen):
         programs = ", ".join(model.config.test_programs) or "none"
         raise LearnedError(
-            f"no blocks for {purpose}: the model left out those of {programs}; --blocks=all takes "
-            "all"
+            f"no blocks for {purpose}: the model's test programs are {programs}; --blocks=all "
+            "takes all blocks"
         )
     codes = [every.codes[block] for block in chosen]
     pmu = [every.pmu[block] for block in chosen]
@@ -181,15 +188,15 @@ def evaluate(model: CostModel, files: Sequence[DataFile], purpose: str | None) -
     numbers: dict[bytes, int] = {}
     blocks = np.array([numbers.setdefault(canonical(code), len(numbers)) for code in codes])
     found, points = {}, {}
-    for number, one in enumerate(files):
+    for number, file in enumerate(files):
         inside = every.files[chosen] == number
-        name = one.path.stem
+        name = file.path.stem
         points[name] = predicted[inside], measured[inside]
         rated = any(known is not None for known, here in zip(pmu, inside, strict=True) if here)
         by_rate = rate_groups(name, pmu) if rated else {}
-        # Pages that the harness has chosen do not count, so that there memory tells nothing.
+        # `pages` does not count the harness's pages, so rated blocks are not grouped by it.
         parts = {name: pages >= 0, **by_rate} if rated else groups(name, pages)
-        for group, of in parts.items():
-            both = inside & of
+        for group, members in parts.items():
+            both = inside & members
             found[group] = figures(predicted[both], measured[both], blocks[both])
     return Judgement(model.config.name, files[0].cpu, found, counted(problems), points)

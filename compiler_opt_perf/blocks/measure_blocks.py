@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures basic blocks on the present CPU, without performance counters (docs/cost.md).
+"""Measures basic blocks on this machine's CPU without performance counters (docs/cost.md).
 
-measure_blocks.c runs them; here they are dealt out to workers, and what was measured is kept in a
-journal beside the output, so that an interrupted run goes on where it was.
+measure_blocks.c runs the blocks. This module distributes them to workers, and keeps results in a
+journal beside the output, so that an interrupted run can be resumed.
 """
 
 import contextlib
@@ -37,15 +37,15 @@ from compiler_opt_perf.run.seeds import derive_seed
 T = TypeVar("T")
 
 SOURCE = Path(__file__).with_name("measure_blocks.c")
-#: Blocks that a worker measures at a time.
+#: Number of blocks that a worker measures at a time.
 BATCH = 100
-# Cycles of an instruction without effect differ by as much between two searches for the least.
+# The relative difference of NOP cycles between two calls of `least_nop`.
 _NOP_TOLERANCE = 0.06
 _WORKERS_PER_CORE = 3
 
 
 class MeasureError(UserError):
-    """Blocks that cannot be measured here; the message says why."""
+    """Blocks cannot be measured on this machine; the message gives the reason."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -69,15 +69,18 @@ def measure_blocks(
     workers: int | None = None,
     label: str | None = None,
 ) -> MeasuredBlocks:
-    """Measures blocks; writes and returns what was found.
+    """Measures blocks; writes and returns the results.
 
-    The journal is OUTPUT.part. What it holds of an earlier run, of this CPU, is not measured again.
+    The journal is OUTPUT.part. Blocks in the journal of an earlier run are not measured again.
 
     Args:
-      label: with one, progress is shown.
+      blocks: the blocks.
+      output: file to write.
+      workers: number of workers; None for a default.
+      label: title of the progress display; None shows none.
 
     Raises:
-      MeasureError: this is no x86-64 machine, or the journal is of another one, or is none.
+      MeasureError: this is not an x86-64 machine; or the journal is damaged, or of another CPU.
       CommandError: the program that runs blocks does not compile or work here.
       FileWriteError: the output cannot be written.
     """
@@ -93,7 +96,7 @@ def measure_blocks(
             _Batch(program, head.nop_cycles, left[start : start + BATCH])
             for start in range(0, len(left), BATCH)
         ]
-        # Most of the time, they wait until nobody else uses their core.
+        # Workers mostly wait until their core is otherwise idle.
         workers = workers or _WORKERS_PER_CORE * len(os.sched_getaffinity(0))
         with Pool(workers) as pool, journal.open("ab", buffering=0) as stream:
 
@@ -111,9 +114,10 @@ def measure_blocks(
 
 
 def sampled(blocks: Sequence[T], most: int | None, seed: int) -> list[T]:
-    """At most so many of the blocks, drawn at random, in the order in which they are drawn.
+    """Draws at most `most` blocks at random; None draws all.
 
-    Of fewer, the first ones of those: a run that takes too long may be ended with fewer blocks.
+    A smaller `most` gives a prefix, so that a run that takes too long can be ended with fewer
+    blocks.
     """
     drawn = list(blocks)
     random.Random(derive_seed(seed, "measured blocks")).shuffle(drawn)
@@ -121,19 +125,19 @@ def sampled(blocks: Sequence[T], most: int | None, seed: int) -> list[T]:
 
 
 def build_runner(folder: Path) -> Path:
-    """The program that runs blocks, compiled into a folder. Raises CommandError."""
+    """Compiles the program that runs blocks into a folder. Raises CommandError."""
     program = folder / "measure_blocks"
     run_command([stock_tool("clang"), "-O2", SOURCE, "-lm", "-o", program])
     return program
 
 
 def least_nop(program: Path) -> float:
-    """Cycles of an instruction without effect where nobody else uses the core. Takes a second."""
+    """Measures the cycles of a NOP on an otherwise idle core, for about a second."""
     return float(run_command([program]).stdout)
 
 
 def present_cpu() -> Cpu:
-    """The CPU of this machine. Raises MeasureError where it is no x86-64 one."""
+    """This machine's CPU. Raises MeasureError: it is not an x86-64 CPU."""
     text = Path("/proc/cpuinfo").read_text()
 
     def field(name: str) -> str:
@@ -147,15 +151,15 @@ def present_cpu() -> Cpu:
 
 
 def _key(code: str, pmu: Mapping[str, Sequence[float | None]]) -> str:
-    """Rows of a file differ in code, or in what is known of its instructions."""
+    """The key of a block: its code and its PMU inputs."""
     return code + msgspec.json.encode(pmu, order="sorted").decode()
 
 
 def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, MeasuredBlock]]:
-    """What an earlier run left, without its last line if that was cut off; or a new journal.
+    """Reads the journal of an earlier run, or begins one; returns its head and its rows.
 
-    The first line of an earlier run stays: all rows of a file are measured by one standard, unless
-    that was measured on a core that others used, too.
+    A truncated last line is dropped. The earlier NOP cycles stay, so that all rows use one
+    reference, unless they were measured on a busy core: then all rows are dropped.
     """
     rows: dict[str, MeasuredBlock] = {}
     if journal.exists():
@@ -176,9 +180,9 @@ def _resume(journal: Path, head: _Head) -> tuple[_Head, dict[str, MeasuredBlock]
             head = earlier
             rows = {_key(row.code, row.pmu): row for row in _whole_rows(lines[1:])}
         else:
-            logging.warning("%s: others used the cores when it was begun; measured anew", journal)
+            logging.warning("%s: begun on a busy machine; all blocks are measured anew", journal)
     with atomic_write(journal) as temporary:
-        temporary.write_bytes(b"".join(encoded(one) for one in (head, *rows.values())))
+        temporary.write_bytes(b"".join(encoded(line) for line in (head, *rows.values())))
     return head, rows
 
 
@@ -209,7 +213,7 @@ def _measure(batch: _Batch) -> list[MeasuredBlock]:
 
 
 def _row(code: str, answer: str) -> MeasuredBlock:
-    """A line of measure_blocks.c, or of that kind."""
+    """Parses an output line of measure_blocks.c, or "dropped REASON"."""
     word, _, rest = answer.partition(" ")
     if word == "dropped":
         return MeasuredBlock(code=code, dropped=rest)
@@ -224,7 +228,7 @@ def _row(code: str, answer: str) -> MeasuredBlock:
 
 
 def _placed(row: MeasuredBlock, block: Block) -> MeasuredBlock:
-    """A row with what is known of its block."""
+    """A row with the place and the occurrences of its block."""
     return msgspec.structs.replace(
         row,
         program=block.program,
@@ -235,7 +239,7 @@ def _placed(row: MeasuredBlock, block: Block) -> MeasuredBlock:
 
 
 def describe(blocks: MeasuredBlocks) -> str:
-    """How many blocks were measured, and why others were not."""
+    """The number of measured blocks, and of dropped blocks by reason, as text."""
     total = len(blocks.rows)
     counts = {"measured": len(blocks.measured()), **blocks.dropped()}
     rows = [

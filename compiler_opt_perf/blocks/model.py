@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A learned cost model's published form, one folder:
+"""A learned cost model, and its published form, one folder:
 
-  model.json                   what it is: network, vocabulary, CPUs, data, results, checksums
-  weights.npz                  the weights by name, float32
-  saved_model.pb, variables/   TensorFlow SavedModel with signature `cycles`
-  model.tflite                 the same, TFLite built-in operations only
+  model.json     description: network, vocabulary, CPUs, data, results, checksums
+  weights.npz    the weights by name, float32
 
 The same model gives the same bytes.
 """
@@ -27,28 +25,25 @@ from absl import logging
 
 from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
-from compiler_opt_perf.blocks.networks import Weights, cycles, layout, specs
-from compiler_opt_perf.blocks.runtime import predictions, start_tensorflow
+from compiler_opt_perf.blocks.networks import Weights, layout
+from compiler_opt_perf.blocks.runtime import predictions
 from compiler_opt_perf.policy.arrays import ArraysError, read_arrays, write_arrays
-from compiler_opt_perf.policy.export import quiet
 from compiler_opt_perf.run.executor import Executor
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
-from compiler_opt_perf.run.pool import Pool
 
 _FORMAT = "compiler-opt-perf/cost-model"
 _VERSION = 1
-DESCRIPTION_FILE, TFLITE_FILE = "model.json", "model.tflite"
+DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
-# Ours have less than 1 MB.
+# Published models have less than 1 MB.
 _MOST_WEIGHT_BYTES = 1 << 28
-SIGNATURE = "cycles"
-# Blocks that are predicted at once, and instructions that are remembered at most.
+# The number of blocks that are predicted at once, and the most instructions in the cache.
 _AT_ONCE, _MOST_INSTRUCTIONS = 4096, 500_000
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """model.json, after format and version; `CostModel.description` has what else is there."""
+    """The required fields of model.json, without format and version."""
 
     config: CostModelConfig
     cpus: tuple[str, ...]
@@ -59,14 +54,14 @@ class _Description(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class CostModel:
-    """A network with its weights and what is known about them.
+    """A network with its weights and its description.
 
     Attributes:
-      config: network and split of the data.
-      vocabulary: tokens that it knows.
-      cpus: LLVM's names of those that it was trained for.
-      weights: by name, float32.
-      description: JSON-able facts: data, results.
+      config: network, training and split of the data.
+      vocabulary: known tokens.
+      cpus: LLVM's names of the CPUs that it was trained for.
+      weights: name -> float32 array.
+      description: further JSON fields of model.json: data, results.
     """
 
     config: CostModelConfig
@@ -77,7 +72,7 @@ class CostModel:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of what predictions depend on."""
+        """SHA-256 of everything that predictions depend on."""
         known = json.dumps(
             [msgspec.to_builtins(self.config), self.vocabulary.tokens, self.cpus], sort_keys=True
         )
@@ -87,12 +82,12 @@ class CostModel:
         return found.hexdigest()
 
     def require_cpu(self, cpu: str) -> int:
-        """The number of a CPU. Raises LearnedError where the model was not trained for it."""
+        """The index of a CPU. Raises LearnedError: the model was not trained for it."""
         if cpu not in self.cpus:
             raise LearnedError(
-                f"the model knows what blocks take on {', '.join(self.cpus)}, not on {cpu}: give "
-                f"--cpu={self.cpus[0]} if that is meant, or make one of a {cpu}: a thousand blocks "
-                "measured there (cop cost measure-blocks), and cop train cost-model --warm-start"
+                f"the model was trained for {', '.join(self.cpus)}, not for {cpu}: give "
+                f"--cpu={self.cpus[0]} if that is meant, or train one for {cpu}: measure 1,000 "
+                "blocks there (cop cost measure-blocks), then cop train cost-model --warm-start"
             )
         return self.cpus.index(cpu)
 
@@ -103,16 +98,16 @@ class CostModel:
         pmu: Sequence[Floats | None] | None = None,
         executor: Executor | None = None,
     ) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
-        """Cycles of one of many executions in a row.
+        """Predicts cycles per execution, for many executions in a row.
 
         Args:
-          codes: machine code of blocks.
-          pmu: what is known of their instructions, as in GraphBuilder.graphs.
-          executor: workers that share the blocks, if these are many; what is predicted does not
-            depend on it.
+          codes: machine code of each block.
+          cpu: LLVM's name of the CPU.
+          pmu: PMU inputs of their instructions, as in GraphBuilder.graphs.
+          executor: workers that share many blocks; they do not change the results.
 
         Returns:
-          float64 [blocks], NaN where there is no prediction; and why there is none, by block.
+          float64 [blocks], NaN without a prediction; and index of a block -> reason without one.
 
         Raises:
           LearnedError: the model does not know the CPU.
@@ -127,7 +122,7 @@ class CostModel:
             outcomes = [_predict(part) for part in parts]
         else:
             label = f"predicting parts of {_AT_ONCE:,} blocks"
-            outcomes = [one.get() for one in executor.map(_predict, parts, label=label)]
+            outcomes = [outcome.get() for outcome in executor.map(_predict, parts, label=label)]
         if len(parts) > 1:
             seconds = time.monotonic() - before
             rate = len(codes) / seconds
@@ -142,7 +137,7 @@ class CostModel:
 
 
 class _Part(NamedTuple):
-    """Blocks that are predicted at once, as in CostModel.predict."""
+    """Blocks that are predicted at once; see CostModel.predict."""
 
     model: CostModel
     codes: Sequence[bytes]
@@ -150,7 +145,7 @@ class _Part(NamedTuple):
 
 
 def _predict(part: _Part) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
-    """Cycles on each of the model's CPUs, float64 [blocks, cpus], and as CostModel.predict."""
+    """Cycles, float64 [blocks, cpus], and reasons without a prediction, as CostModel.predict."""
     model = part.model
     builder = _builder(model.vocabulary.tokens)
     problems = {n: why for n, code in enumerate(part.codes) if (why := builder.problem(code))}
@@ -168,28 +163,23 @@ def _predict(part: _Part) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
 
 @functools.lru_cache(maxsize=2)
 def _builder(tokens: tuple[str, ...]) -> GraphBuilder:
-    """What it has looked at once, it knows."""
+    """A graph builder per vocabulary, whose cache serves later predictions."""
     return GraphBuilder(Vocabulary(tokens))
 
 
 def counted(problems: Mapping[int, str]) -> dict[str, int]:
-    """How many blocks have no prediction, by reason, the most frequent first."""
+    """Reason -> number of blocks without prediction, most frequent first."""
     counts = Counter(problems.values())
-    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def publish(model: CostModel, directory: Path) -> None:
     """Writes the model's folder, completely or not at all.
 
-    TensorFlow numbers the functions of a SavedModel over the life of a process, so that a new
-    process writes it.
-
     Raises:
       FileWriteError: the disk is full or the folder cannot be written.
     """
     with atomic_directory(directory) as folder:
-        with Pool(1) as pool:
-            pool.map(functools.partial(_write_networks, model=model), [folder])[0].get()
         write_arrays(folder / _WEIGHTS_FILE, compressed=False, **model.weights)
         files = files_of(folder)
         description = {
@@ -209,32 +199,11 @@ def publish(model: CostModel, directory: Path) -> None:
         )
 
 
-def _write_networks(folder: Path, model: CostModel) -> None:
-    tf = start_tensorflow()
-    module = tf.Module()
-    module.weights = {name: tf.Variable(value, name=name) for name, value in model.weights.items()}
-    types = specs(model.config, tf)
-
-    def run(**inputs: Any) -> dict[str, Any]:
-        return {SIGNATURE: cycles(model.config, module.weights, inputs, len(model.cpus), tf)}
-
-    module.run = tf.function(run)
-    signatures = {SIGNATURE: module.run.get_concrete_function(**types)}
-    with quiet():
-        tf.saved_model.save(module, str(folder), signatures=signatures)
-        converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), [SIGNATURE])
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        (folder / TFLITE_FILE).write_bytes(converter.convert())
-    # What TensorFlow writes besides: random numbers, and an empty folder.
-    (folder / "fingerprint.pb").unlink(missing_ok=True)
-    (folder / "assets").rmdir()
-
-
 def load(directory: Path) -> CostModel:
     """Reads a folder that `publish` wrote.
 
     Raises:
-      LearnedError: a file is missing, or is not what was published.
+      LearnedError: a file is missing, damaged or changed.
     """
     path = directory / DESCRIPTION_FILE
     try:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Blocks of a run behind those that were executed before them.
+"""Corrects predicted cycles of blocks for the blocks that a run executes before them.
 
-A model of blocks tells what one of many executions in a row takes, each of which waits for the one
-before. In a run, a block waits for other ones. So windows of executed blocks are predicted, as if
-one of them were executed many times in a row, and each block takes its share. Of a loop that the
-window shows, that is one iteration, of which this is just so.
+A cost model predicts the cycles of a block that is executed many times in a row, so each execution
+waits for the one before. In a run, a block follows other blocks. So the model also predicts windows
+of successive blocks, as if each window were executed many times in a row. A block's factor is its
+windows' cycles over the sum of their blocks' cycles. If a window shows a loop, one iteration is
+predicted, which is exact.
 """
 
 import functools
@@ -19,26 +20,26 @@ import numpy.typing as npt
 from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import SUFFIX, Windows
 
-# Of a trace without windows, blocks of each.
+# Window length for a trace without a window histogram, in blocks.
 _LENGTH = 9
-# Of a window that shows no loop, so many of its last blocks: the longer code is, the less is known.
+# The number of last blocks of a window without a loop; predictions of longer code are less exact.
 _MOST = 5
-# Of the executions, in the most frequent windows; the rest is predicted as these are on average.
+# The share of executions in the predicted, most frequent windows; others get the mean factor.
 _COVERED = 0.995
 
-#: What a piece of code is known by: bytes, and what is known of the instructions.
+#: The key of code: its bytes, and the bytes of its instructions' PMU inputs.
 Key = tuple[bytes, bytes]
-#: What tells executed blocks apart: name of the function, id, executions.
+#: The identity of an executed block: name of the function, block id, executions.
 Place = tuple[str, int, int]
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 
 def read_windows(path: Path) -> Windows:
-    """The windows of a run, from a window histogram or a trace.
+    """Reads the windows of a run from a window histogram or a trace.
 
     Raises:
-      TraceError: it is neither, or damaged.
+      TraceError: the file is neither, or damaged.
     """
     written = path.stat() if path.exists() else None
     return _read(path, (written.st_mtime_ns, written.st_size) if written else None)
@@ -46,16 +47,16 @@ def read_windows(path: Path) -> Windows:
 
 @functools.lru_cache(maxsize=2)
 def _read(path: Path, written: tuple[int, int] | None) -> Windows:
-    """The same for all candidates of a run; another file of that name was written otherwise."""
+    """Reads once for all candidates of a run; `written` detects a replaced file."""
     if path.suffix == SUFFIX:
         return Windows.load(path)
     return Windows.count(Trace.load(path, quiet=True), _LENGTH)
 
 
 def paired(wanted: Iterable[Place], found: Iterable[tuple[Place, T]]) -> list[T | None]:
-    """What there is of each block that is wanted; None for none.
+    """The value found for each wanted block; None if there is none.
 
-    Of blocks of local functions of one name that are alike in all that, each takes another one.
+    Blocks of local functions may have equal identities; each found value is used once.
     """
     left: dict[Place, deque[T]] = {}
     for place, value in found:
@@ -64,10 +65,11 @@ def paired(wanted: Iterable[Place], found: Iterable[tuple[Place, T]]) -> list[T 
 
 
 def numbered(windows: Windows, blocks: Iterable[tuple[Place, int]]) -> npt.NDArray[np.int64]:
-    """Which of the candidate's blocks a block of the trace is, [B + 1]; -1 for none.
+    """Maps the trace's blocks to the candidate's, int64 [B + 1]; -1 for none.
 
     Args:
-      blocks: the candidate's, with their numbers.
+      windows: the window histogram of the trace, with B blocks.
+      blocks: the candidate's executed blocks with their numbers.
     """
     table = windows.table
     last = windows.blocks[:, -1]
@@ -78,12 +80,12 @@ def numbered(windows: Windows, blocks: Iterable[tuple[Place, int]]) -> npt.NDArr
         for number in executed.tolist()
     ]
     found = np.full(len(table) + 1, -1, np.int64)
-    found[executed] = [-1 if one is None else one for one in paired(places, blocks)]
+    found[executed] = [-1 if number is None else number for number in paired(places, blocks)]
     return found
 
 
 def _iteration(row: list[int]) -> list[int]:
-    """One iteration of the loop that the blocks are of, if it is seen twice; else the last ones."""
+    """One iteration of a loop that the window shows at least twice; else the last blocks."""
     for period in range(1, len(row) // 2 + 1):
         if row[period:] == row[:-period]:
             return row[-period:]
@@ -97,31 +99,36 @@ def shares(
     alone: Floats,
     predict: Callable[[set[Key]], Mapping[Key, float]],
 ) -> Floats:
-    """What to multiply each block's cycles by for the company that it has in a run, [blocks].
+    """The factor of each block's cycles for its predecessors in a run, [blocks].
 
-    What windows take by what their blocks take alone, in the mean over the windows that end in the
-    block; of blocks in rare windows and none else, as of the others. 1 if nothing is known at all.
+    A window's factor is its cycles over the sum of its blocks' cycles alone. A block's factor is
+    the mean over the windows that end in the block. Blocks in rare windows only get the mean factor
+    of the others, weighted by cycles; 1 without any.
 
     Args:
-      numbers: as `numbered` returns it.
-      keys: of the blocks, without jumps and calls.
-      alone: [blocks] cycles of an execution of each by itself; NaN where there is no prediction.
-      predict: cycles of code; what the model refuses may be missing.
+      windows: the window histogram of the run.
+      numbers: the result of `numbered`.
+      keys: [blocks], keys of the blocks without jumps and calls.
+      alone: [blocks], cycles of an execution of each block alone; NaN without a prediction.
+      predict: predicts the cycles of code; the result may lack code that the model refuses.
     """
     enough = np.searchsorted(np.cumsum(windows.counts), _COVERED * windows.counts.sum()) + 1
     has_cycles = np.isfinite(alone)
-    # By window: the block, how often, what the window takes if not in company, and its code.
+    # For each window: its last block, its count, its blocks' cycles alone, and its key.
     seen: list[tuple[int, int, float, Key | None]] = []
     for row, count in zip(
         numbers[windows.blocks[:enough]].tolist(), windows.counts[:enough].tolist(), strict=True
     ):
-        # Blocks that the candidate lacks, or that the model refuses, are passed over.
+        # Blocks that the candidate lacks, or that the model refuses, are skipped.
         known = [number for number in _iteration(row) if number >= 0 and has_cycles[number]]
         by_itself = float(alone[known].sum())
         if not known or known[-1] != row[-1] or by_itself <= 0:
             continue
-        key = b"".join(keys[one][0] for one in known), b"".join(keys[one][1] for one in known)
-        # A loop of one block is what the model tells of it anyway.
+        key = (
+            b"".join(keys[block][0] for block in known),
+            b"".join(keys[block][1] for block in known),
+        )
+        # A loop of one block is what the model predicts for the block alone.
         seen.append((row[-1], count, by_itself, key if len(known) > 1 else None))
     predicted = predict({key for *_, key in seen if key is not None})
     ratios, weights = np.zeros(len(keys)), np.zeros(len(keys))
@@ -130,7 +137,7 @@ def shares(
         if cycles is not None:
             ratios[number] += count * cycles / by_itself
             weights[number] += count
-    # Of a block in no window that was looked at, as much as of the others on average, by cycles.
+    # Blocks in no predicted window get the mean factor, weighted by cycles.
     counted = weights > 0
     cycles_of = np.nan_to_num(alone)
     whole = weights @ cycles_of

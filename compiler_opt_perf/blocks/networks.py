@@ -4,9 +4,9 @@
 It is a graph network as in GRANITE (Sykora et al., IISWC 2022): nodes receive messages along
 edges, in rounds.
 
-Each instruction claims so much of each of some resources, of which none is given
-a meaning, and adds a latency to the chain of dependences that it is on; the cycles of the block are
-the largest of these sums. Each CPU has its own claims and latencies (multi-task).
+Each instruction uses each of several latent resources for some cycles, its claims, and adds a
+latency to the dependence chain that it is on. The cycles of the block are the largest sum, over the
+resources and the chain. Each CPU has its own claims and latencies (multi-task learning).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ from compiler_opt_perf.blocks.block_graph import EDGE_KINDS, ROLES
 from compiler_opt_perf.blocks.config import CostModelConfig, Granite
 from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Batch
 
-#: A tensor of TensorFlow.
+#: A TensorFlow tensor.
 Tensor = Any
 Weights = dict[str, npt.NDArray[np.float32]]
 
-#: Added to the variance of a node.
+#: Added to the variance in layer normalisation.
 NORMALISER = 1e-5
-# Claims before anything is learnt, in cycles.
+# Initial claims and latencies, in cycles.
 _FIRST_CLAIM, _FIRST_LATENCY = 0.3, 1.0
-# Inputs that are the batch's arrays, int32.
+# Inputs that are int32 arrays of the batch.
 _GRAPH = ("tokens", "forms", "instructions", "sources", "targets", "kinds")
 
 
 def layout(config: CostModelConfig, tokens: int, cpus: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the weights by name."""
+    """Name -> shape of each weight."""
     network, width = config.network, config.network.width
     found: dict[str, tuple[int, ...]] = {"tokens": (tokens, width)}
     if config.pmu:
@@ -58,7 +58,7 @@ def layout(config: CostModelConfig, tokens: int, cpus: int) -> dict[str, tuple[i
 
 
 def named(shapes: Mapping[str, tuple[int, ...]], flat: Tensor, tf: Any = None) -> dict[str, Tensor]:
-    """Cuts a flat vector into weights by name, an array of numpy or a tensor."""
+    """Splits a flat vector into weights by name: a numpy array, or with `tf` a tensor."""
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
     if tf is None:
         parts = np.split(flat, np.cumsum(sizes)[:-1])
@@ -68,12 +68,12 @@ def named(shapes: Mapping[str, tuple[int, ...]], flat: Tensor, tf: Any = None) -
 
 
 def joined(shapes: Mapping[str, tuple[int, ...]], weights: Weights) -> npt.NDArray[np.float32]:
-    """The flat vector that `named` cuts."""
+    """Concatenates weights to the flat vector that `named` splits."""
     return np.concatenate([weights[name].ravel() for name in shapes])
 
 
 def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Weights:
-    """Random weights, float32."""
+    """Random initial weights, float32."""
     random = np.random.default_rng(seed)
     weights = {}
     for name, shape in shapes.items():
@@ -87,7 +87,7 @@ def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Weights
         elif len(shape) == 1:
             value = np.zeros(shape)
         else:
-            # Of embeddings, one row at a time is taken.
+            # Embeddings are looked up by row, so their fan-in is not their number of rows.
             inputs = shape[0] if "/" in name and part not in ("kinds", "gates") else 4
             scale = 0.1 if part in ("outer", "claims", "latencies") else 1.0
             value = random.normal(0, scale / np.sqrt(inputs), shape)
@@ -102,14 +102,15 @@ def transferred(
     cpus: Sequence[int],
     fresh: Weights,
 ) -> Weights:
-    """The weights of another model of the same network, for other tokens and CPUs.
+    """Initial weights from another model of the same network, with other tokens and CPUs.
 
     Args:
+      config: the new model's configuration.
       start: the other model's weights.
-      tokens: numbers of tokens that both know, here and there.
-      cpus: for each CPU here, the number of the one there that it begins as.
-      fresh: first weights of what the other model has not; what a profile tells begins as without
-        effect.
+      tokens: number of a token in the new model -> in the other, for tokens that both know.
+      cpus: for each CPU of the new model, the index of the other's CPU that it starts from.
+      fresh: random weights for tokens that the other model lacks. PMU inputs that it lacks start
+        without effect.
     """
     found = {}
     for name, value in fresh.items():
@@ -130,7 +131,7 @@ def transferred(
 
 
 def inputs_of(batch: Batch, config: CostModelConfig) -> dict[str, npt.NDArray[Any]]:
-    """What the network takes of a batch, by name."""
+    """Name -> array of each input of the network for a batch."""
     found: dict[str, npt.NDArray[Any]] = {
         "links": batch.chain * ROLES + batch.roles,
         "link_blocks": batch.chain_blocks,
@@ -144,13 +145,13 @@ def inputs_of(batch: Batch, config: CostModelConfig) -> dict[str, npt.NDArray[An
 
 
 def specs(config: CostModelConfig, tf: Any) -> dict[str, Any]:
-    """The types of `inputs_of`, of any size."""
+    """The TensorFlow types of `inputs_of`, for batches of any size."""
     flat = tf.TensorSpec([None], tf.int32)
     found = dict.fromkeys(("blocks", "links", "link_blocks", *_GRAPH), flat)
     found["link_weights"] = tf.TensorSpec([None], tf.float32)
     if config.pmu:
         found["pmu"] = tf.TensorSpec([None, 2 * len(PMU_INPUTS)], tf.float32)
-    return {name: tf.TensorSpec(one.shape, one.dtype, name) for name, one in found.items()}
+    return {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in found.items()}
 
 
 def cycles(
@@ -160,7 +161,7 @@ def cycles(
     cpus: int,
     tf: Any,
 ) -> Tensor:
-    """Predicted cycles of an execution, float32 [blocks, cpus]."""
+    """Predicts cycles per execution, float32 [blocks, cpus]."""
     network = config.network
     nodes = tf.gather(weights["tokens"], inputs["tokens"])
     known = tf.gather(weights["forms"], inputs["forms"])
@@ -199,7 +200,7 @@ def _head(
     cpus: int,
     tf: Any,
 ) -> Tensor:
-    """The cycles of blocks, of values of their instructions, float32 [instructions, width]."""
+    """Predicts the cycles of blocks from their instructions' states [instructions, width]."""
     hidden = tf.nn.relu(values @ weights["head/hidden"] + weights["head/hidden_bias"])
     claims = tf.nn.softplus(hidden @ weights["head/claims"] + weights["head/claims_bias"])
     sums = tf.math.segment_sum(claims, inputs["blocks"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a PMU profile tells of the instructions of a binary, as inputs of learned cost models."""
+"""Looks up PMU inputs of learned cost models: a profile's rates of a binary's instructions."""
 
 import functools
 from collections.abc import Sequence
@@ -16,58 +16,59 @@ from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.run.files import sha256
 
 _READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
-# Inputs that a rate of the profile tells, of loads and of jumps. Profiles know one last level: what
-# misses it has missed those between.
+# Inputs of loads, with their rate in the profile. Profiles have one last level, whose misses count
+# as misses of the second and third level.
 _OF_LOADS = {
     "l1_miss": "l1-miss-probability",
     "l2_miss": "llc-miss-probability",
     "l3_miss": "llc-miss-probability",
 }
-#: Jumps and calls that a core guesses, with the rate of wrong guesses.
+#: Jumps and calls that a core predicts, with their mispredict rate in the profile.
 GUESSED: dict[int, str] = {
     FlowControl.CONDITIONAL_BRANCH: "branch-mispredict-rate",
     FlowControl.INDIRECT_BRANCH: "indirect-mispredict-rate",
     FlowControl.INDIRECT_CALL: "indirect-mispredict-rate",
 }
-#: Number of the input that tells mispredictions.
+#: Index of the mispredict rate in PMU_INPUTS.
 MISPREDICT = PMU_INPUTS.index("mispredict")
 _LOADS = [PMU_INPUTS.index(name) for name in _OF_LOADS]
 
 
 @functools.lru_cache(maxsize=2)
 def _loaded(manifest: Path, digest: str) -> Profile:
-    """A profile, which a process reads once for all candidates of a training.
+    """Loads a profile once per process, for all candidates of a training.
 
     Args:
-      digest: of the manifest, which has those of its files.
+      manifest: the profile's manifest.
+      digest: the manifest's digest, as a cache key: the manifest holds its files' checksums.
     """
     return Profile.load(manifest)
 
 
 class ProfileInputs:
-    """Rates of the instructions of some blocks: those of their lines."""
+    """PMU inputs of the instructions of some blocks; each instruction has its line's rates."""
 
     def __init__(self, profile: Path, binary: Path, blocks: Sequence[tuple[int, bytes]]):
         """Looks up the loads and jumps of blocks.
 
         Args:
-          profile: manifest of a PMU profile of a run of the program, in any build.
-          binary: linked, with debug info.
-          blocks: address and code of each.
+          profile: manifest of a PMU profile of the program, from any build.
+          binary: the linked binary, with debug info.
+          blocks: address and code of each block.
 
         Raises:
           PmuError: the profile cannot be read.
           BinaryError: the binary has no debug info.
         """
-        # What cannot be read, `load` says.
+        # Profile.load reports a missing file.
         digest = sha256(profile) if profile.is_file() else ""
         self._profile = _loaded(profile, digest)
         self._rates = {rate.name: rate for rate in self._profile.manifest.rates}
-        # By name of the rate, function and line; most instructions are of a line of others.
+        # (rate, function, line) -> value; most instructions share their line with others.
         self._found: dict[tuple[str, str, Line], float] = {}
         wanted, hits = _wanted(blocks)
         locations = symbolize(binary, wanted).locations if wanted else {}
-        # Those that the profile knows, by address: [len(PMU_INPUTS)].
+        # Address of a load or jump -> its inputs, [len(PMU_INPUTS)].
         self._rows: dict[int, Floats] = {}
         for address, names in wanted.items():
             row = np.full(len(PMU_INPUTS), np.nan, np.float32)
@@ -81,21 +82,21 @@ class ProfileInputs:
             self._rows[address][_LOADS] = 0.0
         self._unknown = np.full(len(PMU_INPUTS), np.nan, np.float32)
 
-    def of(self, addresses: Sequence[int]) -> Floats:
-        """What is known of instructions: float32 [addresses, len(PMU_INPUTS)], NaN where unknown.
+    def rows(self, addresses: Sequence[int]) -> Floats:
+        """The PMU inputs at addresses, float32 [addresses, len(PMU_INPUTS)], NaN where unknown.
 
-        All are unknown of instructions that neither load nor jump, and of those without a line.
+        Only loads and jumps with a source line have inputs.
         """
         rows = [self._rows.get(address, self._unknown) for address in addresses]
         return np.array(rows, np.float32).reshape(len(rows), len(PMU_INPUTS))
 
-    def of_block(self, address: int, code: bytes) -> Floats:
-        """What is known of a block's instructions, jumps and calls included."""
-        return self.of([address + one.ip for one in iced_x86.Decoder(64, code)])
+    def block_rows(self, address: int, code: bytes) -> Floats:
+        """The PMU inputs of a block's instructions, jumps and calls included; see `rows`."""
+        return self.rows([address + instruction.ip for instruction in iced_x86.Decoder(64, code)])
 
     @staticmethod
     def array(raw: bytes) -> Floats:
-        """What `of` returned, from its bytes."""
+        """The result of `rows` from its bytes."""
         return np.frombuffer(raw, np.float32).reshape(-1, len(PMU_INPUTS))
 
     def _rate(self, name: str, location: Location) -> float:
@@ -118,25 +119,27 @@ class ProfileInputs:
 
 
 def _wanted(blocks: Sequence[tuple[int, bytes]]) -> tuple[dict[int, dict[int, str]], list[int]]:
-    """By address of loads and jumps, the names of their rates by number of the input.
+    """Finds loads and jumps: address -> index of the input -> name of its rate.
 
-    Loads of the stack alone are apart: what their line misses, others in it miss, and a spilled
-    value would seem to miss what the value's own load does.
+    Loads from the stack only are returned apart, because they hit. The misses of their line belong
+    to its other loads, such as the load of a value that is spilled there.
     """
     info = iced_x86.InstructionInfoFactory()
     loads = dict(zip(_LOADS, _OF_LOADS.values(), strict=True))
     found: dict[int, dict[int, str]] = {}
     hits = []
     for address, code in blocks:
-        for one in iced_x86.Decoder(64, code):
-            if one.flow_control in GUESSED:
-                found[address + one.ip] = {MISPREDICT: GUESSED[one.flow_control]}
-            elif one.flow_control == FlowControl.NEXT:
-                read = [part for part in info.info(one).used_memory() if part.access in _READS]
+        for instruction in iced_x86.Decoder(64, code):
+            if instruction.flow_control in GUESSED:
+                found[address + instruction.ip] = {MISPREDICT: GUESSED[instruction.flow_control]}
+            elif instruction.flow_control == FlowControl.NEXT:
+                read = [
+                    part for part in info.info(instruction).used_memory() if part.access in _READS
+                ]
                 if read and all(_is_stack(part) for part in read):
-                    hits.append(address + one.ip)
+                    hits.append(address + instruction.ip)
                 elif read:
-                    found[address + one.ip] = loads
+                    found[address + instruction.ip] = loads
     return found, hits
 
 

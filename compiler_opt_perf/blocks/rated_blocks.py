@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Blocks some of whose loads miss, and before which a jump is mispredicted, at known rates.
+"""Prepares blocks that are measured with known miss rates and mispredict rates.
 
-What such a block is measured with is part of its code: a load of each pointer that rated_block.h
-chooses, from a list in the first level of the cache, and a jump to the next instruction.
+The harness is part of the block's code. It loads each pointer that rated_block.h chooses from a
+list in the first-level cache. Then a jump to the next instruction is mispredicted at a known rate.
 """
 
 import random
@@ -16,44 +16,48 @@ from iced_x86 import MemorySizeExt, Mnemonic, OpAccess, OpKind, Register, Regist
 from compiler_opt_perf.blocks.block_code import MOST_BYTES, Block, request
 from compiler_opt_perf.run.seeds import derive_seed
 
-#: Where loads that miss find their data, as measure_blocks.c numbers it.
+#: Levels in which missing loads find their data, in the order of measure_blocks.c.
 LEVELS = ("l2", "l3", "memory")
-#: Why a block has no such loads.
+#: Reasons why a block cannot be measured at known rates.
 NO_SOURCE, TOO_FEW_COPIES = "no load whose address can be chosen", "too large for the first level"
-# Lines of a source, sources of a block, and what the first level holds of both loops, half of it.
+# The most cache lines of a pointer, pointers of a block, and lines of both loops: half of the
+# first-level cache.
 _MOST_LINES, _MOST_SOURCES, _HOT_LINES = 8, 8, 256
 _LINE = 64
-# Copies: the shorter loop must fill the core's window, of some 250 to 500 instructions, and rates
-# are counted in copies.
+# Numbers of copies: the shorter loop must fill the core's reorder window of some 250 to 500
+# instructions, and rates are multiples of 1 / copies.
 _WINDOW, _LEAST_WINDOW, _FEWEST, _MOST_COPIES = 512, 320, 16, 128
 _POINTER_BYTES = 8
 _READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 _ONLY_READS = {OpAccess.READ, OpAccess.COND_READ}
 _ONLY_COMPARE = {Mnemonic.CMP, Mnemonic.TEST}
 
-# A register's value when a block begins, or what it loads from another such value at a distance.
+# A value: the register that holds it, or its root, when the block begins; then the displacement of
+# each load that leads to it.
 _Value = tuple[Any, ...]
 
 
 @dataclass
 class _Accesses:
-    """What a block does with a pointer: loads and stores in order, and whether it does more.
+    """A block's accesses through one pointer.
 
     Attributes:
-      places: instruction, first byte from the pointer, bytes, whether read, whether written.
+      places: in order: instruction, offset from the pointer, size in bytes, whether it reads,
+        whether it writes.
+      is_more: whether the pointer has other uses, which the harness cannot follow.
     """
 
     places: list[tuple[int, int, int, bool, bool]] = field(default_factory=list)
     is_more: bool = False
 
     def lines(self) -> tuple[int, int]:
-        """The first line, and how many from there to the last."""
+        """The first accessed cache line, relative to the pointer, and the number of lines."""
         first = min(start // _LINE for _, start, *_ in self.places)
         last = max((start + size - 1) // _LINE for _, start, size, *_ in self.places)
         return first, last - first + 1
 
     def misses(self) -> set[int]:
-        """The instructions that load a line before any other touches it; empty if one is stored."""
+        """The instructions that first touch a line by a load; empty if a store does first."""
         seen: set[int] = set()
         found = set()
         for number, start, size, reads, _ in self.places:
@@ -68,15 +72,15 @@ class _Accesses:
 
 @dataclass(frozen=True)
 class ChosenPointer:
-    """A pointer that is chosen anew in each copy, as rated_block.h has it.
+    """A pointer that rated_block.h chooses anew in each copy of the block.
 
     Attributes:
-      register: that it is in when the block begins; that of its root for another.
-      parent: the number of the source that it is loaded from, None for the list's.
-      delay: whether that is of the copy before.
-      offset: where in memory from the parent.
-      first, lines: of the cache, from the pointer.
-      misses: instructions of the block whose loads miss where its lines are cold.
+      register: the register that holds it, or its root pointer, when the block begins.
+      parent: index of the pointer through which it is loaded; None if it is in the list.
+      delay: whether it is loaded in the copy before.
+      offset: its offset in memory from the parent.
+      first, lines: first cache line relative to the pointer, and number of lines.
+      misses: instructions whose loads miss if the lines are cold.
     """
 
     register: int
@@ -89,33 +93,38 @@ class ChosenPointer:
 
 
 class _Analysis:
-    """Follows the pointers of a block."""
+    """Follows the pointers of a block.
+
+    Attributes:
+      values: register -> its value after the block, if that is a known value.
+      accesses: value -> the block's accesses through it.
+      made: register -> the values that its content was computed from.
+    """
 
     def __init__(self, code: bytes):
         self.values: dict[int, _Value] = {}
         self.accesses: dict[_Value, _Accesses] = {}
-        # What registers were computed of.
         self.made: dict[int, frozenset[_Value]] = {}
         self._info = iced_x86.InstructionInfoFactory()
-        for number, one in enumerate(iced_x86.Decoder(64, code)):
-            self._add(number, one)
+        for number, instruction in enumerate(iced_x86.Decoder(64, code)):
+            self._add(number, instruction)
 
     def _value(self, register: int) -> _Value | None:
         if register in self.made:
             return None
         return self.values.get(register, (register,))
 
-    def _of(self, value: _Value) -> _Accesses:
+    def _accesses_of(self, value: _Value) -> _Accesses:
         return self.accesses.setdefault(value, _Accesses())
 
     def _spoil(self, register: int) -> None:
-        """The harness would not know what is done with the pointers that a register is made of."""
+        """Marks the values in a register as used in ways that the harness cannot follow."""
         value = self._value(register)
-        for one in self.made.get(register, ()) if value is None else (value,):
-            self._of(one).is_more = True
+        for origin in self.made.get(register, ()) if value is None else (value,):
+            self._accesses_of(origin).is_more = True
 
-    def _add(self, number: int, one: iced_x86.Instruction) -> None:
-        info = self._info.info(one)
+    def _add(self, number: int, instruction: iced_x86.Instruction) -> None:
+        info = self._info.info(instruction)
         memory = info.used_memory()
         full = RegisterExt.full_register
         bases = {part.base for part in memory if part.base == full(part.base)}
@@ -126,17 +135,20 @@ class _Analysis:
             only_address = register in in_addresses and part.access in _ONLY_READS
             if part.access in _READS and not only_address:
                 reads.add(register)
-        for operand in range(one.op_count):
-            if one.op_kind(operand) == OpKind.REGISTER and info.op_access(operand) in _READS:
-                reads.add(full(one.op_register(operand)))
-        lea = one.mnemonic == Mnemonic.LEA
+        for operand in range(instruction.op_count):
+            if (
+                instruction.op_kind(operand) == OpKind.REGISTER
+                and info.op_access(operand) in _READS
+            ):
+                reads.add(full(instruction.op_register(operand)))
+        lea = instruction.mnemonic == Mnemonic.LEA
         if lea:
-            reads |= {full(r) for r in (one.memory_base, one.memory_index) if r}
+            reads |= {full(r) for r in (instruction.memory_base, instruction.memory_index) if r}
         loaded = None
         for access in memory:
             size = MemorySizeExt.size(access.memory_size)
             value = self._value(full(access.base)) if access.base in bases else None
-            repeats = one.has_rep_prefix or one.has_repne_prefix
+            repeats = instruction.has_rep_prefix or instruction.has_repne_prefix
             if value is None or access.index or not size or repeats:
                 for register in (access.base, access.index):
                     if register and register != Register.RIP:
@@ -144,45 +156,47 @@ class _Analysis:
                 continue
             distance = access.displacement - (1 << 64) * (access.displacement >= 1 << 63)
             writes = access.access not in _ONLY_READS
-            self._of(value).places.append((number, distance, size, access.access in _READS, writes))
+            self._accesses_of(value).places.append(
+                (number, distance, size, access.access in _READS, writes)
+            )
             loaded = (*value, distance)
         stores = any(access.access not in _ONLY_READS for access in memory)
         if stores:
             for read in reads:
                 self._spoil(read)
-        self._write(one, info, reads, loaded)
+        self._write(instruction, info, reads, loaded)
 
     def _write(
-        self, one: iced_x86.Instruction, info: Any, reads: set[int], loaded: _Value | None
+        self, instruction: iced_x86.Instruction, info: Any, reads: set[int], loaded: _Value | None
     ) -> None:
-        if one.mnemonic in _ONLY_COMPARE:
+        if instruction.mnemonic in _ONLY_COMPARE:
             return
-        target = one.op0_register if one.op_count else Register.NONE
-        if one.mnemonic == Mnemonic.MOV and RegisterExt.is_gpr64(target):
+        target = instruction.op0_register if instruction.op_count else Register.NONE
+        if instruction.mnemonic == Mnemonic.MOV and RegisterExt.is_gpr64(target):
             value = None
-            if one.op1_kind == OpKind.REGISTER:
-                value = self._value(one.op1_register)
-            elif one.op1_kind == OpKind.MEMORY:
+            if instruction.op1_kind == OpKind.REGISTER:
+                value = self._value(instruction.op1_register)
+            elif instruction.op1_kind == OpKind.MEMORY:
                 value = loaded
             if value is not None:
                 self.values[target] = value
                 self.made.pop(target, None)
                 return
-        of: set[_Value] = set()
+        origins: set[_Value] = set()
         for register in reads:
             value = self._value(register)
-            of |= self.made.get(register, frozenset()) if value is None else {value}
+            origins |= self.made.get(register, frozenset()) if value is None else {value}
         for part in info.used_registers():
             if part.access not in _ONLY_READS:
-                self.made[RegisterExt.full_register(part.register)] = frozenset(of)
+                self.made[RegisterExt.full_register(part.register)] = frozenset(origins)
 
 
 def sources_of(code: bytes) -> list[ChosenPointer]:
-    """The pointers of a block that can be chosen, parents before what is loaded from them."""
+    """The pointers of a block that can be chosen, parents first."""
     found = _Analysis(code)
     numbers: dict[_Value, int] = {}
     sources: list[ChosenPointer] = []
-    for value, uses in sorted(found.accesses.items(), key=lambda one: len(one[0])):
+    for value, uses in sorted(found.accesses.items(), key=lambda item: len(item[0])):
         if uses.is_more or not uses.places or not RegisterExt.is_gpr64(value[0]):
             continue
         if value[0] == Register.RSP or len(sources) == _MOST_SOURCES:
@@ -200,7 +214,7 @@ def sources_of(code: bytes) -> list[ChosenPointer]:
         sources.append(
             ChosenPointer(value[0], parent, False, offset, first, lines, frozenset(misses))
         )
-    # The value that the block leaves in the register of a root may be of memory that is chosen.
+    # The block may load a root's register for the next copy through a chosen pointer.
     for value, number in list(numbers.items()):
         if len(value) > 1 or value[0] in found.made:
             continue
@@ -208,14 +222,16 @@ def sources_of(code: bytes) -> list[ChosenPointer]:
         parent = numbers.get(left[:-1])
         if len(left) == 1 or parent is None or left in numbers:
             continue
-        taken = any(one.delay and (one.parent, one.offset) == (parent, left[-1]) for one in sources)
+        taken = any(
+            item.delay and (item.parent, item.offset) == (parent, left[-1]) for item in sources
+        )
         if not taken and not _is_written(found.accesses[left[:-1]], left[-1]):
             sources[number] = replace(sources[number], parent=parent, delay=True, offset=left[-1])
     return sources
 
 
 def _is_written(uses: _Accesses, offset: int) -> bool:
-    """Whether the block writes to the pointer there."""
+    """Whether the block writes to the pointer stored at `offset`."""
     return any(
         writes and start < offset + _POINTER_BYTES and offset < start + size
         for _, start, size, _, writes in uses.places
@@ -232,11 +248,12 @@ def _listed(source: ChosenPointer) -> bool:
 
 @dataclass(frozen=True)
 class _Glue:
-    """The code before each copy.
+    """The harness code before each copy.
 
     Attributes:
-      places: of the displacement of each source, and where the instruction ends; -1 for none.
-      jump: the same of the byte that the jump depends on.
+      code: machine code.
+      places: for each pointer, offset of the displacement and end of its load; -1 without a load.
+      jump: the same for the comparison that the jump depends on.
     """
 
     code: bytes
@@ -247,12 +264,12 @@ class _Glue:
 def _glue(sources: Sequence[ChosenPointer]) -> _Glue:
     code = b""
     places = []
-    for one in sources:
-        if not _listed(one):
+    for source in sources:
+        if not _listed(source):
             places.append((-1, -1))
             continue
         # mov register, [rip + entry of the list]
-        number = _number(one)
+        number = _number(source)
         code += bytes([0x48 | number >> 3 << 2, 0x8B, 0x05 | (number & 7) << 3]) + bytes(4)
         places.append((len(code) - 4, len(code)))
     # cmp byte [rip + entry of the list], 0; jne to the next instruction
@@ -263,7 +280,7 @@ def _glue(sources: Sequence[ChosenPointer]) -> _Glue:
 
 @dataclass(frozen=True)
 class Rates:
-    """What is asked for: a level of LEVELS, shares of loads that miss and of jumps mispredicted."""
+    """The wanted rates: level of LEVELS that misses go to, miss rate, mispredict rate."""
 
     level: str
     miss: float
@@ -271,16 +288,18 @@ class Rates:
 
 
 def rated(block: Block, rates: Rates, seed: int) -> Block:
-    """A block with the request for measure_blocks.c and what is known of its instructions.
+    """Prepares a block to be measured at known rates.
 
-    The rates that it has are those that so many copies can have.
+    Rates are rounded to multiples that the number of copies can have.
 
     Args:
-      seed: of what is drawn when it is measured.
+      block: the block.
+      rates: the wanted rates.
+      seed: seed of the measurement.
 
     Returns:
-      The block whose code begins with what was added; with a reason in `refused`, and nothing
-      added, where it cannot be measured so.
+      The block with harness code, `request` and `pmu`; or, if it cannot be measured at known rates,
+      the unchanged block with the reason in `refused`.
     """
     line, reason = request(block.code)
     sources = sources_of(block.code) if line else []
@@ -294,7 +313,7 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
         return replace(block, refused=reason)
     instructions = list(iced_x86.Decoder(64, code))
     jump = sum(map(_listed, sources)) + 1
-    lines = sum(one.lines for one in sources)
+    lines = sum(source.lines for source in sources)
     copies = max(_FEWEST, -(-_WINDOW // len(instructions)))
     copies = min(copies, _MOST_COPIES, _HOT_LINES // (2 * lines))
     if copies < _FEWEST or copies * len(instructions) < _LEAST_WINDOW:
@@ -308,11 +327,11 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
         operands.append(f"{place + len(glue.code)}:{end + len(glue.code)}:{target}")
     head = f"{level} {copies} {cold} {random_jumps} {seed} {glue.jump[0]}:{glue.jump[1]}"
     described = [
-        f"{-1 if one.parent is None else one.parent}:{one.delay:d}:{one.offset}:{place}:{end}:"
-        f"{_number(one)}:{one.first}:{one.lines}"
-        for one, (place, end) in zip(sources, glue.places, strict=True)
+        f"{-1 if source.parent is None else source.parent}:{source.delay:d}:{source.offset}:"
+        f"{place}:{end}:{_number(source)}:{source.first}:{source.lines}"
+        for source, (place, end) in zip(sources, glue.places, strict=True)
     ]
-    missing = {jump + 1 + number for one in sources for number in one.misses}
+    missing = {jump + 1 + number for source in sources for number in source.misses}
     pmu = _known(instructions, missing, jump, cold / copies, random_jumps / (2 * copies), level)
     request_line = " ".join([code.hex(), *operands, "/", head, *described])
     return replace(block, code=code, request=request_line, pmu=pmu)
@@ -326,10 +345,11 @@ def _known(
     mispredict: float,
     level: int,
 ) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
-    """What is known of instructions, by name (docs/reference/formats.md)."""
+    """The PMU inputs of a prepared block's instructions (docs/reference/formats.md)."""
     info = iced_x86.InstructionInfoFactory()
     loads = [
-        any(part.access in _READS for part in info.info(one).used_memory()) for one in instructions
+        any(part.access in _READS for part in info.info(instruction).used_memory())
+        for instruction in instructions
     ]
     found: dict[str, tuple[float | None, ...]] = {}
     for number, name in enumerate(("l1_miss", "l2_miss", "l3_miss"), 1):
@@ -347,12 +367,15 @@ def _known(
 def at_rates(
     blocks: Sequence[Block], misses: Sequence[float], mispredicts: Sequence[float], seed: int
 ) -> Iterator[Block]:
-    """Each block once for each share of misses; level and share of mispredicts are drawn.
+    """Yields each block prepared at each miss rate; level and mispredict rate are drawn.
 
-    A block that cannot be measured so is there once. Rates that copies cannot tell apart are one.
+    Duplicates are left out: a block that cannot be prepared, and equal rounded rates.
 
     Args:
-      seed: of what is drawn.
+      blocks: the blocks.
+      misses: miss rates.
+      mispredicts: mispredict rates to draw from.
+      seed: seed of the draws.
     """
     for block in blocks:
         seen = set()
@@ -360,8 +383,8 @@ def at_rates(
             own = derive_seed(seed, "rated block", block.code.hex(), str(miss))
             drawn = random.Random(own)
             rates = Rates(drawn.choice(LEVELS), miss, drawn.choice(list(mispredicts)))
-            one = rated(block, rates, own % (1 << 62) + 1)
-            key = (one.refused, one.pmu)
+            measured = rated(block, rates, own % (1 << 62) + 1)
+            key = (measured.refused, measured.pmu)
             if key not in seen:
                 seen.add(key)
-                yield one
+                yield measured

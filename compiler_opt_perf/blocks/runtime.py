@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Predictions of learned cost models; TensorFlow as they use it, the same bytes each time."""
+"""Runs learned cost models, in numpy and in deterministic TensorFlow."""
 
 import functools
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from threadpoolctl import threadpool_limits
 from compiler_opt_perf.blocks.config import CostModelConfig
 from compiler_opt_perf.blocks.graph_network import graph_cycles
 from compiler_opt_perf.blocks.graphs import Floats, Graphs
-from compiler_opt_perf.policy.export import import_tensorflow
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 
 _THREADS = 2
-# What numpy computes of so few blocks stays in the cache.
+# The arrays for this many blocks fit the cache.
 _AT_ONCE = 128
 
 
 @functools.cache
 def start_tensorflow() -> Any:
-    """TensorFlow with its threads limited, where that is still possible."""
+    """Imports TensorFlow, deterministic and with few threads if it has not started yet."""
     tf = import_tensorflow()
     try:
         tf.config.threading.set_intra_op_parallelism_threads(_THREADS)
         tf.config.threading.set_inter_op_parallelism_threads(_THREADS)
     except RuntimeError:
-        # It has computed something already.
+        # TensorFlow has started already.
         pass
     tf.config.experimental.enable_op_determinism()
     return tf
@@ -40,9 +40,9 @@ def predictions(
     graphs: Graphs,
     blocks: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
-    """Predicted cycles of some blocks on each CPU, [blocks, cpus]; those of a length together.
+    """Predicts cycles of blocks in numpy, float64 [blocks, cpus].
 
-    It does without TensorFlow.
+    Blocks of similar length share a batch.
     """
     found = np.zeros((len(blocks), cpus))
     order = np.argsort(graphs.lengths[blocks], kind="stable")

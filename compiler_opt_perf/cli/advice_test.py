@@ -65,7 +65,8 @@ def _mistake(command: str) -> bool:
     if isinstance(found, Group):
         return bool(words) and words[0] not in {*_PLACEHOLDERS, "--help"}
     known = {name for one in found.params for name in (*one.opts, *one.secondary_opts)}
-    flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+    own = itertools.takewhile(lambda word: word != "--", words)
+    flags = {word.partition("=")[0] for word in own if word.startswith("--")}
     return not flags <= {*known, "--help"}
 
 
@@ -79,6 +80,7 @@ def _mistake(command: str) -> bool:
         ("write it with `cop gate check --sotre=a.db` first", True),
         ("build it: cop toolchain build --toolchain=FIELD --inline-model=FIELD", False),
         ("build it: cop toolchain build --set=FIELD", True),
+        ("profile it: cop profile collect --binary=a -- --not-ours", False),
     ],
 )
 def test_mistakes_are_found(text: str, mistaken: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from compiler_opt_perf.cli import options
-from compiler_opt_perf.cli.options import required_model_folder
+from compiler_opt_perf.cli.options import problem_name, required_model_folder
 from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.policy.problem import PROBLEMS
@@ -20,16 +20,20 @@ compare = Group("compare", help="Policies against the compiler's default, on mod
 
 @compare.verb(
     "policy",
-    example="compare policy --problem=inline-size "
-    "--corpus=corpus/held_out --model=trainings/inline-size/policy "
+    example="compare policy --corpus=corpus/held_out --model=trainings/inline-size/policy "
     "--profile=zstd.pmu.json --output=inline-size.json",
     json_version=1,
 )
 def policy(
-    problem: options.Problem,
     corpus: Annotated[Path, Flag("corpus of modules that the policy was not trained on")],
-    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    model: Annotated[
+        Path,
+        Flag(
+            "the policy: a folder, as `cop train policy` writes it, or the name of one in models/"
+        ),
+    ],
     output: Annotated[Path, Flag("where to write the comparison, JSON")],
+    problem: options.ProblemOfModel = None,
     profile: options.Profiles = (),
     toolchain: Annotated[
         Path,
@@ -74,15 +78,15 @@ def policy(
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model)
-    loaded = policy_in(model, problem)
+    problem = problem_name(problem, model)
+    profiles = Profiles.parse(profile)
+    loaded = policy_in(model, problem, profiles)
     decided = PROBLEMS[problem] if loaded is None else loaded.network.problem
     modules = Corpus.load(corpus)
     release = Toolchain.load(release_toolchain)
     require_compiled_in(release, decided, model)
     comparison = compare(
-        Subject(
-            decided, Toolchain.load(toolchain), release, model, Profiles.parse(profile), loaded
-        ),
+        Subject(decided, Toolchain.load(toolchain), release, model, profiles, loaded),
         modules,
         compile_time=compile_time,
         repetitions=repetitions,
@@ -103,7 +107,7 @@ def policy(
 )
 def programs(
     names: Annotated[Sequence[str], Argument("PROGRAM...")],
-    model: Annotated[Path, Flag("the policy's folder, for example models/inline-size")],
+    model: Annotated[Path, Flag("the policy: a folder, or the name of one in models/")],
     output: Annotated[
         Path, Flag("where to write the comparison, JSON; `cop compare page` reads it")
     ],
@@ -114,9 +118,13 @@ def programs(
     workers: options.Workers = 0,
 ) -> Table:
     """Compare the linked text of real programs with a policy and without."""
-    from compiler_opt_perf.compare.linked import compare_linked, describe, to_json
+    from compiler_opt_perf.compare.linked import (
+        compare_linked,
+        describe,
+        to_json,
+        unprofiled_policy,
+    )
     from compiler_opt_perf.corpus.programs import find_program, program_modules
-    from compiler_opt_perf.policy.export import load
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     names = list(dict.fromkeys(names))
@@ -124,7 +132,7 @@ def programs(
         find_program(name)
     model = required_model_folder(model).resolve()
     folder = modules.resolve()
-    problem = load(model).network.problem
+    problem = unprofiled_policy(model).network.problem
     tools = Toolchain.load(toolchain)
     extracted = {
         name: program_modules(

@@ -48,7 +48,7 @@ def extract(
             )
         databases[name] = Path(path)
     if not 0 < held_out < 1:
-        raise UsageError(f"--held-out={held_out}: expected a share between 0 and 1")
+        raise UsageError(f"--held-out={held_out}: expected a share above 0 and below 1")
     try:
         link_words = shlex.split(link_flags)
     except ValueError as error:

@@ -139,9 +139,9 @@ def predict(
     model: Annotated[
         Path | None,
         Flag(
-            "folder of a learned cost model, which tells the cycles of a run with --trace; "
-            "without, those of single blocks, as hexadecimal digits or files of measured blocks; "
-            "--cpu names the CPU"
+            "learned cost model, a folder or the name of one in models/; it tells the cycles of a "
+            "run with --trace; without, those of single blocks, as hexadecimal digits or files of "
+            "measured blocks; --cpu names the CPU"
         ),
     ] = None,
     correction: Annotated[
@@ -254,8 +254,7 @@ def model_of(
     folder = model_folder(folder, flag)
     if folder is None:
         raise UsageError(
-            f"--evaluator={evaluator}: give the folder of such a model, too, as "
-            f"{flag}=models/cost-znver3"
+            f"--evaluator={evaluator}: give the folder of such a model, too, as {flag}=cost-znver3"
         )
     model = load(folder)
     if evaluator not in (None, model.config.name):
@@ -324,7 +323,7 @@ def _predict_blocks(model: "CostModel", cpu: str, words: Sequence[str]) -> Table
 
 @cost.verb("eval", example="cost eval --model=models/cost-znver3 --data=lua.blocks", json_version=1)
 def evaluate(
-    model: Annotated[Path, Flag("folder of a learned cost model")],
+    model: Annotated[Path, Flag("learned cost model: a folder, or the name of one in models/")],
     data: Data,
     blocks: Annotated[
         Literal["test", "validation", "training", "all"],

@@ -86,13 +86,13 @@ def test_blocks_of_known_cycles(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 
 def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for words, status, message in (
-        ((*WORDS[:3], "--cpu=skylake", "90"), 1, "on znver3, not on skylake: give --cpu=znver3"),
+        ((*WORDS[:3], "--cpu=skylake", "90"), 1, "for znver3, not for skylake: give --cpu=znver3"),
         ((*WORDS, "xyz"), 2, "'xyz': no such file, and no block in hexadecimal digits"),
         (WORDS, 2, "expected blocks in hexadecimal digits, or files of measured blocks"),
         (
             ("cost", "predict", "--model=none", "90"),
             1,
-            "--model=none: no such folder; those of this project are in",
+            "--model=none: no such folder; those of this project are ",
         ),
         (("cost", "predict", "--evaluator=granite", "90"), 2, "give the folder of such a model"),
         ((*WORDS, "--evaluator=granite-pmu", "90"), 2, "is a granite; give --evaluator=granite"),
@@ -112,7 +112,7 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
                 "--setting=rounds=1",
             ),
             2,
-            "no setting 'rounds'; there are",
+            "no setting 'rounds'; did you mean 'network.rounds'?\n",
         ),
     ):
         assert run(words) == status

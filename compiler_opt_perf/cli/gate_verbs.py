@@ -9,7 +9,7 @@ import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
-from compiler_opt_perf.cli.options import cpu_of, model_folder, required_model_folder
+from compiler_opt_perf.cli.options import cpu_of, model_folder, problem_name, required_model_folder
 from compiler_opt_perf.cli.parameters import TOOLCHAIN, Argument, Flag
 from compiler_opt_perf.cli.verb import Group, Table
 from compiler_opt_perf.run.files import sha256, write_json, write_text
@@ -65,17 +65,22 @@ def _work(folder: Path | None, workers: int, baseline: Path) -> "Work":
 
 @gate.verb(
     "record",
-    example="gate record --corpus=corpus/held_out --problem=inline-size "
+    example="gate record --corpus=corpus/held_out "
     "--model=trainings/inline-size/policy --profile=zstd.pmu.json "
     "--output=build/baseline.json",
 )
 def record(
-    problem: options.Problem,
     corpus: Annotated[
         Sequence[Path], Flag("folder of a corpus, as `cop corpus extract` writes it; once for each")
     ],
-    model: Annotated[Path, Flag("the policy's folder, as `cop train policy` writes it")],
+    model: Annotated[
+        Path,
+        Flag(
+            "the policy: a folder, as `cop train policy` writes it, or the name of one in models/"
+        ),
+    ],
     output: Annotated[Path, Flag("the baseline to write, JSON")],
+    problem: options.ProblemOfModel = None,
     toolchain: options.Toolchain = options.DEV,
     release_toolchain: Annotated[
         Path | None,
@@ -115,18 +120,21 @@ def record(
 ) -> None:
     """Measure a compiler with a policy on corpora: the baseline that candidates must keep."""
     from compiler_opt_perf.compare.baseline import write_baseline
+    from compiler_opt_perf.compare.errors import CompareError
     from compiler_opt_perf.compare.record import load_corpora, record
     from compiler_opt_perf.compare.subject import Subject, problem_of
     from compiler_opt_perf.corpus.profiles import Profiles
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     model = required_model_folder(model).absolute()
+    problem = problem_name(problem, model)
+    profiles = Profiles.parse(profile).absolute()
     candidate = Subject(
-        problem_of(model, problem),
+        problem_of(model, problem, profiles),
         Toolchain.load(toolchain),
         None if release_toolchain is None else Toolchain.load(release_toolchain),
         model,
-        Profiles.parse(profile).absolute(),
+        profiles,
         repetitions=repetitions,
         timeout_s=timeout,
         memory_mib=memory,
@@ -142,9 +150,16 @@ def record(
         raise UsageError("--cpu is for the cycles of recorded runs: give --trace, too")
     modules, memory_of_work = load_corpora(corpus), _work(work, workers, output)
     measured = record(candidate, corpus, modules, compile_time, memory_of_work)
+    failed = [run for run in measured.modules if not run.is_ok]
+    if failed and len(failed) == len(measured.modules):
+        raise CompareError(
+            f"none of the {len(failed)} modules compiles, so there is no baseline to keep; "
+            f"{failed[0].name}: {failed[0].message}"
+        )
     write_baseline(measured, output)
-    failed = sum(not run.is_ok for run in measured.modules)
-    print(f"{output}: {len(measured.modules)} modules, {failed} of which do not compile")
+    print(f"{output}: {len(measured.modules)} modules, {len(failed)} of which do not compile")
+    if failed:
+        print(f"the first of these, {failed[0].name}: {failed[0].message}")
 
 
 def _traces(words: Sequence[str]) -> dict[str, Path]:
@@ -234,14 +249,15 @@ def candidate_of(
 
     same_runs(setup)
     model = (model_folder(model) or Path(setup.policy.path)).absolute()
+    profiles = _profiles(profile, setup)
     if release is None and setup.release is not None:
         release = Path(setup.release.path)
     return Subject(
-        problem_of(model, setup.problem),
+        problem_of(model, setup.problem, profiles),
         Toolchain.load(toolchain or Path(setup.compiler.path)),
         None if release is None else Toolchain.load(release),
         model,
-        _profiles(profile, setup),
+        profiles,
         repetitions=setup.repetitions,
         timeout_s=setup.timeout_s,
         memory_mib=setup.memory_mib,

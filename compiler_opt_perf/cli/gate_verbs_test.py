@@ -117,6 +117,22 @@ def test_a_model_that_the_compiler_fails_with_is_caught(
     assert worse["failures"][1].startswith("p/add: clang: exit status 1; error: cannot use the mod")
 
 
+def test_what_a_baseline_lacks_is_told(
+    folder: Path, toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpora = read_baseline(folder / "baseline.json").setup.corpora
+    words = ["gate", "record", *(f"--corpus={one}" for one in corpora), "--problem=inline-size"]
+    words += [f"--toolchain={toolchain.directory}", "--compile-time=none", "--workers=1"]
+    words.append(f"--output={tmp_path / 'baseline.json'}")
+    assert run([*words, f"--model={MODELS / 'inline-unknown-feature'}"]) == 1
+    shown = capsys.readouterr().err
+    assert "none of the 3 modules compiles" in shown and "; p/add: clang: exit status 1;" in shown
+    assert not (tmp_path / "baseline.json").exists()
+    assert run([*words, f"--model={MODELS / 'inline-crash'}"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 modules, 1 of which do not compile\nthe first of these, p/mix: clang: en" in shown
+
+
 def test_a_model_that_crashes_the_compiler_on_one_module_is_caught(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +190,6 @@ def test_modes_that_differ_are_caught(
         f'  exec "{toolchain.clang}" "$@" -mllvm -enable-ml-inliner=default ;;'
     )
     release = failing_toolchain(tmp_path / "release", toolchain, cases)
-    (release / "models").symlink_to(toolchain.directory / "models")
     status, document = _check(folder, capsys, f"--release-toolchain={release}")
     worse = _worse(document)
     assert status == EXIT_WORSE and set(worse) == {"modes"}

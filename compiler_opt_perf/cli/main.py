@@ -17,6 +17,22 @@ _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
 # Shells add a signal's number to it.
 _EXIT_SIGNAL = 128
+# What a command line without a verb shows. docs/models.md has the same road in more words.
+_START = """\
+compiler-opt-perf: machine-learned optimisation in LLVM, with PMU data
+
+A faster program, by the profile of a run:
+  cop toolchain build                                    once: the patched compiler, named dev
+  cop profile collect --binary=PROGRAM --output=p.pmu.json -- ARGUMENTS
+  cop policy flags --toolchain=dev --profile=p.pmu.json --inline-model=inline-speed --output=p.cfg
+  build/toolchain/dev/bin/clang --config=p.cfg -O2 ...
+
+A smaller C++ program, without a profile:
+  cop policy flags --toolchain=dev --inline-model=inline-size --output=s.cfg
+  build/toolchain/dev/bin/clang++ --config=s.cfg -Oz ...
+
+cop --help lists all verbs, cop VERB --help tells of one, docs/index.md of everything.
+"""
 
 
 class Terminated(KeyboardInterrupt):
@@ -63,11 +79,14 @@ def _say(text: str) -> None:
 def run(argv: Sequence[str]) -> int:
     """Runs one command line (without the program's name) and returns its exit status."""
     log_to_stderr()
+    if not argv:
+        print(_START, end="")
+        return 0
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     _, label, _ = find_command(argv)
     try:
-        with COP.make_context("cop", list(argv) or ["--help"]) as context:
+        with COP.make_context("cop", list(argv)) as context:
             status: int = COP.invoke(context)
             return status
     except click.exceptions.Exit as done:

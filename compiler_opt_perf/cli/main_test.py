@@ -15,6 +15,7 @@ from absl import logging
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cli.cost_verbs import LEARNED
 from compiler_opt_perf.cli.main import find_command, run
+from compiler_opt_perf.cli.options import model_folder
 from compiler_opt_perf.cli.verb import Table
 from compiler_opt_perf.cli.verbs import COP
 from compiler_opt_perf.compare.errors import CompareError
@@ -125,8 +126,16 @@ def test_show_and_list_mean_the_same_in_all_groups() -> None:
     assert not [name for name in summaries if name.endswith((" stats", " statistics", " info"))]
 
 
-def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_the_first_steps_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """On one screen; the commands are parsed by advice_test.py."""
     assert run([]) == 0
+    shown = capsys.readouterr().out
+    assert "cop profile collect" in shown and "cop --help" in shown
+    assert len(shown.splitlines()) <= 14 and max(map(len, shown.splitlines())) <= 100
+
+
+def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
     shown = capsys.readouterr().out
     assert all(f"\n  {name} " in shown for name in VERBS)
     assert len(VERBS) <= 39
@@ -146,7 +155,7 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("corpus extract a=b", "--problem"),
         ("corpus extract --problem=cooking --output=x a=b", "is not one of"),
         ("corpus extract --problem=inline-size --output=x nonsense", "expected PROGRAM=compile_c"),
-        ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "between 0 and 1"),
+        ("corpus extract --problem=inline-size --output=x --held-out=2 a=b", "above 0 and below 1"),
         ("corpus extract --problem=inline-size --output=x --link-flags=' a=b", "No closing quot"),
         ("corpus show", "Missing argument 'FOLDER'"),
         (
@@ -178,7 +187,12 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("train policy --problem=inline-size --corpus=a --output=b --setting=pairs", "NAME=VALUE"),
         (
             "train policy --problem=inline-size --corpus=a --output=b --setting=ppo.modules=1",
-            "settings: no setting 'ppo.modules'; there are",
+            "no setting 'ppo.modules' of this recipe, whose stages are evolution-strategies; "
+            "did you mean 'evolution-strategies.modules'?\nSee: cop train policy --help\n",
+        ),
+        (
+            "train policy --problem=inline-size --corpus=a --output=b --setting=tempo=1",
+            "settings: no setting 'tempo' of this recipe, whose stages are evolution-strategies\n",
         ),
         (
             "train policy --problem=inline-size --corpus=a --output=b --recipe=magic",
@@ -190,6 +204,16 @@ def test_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
             "expected one of --model=FOLDER and --decide",
         ),
         ("trace show", "Missing argument 'NAME.bbtrace'"),
+        (
+            "profile collect --binary=a --output=b --level=9 file",
+            "No such option '--level'. Did you mean '--help'? Flags of what is run come after --\n",
+        ),
+        (
+            "policy interact --problem=inline-size --model=m -Oz -c a.c",
+            "No such option '-O'. Flags of what is run come after --\n",
+        ),
+        ("profile show p --topp=2", "No such option '--topp'. Did you mean '--top'?\n"),
+        ("profile show p --top=many", "'many' is not a valid whole number"),
         ("trace staet a.bbtrace", "no verb 'trace staet'"),
         ("trace cut a.bbtrace --output=b.bbtrace --number=0", "0 is not in the range x>=1"),
         ("trace record --binary=a --output=b.bbtrace --cpu=zen3", "No such option '--cpu'"),
@@ -275,11 +299,11 @@ def test_an_unknown_evaluator_is_answered_by_the_known_ones(
             "policy interact --problem=inline-size --decide=mine.py -- -c a.c",
             "mine.py: No such file",
         ),
-        ("cost predict --trace=t --cpu=znver99 a.o", "there are host, cascadelake, emeraldrapids"),
+        ("cost predict --trace=t --cpu=znver99 a.o", "known are host, cascadelake, emeraldrapids"),
         (
             "train policy --problem=inline-size --corpus=a --output=b --evaluator=mca "
             "--cpu=znver99",
-            "--cpu=znver99: no such file",
+            "--cpu=znver99: neither a file",
         ),
         (
             "train policy --problem=inline-size --corpus=a --output=b --profile=p=c --profile=d",
@@ -333,7 +357,7 @@ def _fake_toolchain(folder: Path, policy: bytes) -> Path:
     for name in ("clang", "opt", "llc"):
         (folder / "bin" / name).write_text("#!/bin/sh\necho compiled >&2; exit 9\n")
         (folder / "bin" / name).chmod(0o755)
-    (folder / "models" / "InlinerSizeModel.o").touch()
+    (folder / "models" / "InlinerSizeModel.h").touch()
     description = {"files": {"model.tflite": hashlib.sha256(policy).hexdigest()}}
     (folder / "models" / "InlinerSizeModel.json").write_text(json.dumps(description))
     return folder
@@ -472,6 +496,7 @@ def test_errors_are_messages_and_bugs_show_where_they_are(
 
 
 _SHIPPED = REPO_ROOT / "models"
+_NAMES = sorted(one.name for one in _SHIPPED.iterdir() if one.is_dir())
 
 
 @pytest.mark.parametrize(
@@ -500,14 +525,28 @@ def test_where_a_model_is_that_is_not_here(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     for given, hint in (
-        (f"models/{model}", f"no such folder; did you mean {_SHIPPED / model}?"),
-        ("mine/policy", f"no such folder; those of this project are in {_SHIPPED}"),
+        (
+            f"models/{model}",
+            f"no such folder; did you mean {flag}={model}, the model of this project?",
+        ),
+        ("mine/policy", f"no such folder; those of this project are {', '.join(_NAMES)}"),
         ("file", "is a file; name the folder that it is in"),
     ):
         words, separator, rest = line.partition(" --")
         words = f"{words} {flag}={given}{separator}{rest}"
         assert run(words.split()) == 1
         assert f"error: {flag}={given}: {hint}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_shipped_model_is_found_by_name_from_any_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert model_folder(Path(name)) == _SHIPPED / name
+    # One of the user's own comes first.
+    (tmp_path / name).mkdir()
+    assert model_folder(Path(name)) == Path(name)
 
 
 @pytest.mark.parametrize(
@@ -521,6 +560,7 @@ def test_where_a_model_is_that_is_not_here(
         ("frobnicate", []),
         ("report a.json --output=b", []),
         ("gate frobnicate", []),
+        ("--frobnicate", []),
     ],
 )
 def test_a_mistyped_verb_has_a_short_answer(
@@ -531,7 +571,7 @@ def test_a_mistyped_verb_has_a_short_answer(
     shown = capsys.readouterr().err
     assert all(name in shown for name in meant)
     assert ("did you mean" in shown) == (bool(meant) and line != "gate")
-    assert len(shown.splitlines()) <= (12 if line == "gate" else 3)
+    assert len(shown.splitlines()) <= (12 if line == "gate" else 2)
     group = " gate" if line.startswith("gate") else ""
     assert shown.endswith(f"See: cop{group} --help\n") or "See: cop profile --help" in shown
 
@@ -540,7 +580,11 @@ def test_defaults_are_written_as_they_are_given(capsys: pytest.CaptureFixture[st
     assert run(["profile", "collect", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "--backend=[callgrind|perf|auto] simulate" in shown
+    assert "[-- ARGUMENT...] those of the program that is run" in shown
     assert "says why not [default: callgrind]" in shown
+    assert run(["gate", "record", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--repetitions=INTEGER " in shown and "--timeout=FLOAT " in shown
     assert run(["train", "policy", "--help"]) == 0
     shown = capsys.readouterr().out
     # The settings are lines as they are written.
@@ -557,14 +601,19 @@ def test_help_is_quick() -> None:
 
 @pytest.mark.compiler
 def test_a_collection_ends_with_commands_that_work(
-    toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toolchain: Toolchain,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "a program.c").write_text("int main(void) { return 0; }")
     flags = [*PROFILING_FLAGS.split(), "-Wl,--build-id"]
     binary = tmp_path / "a program"
     run_command([stock_tool("clang"), "-O1", *flags, f"{binary}.c", "-o", binary])
     profile = tmp_path / "a program.pmu.json"
-    assert run(["profile", "collect", f"--binary={binary}", f"--output={profile}"]) == 0
+    with caplog.at_level("INFO", logger="absl"):
+        assert run(["profile", "collect", f"--binary={binary}", f"--output={profile}"]) == 0
+    assert "; its standard output is discarded" in caplog.text
     shown = capsys.readouterr().out
     commands = re.findall(r"^(?:next:|     ) [\w ]+: cop (.*)$", shown, re.MULTILINE)
     assert len(commands) == 2
@@ -576,3 +625,5 @@ def test_a_collection_ends_with_commands_that_work(
         assert run(words) == 0
     configuration = (tmp_path / "a program.cfg").read_text()
     assert "-fprofile-sample-use=" in configuration
+    # Whoever meets "unrecognised emulation mode" looks here.
+    assert "no other linker will do.\n-fuse-ld=lld\n" in configuration

@@ -24,6 +24,12 @@ class FolderError(UserError):
 
 
 Problem = Annotated[str, Flag("the decision", type=click.Choice(sorted(PROBLEMS)))]
+ProblemOfModel = Annotated[
+    str | None,
+    Flag(
+        "the decision; by default the one that the policy is for", type=click.Choice(list(PROBLEMS))
+    ),
+]
 Profiles = Annotated[
     Sequence[str],
     Flag(
@@ -51,7 +57,9 @@ Address = Annotated[
     ),
 ]
 # Of verbs that run a program.
-RunArguments = Annotated[Sequence[str], Argument("[-- ARGUMENT...]")]
+RunArguments = Annotated[
+    Sequence[str], Argument("[-- ARGUMENT...]", "those of the program that is run")
+]
 Run = Annotated[Path | None, Flag("executable to run, if the binary is a shared library")]
 Stdin = Annotated[Path | None, Flag("file that the program reads")]
 Recording = Annotated[
@@ -93,9 +101,30 @@ def required_model_folder(path: Path, name: str = "--model") -> Path:
     if path.exists():
         raise FolderError(f"{given}: is a file; name the folder that it is in")
     shipped = REPO_ROOT / "models"
-    meant = shipped / path.name
-    hint = f"did you mean {meant}?" if meant.is_dir() else f"those of this project are in {shipped}"
+    # A shipped model is found by its name from any folder.
+    if path == Path(path.name) and (shipped / path).is_dir():
+        return shipped / path
+    if (shipped / path.name).is_dir():
+        hint = f"did you mean {name}={path.name}, the model of this project?"
+    else:
+        names = sorted(one.name for one in shipped.iterdir() if one.is_dir())
+        hint = f"those of this project are {', '.join(names)}"
     raise FolderError(f"{given}: no such folder; {hint}")
+
+
+def problem_name(given: str | None, model: Path) -> str:
+    """What `--problem` says, or else the policy's description.
+
+    Raises:
+      UsageError: neither does.
+      ToolchainError: the description is damaged.
+    """
+    from compiler_opt_perf.policy.compiler_flags import problem_in
+
+    name = given or problem_in(model)
+    if name not in PROBLEMS:
+        raise UsageError(f"--problem: name it, for {model} does not say what it decides")
+    return name
 
 
 def settings_of(words: Sequence[str], **given: Any) -> dict[str, Any]:

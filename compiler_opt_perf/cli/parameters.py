@@ -37,6 +37,10 @@ class _Toolchain(_Path):
             self.fail(str(error), param, ctx)
 
 
+class _WholeNumber(click.IntRange):
+    name = "whole number"
+
+
 class _Words(click.ParamType[tuple[str, ...]]):
     name = "word,..."
 
@@ -116,7 +120,9 @@ class _Option(click.Option):
         record = super().get_help_record(ctx)
         if record is None or self.is_flag:
             return record
-        name = record[0].replace(" ", "=", 1).replace(" RANGE", "")
+        name = (
+            record[0].replace(" ", "=", 1).replace("WHOLE NUMBER", "INTEGER").replace(" RANGE", "")
+        )
         # Of lines after \b, click keeps the ends.
         more = f"\n\n\b\n{self._described()}" if self._described else ""
         return name, record[1] + more
@@ -194,4 +200,4 @@ def _type(kind: Any, low: int | None, high: int | None) -> click.ParamType[Any] 
         return _Path()
     if low is None and high is None:
         return kind  # type: ignore[no-any-return]
-    return click.IntRange(low, high)
+    return _WholeNumber(low, high)

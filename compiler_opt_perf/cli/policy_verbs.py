@@ -13,7 +13,7 @@ from compiler_opt_perf.cli import options
 from compiler_opt_perf.cli.options import model_folder
 from compiler_opt_perf.cli.parameters import Argument, Flag
 from compiler_opt_perf.cli.verb import Group
-from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS
 from compiler_opt_perf.run.symbol_names import printable, printable_lines
 
 policy = Group("policy", help="Policies: compile with them, try them, publish a rule as one.")
@@ -29,10 +29,12 @@ def flags(
     toolchain: options.Toolchain,
     profile: Annotated[Path | None, Flag("PMU profile manifest, NAME.pmu.json")] = None,
     inline_model: Annotated[
-        Path | None, Flag(f"folder of a policy for inline-size, {_INSTEAD}")
+        Path | None,
+        Flag(f"policy for inline-size, a folder or the name of one in models/, {_INSTEAD}"),
     ] = None,
     evict_model: Annotated[
-        Path | None, Flag(f"folder of a policy for regalloc-evict, {_INSTEAD}")
+        Path | None,
+        Flag(f"policy for regalloc-evict, a folder or the name of one in models/, {_INSTEAD}"),
     ] = None,
     output: Annotated[
         Path | None,
@@ -81,13 +83,15 @@ def flags(
 
 @policy.verb(
     "interact",
-    example="policy interact --problem=inline-size --model=trainings/inline-size/policy -- -Oz "
-    "-c file.c -o file.o",
+    example="policy interact --model=trainings/inline-size/policy -- -Oz -c file.c -o file.o",
 )
 def interact(
     arguments: Annotated[Sequence[str], Argument("-- CLANG-ARGUMENT...")],
-    problem: options.Problem,
-    model: Annotated[Path | None, Flag("folder of a policy, evaluated in Python")] = None,
+    problem: options.ProblemOfModel = None,
+    model: Annotated[
+        Path | None,
+        Flag("policy that is evaluated in Python, a folder or the name of one in models/"),
+    ] = None,
     decide: Annotated[
         Path | None,
         Flag("Python file with a function decide(observation) that returns the decision"),
@@ -109,17 +113,22 @@ def interact(
     from compiler_opt_perf.policy.problem import for_clang
     from compiler_opt_perf.toolchain.installation import Toolchain
 
-    decided, folder = PROBLEMS[problem], model_folder(model)
+    folder = model_folder(model)
     if folder is not None and decide is None:
         loaded = load(folder)
+        problem = problem or loaded.network.problem.name
         if loaded.network.problem.name != problem:
             raise UsageError(
                 f"--model={folder}: a policy for {loaded.network.problem.name}, not {problem}"
             )
         decided = loaded.network.problem
+        if loaded.network.with_pmu and profile is None:
+            logging.warning("%s: %s", folder, NO_PROFILE)
         choose = policy_decisions(loaded)
     elif decide is not None and folder is None:
-        choose = load_decisions(decide)
+        if problem is None:
+            raise UsageError("--decide: name the decision that it takes with --problem")
+        decided, choose = PROBLEMS[problem], load_decisions(decide)
     else:
         raise UsageError("expected one of --model=FOLDER and --decide=FILE.py")
 

@@ -207,10 +207,12 @@ def check(
 ) -> Table:
     """Check a PMU profile's files and that it is of this very binary."""
     from compiler_opt_perf.profile import documents
+    from compiler_opt_perf.profile.index import check_index
     from compiler_opt_perf.profile.profile import Profile
     from compiler_opt_perf.profile.report import describe_functions
 
     loaded = Profile.load(manifest)
+    check_index(manifest)
     if binary is not None:
         loaded.manifest.verify_binary(binary)
     checked = f" and {binary} is the profiled program" if binary else ""

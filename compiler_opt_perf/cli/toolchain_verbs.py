@@ -28,10 +28,12 @@ def build(
         ),
     ] = options.DEV,
     inline_model: Annotated[
-        Path | None, Flag("folder of a policy for inline-size, or a SavedModel")
+        Path | None,
+        Flag("policy for inline-size: a folder, the name of one in models/, or a SavedModel"),
     ] = None,
     evict_model: Annotated[
-        Path | None, Flag("folder of a policy for regalloc-evict, or a SavedModel")
+        Path | None,
+        Flag("policy for regalloc-evict: a folder, the name of one in models/, or a SavedModel"),
     ] = None,
     output: Annotated[
         Path | None,
@@ -43,8 +45,10 @@ def build(
 ) -> None:
     """Fetch LLVM's source, apply the patches, build clang and the tools with these models."""
     from compiler_opt_perf.policy.compiler_flags import usage
+    from compiler_opt_perf.policy.cpp_source import release_model
     from compiler_opt_perf.run.files import atomic_directory
     from compiler_opt_perf.toolchain.build import build
+    from compiler_opt_perf.toolchain.model_inputs import EVICT_MODEL, INLINE_MODEL
     from compiler_opt_perf.toolchain.package import install, is_installed
 
     if toolchain.absolute() != set_folder(toolchain.name):
@@ -52,9 +56,11 @@ def build(
             f"--toolchain={toolchain}: expected the name of a folder in build/toolchain; --output "
             "installs the tools elsewhere"
         )
+    inline_folder = model_folder(inline_model, "--inline-model")
+    evict_folder = model_folder(evict_model, "--evict-model")
     models = (
-        model_folder(inline_model, "--inline-model"),
-        model_folder(evict_model, "--evict-model"),
+        inline_folder and release_model(inline_folder, INLINE_MODEL),
+        evict_folder and release_model(evict_folder, EVICT_MODEL),
     )
     if output is None:
         print(build(toolchain.name, *models).directory)

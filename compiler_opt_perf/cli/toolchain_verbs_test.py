@@ -11,7 +11,6 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import LLVM_MAJOR, LLVM_PREFIX
 from compiler_opt_perf.toolchain import build as building
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 SOURCE = """
 #include <stdarg.h>
@@ -24,7 +23,7 @@ ELSEWHERE: list[str | Path] = ["env", "-i", "PATH=/usr/bin:/bin"]
 
 def _set(folder: Path, **tools: Path) -> Path:
     """A set of these tools; of the others that a set must have there are scripts."""
-    for name in ("bin", f"lib/clang/{LLVM_MAJOR}"):
+    for name in ("bin", f"lib/clang/{LLVM_MAJOR}", "models"):
         (folder / name).mkdir(parents=True)
     for name in ("clang", "opt", "llc"):
         (folder / "bin" / name).write_text("#!/bin/sh\necho a script\n")
@@ -44,7 +43,7 @@ def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> No
     real = {name: toolchain.directory / "bin" / name for name in ("clang", "ld.lld")}
     folder = _set(tmp_path / "set", **real)
     (folder / "bin" / "lld").symlink_to("ld.lld")
-    shutil.copytree(toolchain.directory / "models", folder / "models")
+    shutil.copytree(toolchain.directory / "models", folder / "models", dirs_exist_ok=True)
     archive = tmp_path / "policies.tar.xz"
     assert (
         run(["toolchain", "pack", f"--toolchain={folder}", f"--output={archive}", "--level=0"]) == 0
@@ -137,26 +136,3 @@ def test_the_archive_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert run(words) == 1
         assert f"{name}: expected NAME.tar.xz" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
-
-
-@pytest.mark.compiler
-def test_flags_say_that_a_profile_is_needed(
-    toolchain: Toolchain, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    policy = REPO_ROOT / "models" / "inline-speed"
-    with caplog.at_level("INFO", logger="absl"):
-        assert (
-            run(
-                [
-                    "policy",
-                    "flags",
-                    f"--toolchain={toolchain.directory}",
-                    f"--inline-model={policy}",
-                ]
-            )
-            == 0
-        )
-    assert "inline-size: the policy decides by a PMU profile, and there is none" in caplog.text
-    assert f"{policy}, for fewer executed instructions at -O2" in caplog.text
-    # What a build takes is apart.
-    assert len(capsys.readouterr().out.splitlines()) == 1

@@ -75,7 +75,9 @@ def policy(
             type=click.Choice(["allocation-score", "count", "mca", "mca-pmu", *LEARNED]),
         ),
     ] = None,
-    cost_model: Annotated[Path | None, Flag("folder of a learned cost model")] = None,
+    cost_model: Annotated[
+        Path | None, Flag("learned cost model: a folder, or the name of one in models/")
+    ] = None,
     trace: Annotated[
         Sequence[str],
         Flag("block trace or windows for --evaluator, or PROGRAM=TRACE for each program"),
@@ -99,7 +101,9 @@ def policy(
             "a TOML file"
         ),
     ] = "evolution-strategies",
-    warm_start: Annotated[Path | None, Flag("folder of a policy to begin with")] = None,
+    warm_start: Annotated[
+        Path | None, Flag("policy to begin with: a folder, or the name of one in models/")
+    ] = None,
     seed: Annotated[int | None, Flag("of every random choice")] = None,
     iterations: Annotated[int | None, Flag("of the last stage")] = None,
     budget: Annotated[float | None, Flag("stop after so many seconds")] = None,

@@ -19,7 +19,7 @@ _MODELS = REPO_ROOT / "models"
 def try_program(
     build: Annotated[str, Flag("command of the shell that builds the program from its sources")],
     run: Annotated[
-        str | None, Flag("command of the shell that runs the program; its first input is profiled")
+        str | None, Flag("command of the shell that runs the program; this run is profiled")
     ] = None,
     run2: Annotated[
         str | None, Flag("the same on another input, which tells whether a gain is general")
@@ -50,7 +50,8 @@ def try_program(
         Flag("policy for evictions; models/regalloc-evict by default, none with --size"),
     ] = None,
     force: Annotated[bool, Flag("do all again, instead of going on")] = False,
-) -> Table:
+    html: options.Html = None,
+) -> Table | None:
     """Build your program in several ways, time each, and say which one to take."""
     if run is None and not size:
         raise UsageError("--run='...' is needed; only with --size can it be left out")
@@ -94,6 +95,13 @@ def try_program(
     if output is None:
         output = source.resolve().with_name(f"{source.resolve().name}-try")
     trial = try_ways(request, output, force=force)
+    if html is not None:
+        # Loads matplotlib.
+        from compiler_opt_perf.pages.trial import write_page
+
+        write_page(trial, html)
+        print(html)
+        return None
     return Table(lambda: describe(trial), lambda: msgspec.to_builtins(trial))
 
 

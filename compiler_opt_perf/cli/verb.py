@@ -74,6 +74,18 @@ class Verb(click.Command):
         lines += [f"  {status}: {meaning}" for status, meaning in self.statuses.items()]
         formatter.write("\n".join(lines) + "\n")
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads flags and arguments. Raises click.UsageError, with what may be meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if all("--" not in (one.metavar or "") for one in self.params):
+                raise
+            # Flags of a program or compiler that the verb runs.
+            raise click.UsageError(
+                f"{error.format_message()} Flags of what is run come after --", ctx
+            ) from None
+
     def invoke(self, ctx: click.Context) -> int:
         """Runs the function, prints its table, and returns the exit status."""
         as_json = ctx.params.pop("json", False)
@@ -139,7 +151,10 @@ class Group(click.Group):
         """Refuses a command line that names no verb. Raises click.UsageError."""
         own = {name for one in self.get_params(ctx) for name in one.opts}
         if not args or (args[0].startswith("-") and args[0] not in own):
-            raise click.UsageError(f"expected one of these verbs\n{self.listed(_path(ctx))}", ctx)
+            path = _path(ctx)
+            # All verbs of all groups would move the answer off the screen.
+            verbs = f"one of these verbs\n{self.listed(path)}" if path else "a verb"
+            raise click.UsageError(f"expected {verbs}", ctx)
         return super().parse_args(ctx, args)
 
     def resolve_command(

@@ -21,7 +21,7 @@ from compiler_opt_perf.compare.baseline import (
 )
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.limits import MetricLimits
-from compiler_opt_perf.compare.measure import Job, fingerprint, measure
+from compiler_opt_perf.compare.measure import MeasureJob, fingerprint, measure
 from compiler_opt_perf.compare.metrics import METRICS
 from compiler_opt_perf.compare.setup import setup_of
 from compiler_opt_perf.compare.subject import REPLAYED, Subject, problem_of
@@ -81,7 +81,7 @@ class Question:
         self.asked += 1
         replay = tuple(name for name in REPLAYED if name == self.metric.name)
         once = dataclasses.replace(subject, repetitions=1, release=None)
-        row = measure(Job(self.module, once, decisions=decisions, replay=replay))
+        row = measure(MeasureJob(self.module, once, decisions=decisions, replay=replay))
         values = self.metric.values([(self.before, row)])
         if values is None:
             problem = row.unreplayed or f"has no {self.metric.name} to compare"
@@ -169,7 +169,7 @@ def _with(subject: Subject, name: str, path: Path | None) -> Subject:
         return dataclasses.replace(subject, profiles=Profiles(path))
     assert path is not None
     if name == "policy":
-        problem = problem_of(path, subject.problem.name)
+        problem = problem_of(path, subject.problem.name, subject.profiles)
         return dataclasses.replace(subject, model=path, problem=problem)
     return dataclasses.replace(subject, toolchain=Toolchain.load(path))
 

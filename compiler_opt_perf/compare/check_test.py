@@ -154,6 +154,26 @@ def test_functions_and_decisions_of_what_grew_are_named() -> None:
     assert (decision.key, decision.before, decision.after) == ("f g f.0 - #0", 1, 0)
 
 
+def test_copies_in_several_modules_are_named_once() -> None:
+    """An inline function that grows in all modules does not take the others' place."""
+    grown = Detail({"f": 900, "g": 450}, {}, {"f g f.0 - #0": 0, "f h ? - #0": 1})
+    candidate = sample(text=1200, detail=pack(grown))
+    rows = [
+        msgspec.structs.replace(row, text=1200, detail=pack(grown)) if row.is_ok else row
+        for row in candidate.modules
+    ]
+    result = check(sample(), msgspec.structs.replace(candidate, modules=tuple(rows)), LIMITS)
+    (text,) = (one for one in result.worse if (one.metric, one.name) == ("text", "total"))
+    assert text.why is not None
+    assert [(one.module, one.function) for one in text.why.functions] == [
+        ("p/a", "f"),
+        ("p/a", "g"),
+    ]
+    assert text.why.further == (2, 350)
+    assert text.why.differing == 4
+    assert [one.key for one in text.why.decisions] == ["f g f.0 - #0", "f h ? - #0"]
+
+
 @pytest.mark.compiler
 def test_the_table_shows_what_is_worse_and_why() -> None:
     shown = describe(_worse())

@@ -15,7 +15,7 @@ from absl import logging
 
 from compiler_opt_perf.compare.baseline import ModuleRow, detail_of
 from compiler_opt_perf.compare.errors import CompareError
-from compiler_opt_perf.compare.measure import EffortJob, Job, measure, measure_effort
+from compiler_opt_perf.compare.measure import EffortJob, MeasureJob, measure, measure_effort
 from compiler_opt_perf.compare.modes import ModesError, mode_names
 from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.corpus.corpus import Corpus
@@ -131,7 +131,7 @@ def compare(
         for module in modules
         if (path := subject.profiles.of(module.program)) in loaded
     }
-    jobs = [Job(module, subject, default) for module in modules for default in (True, False)]
+    jobs = [MeasureJob(module, subject, default) for module in modules for default in (True, False)]
     with Pool(workers) as pool:
         outcomes = pool.map(measure, jobs, label=f"comparing on {len(modules)} modules")
         rows = [outcome.get() for outcome in outcomes]

@@ -28,8 +28,8 @@ from compiler_opt_perf.compare.testing import failing_toolchain
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.testing import lua_compile_commands
-from compiler_opt_perf.policy.export import convert_to_tflite
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.testing import convert_to_tflite
 from compiler_opt_perf.profile.events import EVENTS
 from compiler_opt_perf.profile.function_table import FunctionTable
 from compiler_opt_perf.profile.manifest import Collector, EventFile, Manifest, ProfiledBinary
@@ -256,7 +256,7 @@ def test_calls_are_those_that_the_profile_knows() -> None:
     collector = Collector("callgrind", "test", (), (), {})
     file = EventFile("executions", "executions", 1, "max", True, 7, 7)
     manifest = Manifest(Path("a"), ProfiledBinary("p", ""), collector, (file,), ())
-    profile = Profile(manifest, samples, table=FunctionTable.of(["often", "idle"], {}))
+    profile = Profile(manifest, samples, table=FunctionTable.from_names(["often", "idle"], {}))
     scores = dict.fromkeys(("often", "inlined", "idle", "x"), 1.0)
     row = ModuleRow(name="p/0", digest="0", status="ok", detail=pack(Detail(scores=scores)))
     functions = side_by_side(row, row, profile, ((1.0,), (1.0,))).functions
@@ -273,7 +273,7 @@ def described(tmp_path: Path) -> Toolchain:
     """A toolchain that says which policy it has for evictions."""
     models = tmp_path / "set" / "models"
     models.mkdir(parents=True)
-    (models / "RegAllocEvictModel.o").write_bytes(b"")
+    (models / "RegAllocEvictModel.h").touch()
     digest = hashlib.sha256(b"one").hexdigest()
     (models / "RegAllocEvictModel.json").write_text(json.dumps({"files": {"model.tflite": digest}}))
     return Toolchain(tmp_path / "set", *(tmp_path / name for name in ("a", "b", "c", "d")))

@@ -43,16 +43,21 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Total(msgspec.Struct, frozen=True):
-    """A metric over all modules: in the baseline, and measured."""
+    """A metric over all modules: in the baseline, and measured.
+
+    Attributes:
+      allowed: how much worse than before it may be; None without a limit, and in acceptances.
+    """
 
     metric: str
     unit: str
     before: Finite
     after: Finite
     verdict: str
+    allowed: Finite | None = None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A check, or a candidate that was accepted.
 
     Attributes:
@@ -76,14 +81,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     setup: Setup
 
 
-def event_of(kind: Literal["check", "accept"], result: CheckResult, measured: Baseline) -> Event:
+def event_of(
+    kind: Literal["check", "accept"], result: CheckResult, measured: Baseline
+) -> HistoryEntry:
     """An event of now."""
     totals = [
-        Total(one.metric, one.unit, one.before, one.after, one.verdict)
+        Total(one.metric, one.unit, one.before, one.after, one.verdict, one.allowed)
         for one in result.findings
         if one.level == "total"
     ]
-    return Event(
+    return HistoryEntry(
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         kind=kind,
         problem=result.problem,
@@ -94,7 +101,7 @@ def event_of(kind: Literal["check", "accept"], result: CheckResult, measured: Ba
     )
 
 
-def add(store: Path, event: Event) -> None:
+def add(store: Path, event: HistoryEntry) -> None:
     """Writes an event.
 
     Raises:
@@ -105,7 +112,7 @@ def add(store: Path, event: Event) -> None:
         pass
 
 
-def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Event:
+def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> HistoryEntry:
     """Makes a candidate the baseline, and adds the reason to the history.
 
     Raises:
@@ -134,7 +141,7 @@ def accept(measured_path: Path, baseline: Path, store: Path, reason: str) -> Eve
     return event
 
 
-def events(store: Path) -> list[Event]:
+def events(store: Path) -> list[HistoryEntry]:
     """All events, in their order. Raises CompareError."""
     try:
         lines = input_lines(store)
@@ -145,7 +152,9 @@ def events(store: Path) -> list[Event]:
                 f"(`sqlite3 {store} 'SELECT * FROM events'` prints the old events)"
             )
         decode(first, _Head, f"{store}:1", (FORMAT, VERSION))
-        return [decode(line, Event, f"{store}:{number}") for number, line in enumerate(lines, 2)]
+        return [
+            decode(line, HistoryEntry, f"{store}:{number}") for number, line in enumerate(lines, 2)
+        ]
     except OSError as error:
         raise CompareError(
             f"{store}: {error.strerror}; `cop gate check --store` writes a history"
@@ -174,7 +183,7 @@ def _locked(store: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _added(store: Path, event: Event) -> Iterator[None]:
+def _added(store: Path, event: HistoryEntry) -> Iterator[None]:
     """Adds an event when the body succeeds; else the history stays as it was."""
     known, content = [], msgspec.json.encode(_Head()) + b"\n"
     if store.exists():
@@ -186,7 +195,7 @@ def _added(store: Path, event: Event) -> Iterator[None]:
         yield
 
 
-def describe(found: list[Event]) -> str:
+def describe(found: list[HistoryEntry]) -> str:
     """A block of lines for each event, the last one at the end."""
     lines = []
     for event in found:
@@ -204,6 +213,6 @@ def describe(found: list[Event]) -> str:
     return "".join(f"{printable(line)}\n" for line in lines) or "no events\n"
 
 
-def document(found: list[Event]) -> dict[str, Any]:
+def document(found: list[HistoryEntry]) -> dict[str, Any]:
     """The same as JSON values."""
     return {"events": msgspec.to_builtins(found)}

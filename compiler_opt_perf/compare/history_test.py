@@ -19,7 +19,7 @@ from compiler_opt_perf.compare.testing import sample
 from compiler_opt_perf.run.files import FileWriteError, sha256
 
 
-def _event(text: int = 1000) -> history.Event:
+def _event(text: int = 1000) -> history.HistoryEntry:
     measured = sample(text=text)
     measured = msgspec.structs.replace(
         measured, setup=msgspec.structs.replace(measured.setup, policy=Artifact("new", "9"))

@@ -13,7 +13,7 @@ from absl import logging
 
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.export import load
+from compiler_opt_perf.policy.export import Policy, load
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, decode, read_form
 from compiler_opt_perf.run.pool import Pool
@@ -81,6 +81,21 @@ class LinkedPrograms(msgspec.Struct, frozen=True):
     failed: tuple[str, ...]
 
 
+def unprofiled_policy(model: Path) -> Policy:
+    """The policy in a folder.
+
+    Raises:
+      ModelError: the policy is damaged.
+      CompareError: the policy reads PMU features: it needs the programs' profiles.
+    """
+    policy = load(model)
+    if policy.network.with_pmu:
+        raise CompareError(
+            f"{model}: reads PMU features; `cop compare policy --profile` compares it by module"
+        )
+    return policy
+
+
 def compare_linked(
     model: Path,
     programs: Mapping[str, Sequence[Module]],
@@ -95,15 +110,10 @@ def compare_linked(
       workers: processes that compile; None: one a core.
 
     Raises:
-      ModelError: the policy is damaged.
-      CompareError: the policy reads PMU features: it needs the programs' profiles.
+      ModelError, CompareError: as `unprofiled_policy`.
       TrainingError: the compiler fails with its own policy.
     """
-    policy = load(model)
-    if policy.network.with_pmu:
-        raise CompareError(
-            f"{model}: reads PMU features; `cop compare policy --profile` compares it by module"
-        )
+    policy = unprofiled_policy(model)
     compiler = Compiler.of(toolchain, policy.network.problem)
     jobs = {}
     for name, modules in programs.items():

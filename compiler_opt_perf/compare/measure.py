@@ -51,7 +51,7 @@ _LONGEST_LINE = 600
 
 
 @dataclass(frozen=True)
-class Job:
+class MeasureJob:
     """A module to measure; it may be sent to another process.
 
     Attributes:
@@ -135,7 +135,7 @@ def fingerprint(module: Module) -> str:
     return hashlib.sha256("\0".join(module.fingerprint()).encode()).hexdigest()
 
 
-def measure(job: Job) -> ModuleRow:
+def measure(job: MeasureJob) -> ModuleRow:
     """Measures all but the compiler's effort. In a pool's worker.
 
     Raises:
@@ -153,7 +153,7 @@ def measure(job: Job) -> ModuleRow:
         return row
 
 
-def try_measure(job: Job) -> ModuleRow:
+def try_measure(job: MeasureJob) -> ModuleRow:
     """As `measure`, but what the compiler fails on is a row, too. Raises FileWriteError."""
     try:
         return measure(job)
@@ -167,7 +167,7 @@ def try_measure(job: Job) -> ModuleRow:
     )
 
 
-def _by_default(job: Job, image: Path) -> ModuleRow:
+def _by_default(job: MeasureJob, image: Path) -> ModuleRow:
     module, subject = job.module, job.subject
     command = module.compile_command(subject.default_clang, image)
     objects, memory, _ = _compile(job, command, image)
@@ -189,7 +189,7 @@ def _by_default(job: Job, image: Path) -> ModuleRow:
     )
 
 
-def _by_policy(job: Job, image: Path) -> ModuleRow:
+def _by_policy(job: MeasureJob, image: Path) -> ModuleRow:
     module, subject, folder = job.module, job.subject, image.parent
     problem = subject.problem
     log, remarks = folder / "module.log", folder / "module.yaml"
@@ -250,7 +250,7 @@ def _by_policy(job: Job, image: Path) -> ModuleRow:
 
 
 def _compile(
-    job: Job, command: Sequence[str], image: Path
+    job: MeasureJob, command: Sequence[str], image: Path
 ) -> tuple[tuple[str, ...], tuple[int, ...], CompletedCommand]:
     """Compiles as often as the subject says.
 
@@ -275,7 +275,7 @@ def _compile(
     return tuple(objects), tuple(memory), completed
 
 
-def _run(job: Job, command: Sequence[str]) -> CompletedCommand:
+def _run(job: MeasureJob, command: Sequence[str]) -> CompletedCommand:
     subject = job.subject
     return run_command(
         command,

@@ -15,9 +15,9 @@ from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.remarks import Decision, read_decisions, remark_options
 from compiler_opt_perf.compare.subject import Subject
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.export import MODEL_FILE
 from compiler_opt_perf.policy.interactive import InteractiveHost, policy_decisions
 from compiler_opt_perf.policy.problem import Problem, for_clang
+from compiler_opt_perf.policy.tflite import MODEL_FILE
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import read_input, sha256
 from compiler_opt_perf.run.json_text import FieldError, JsonError, decode
@@ -52,10 +52,10 @@ def require_compiled_in(toolchain: Toolchain, problem: Problem, model: Path) -> 
     # Building a set drops the models that the command does not name.
     models: dict[str, str | Path] = {place.option: model}
     for other in MODELS:
-        if other != place and compiled.with_name(f"{other.name}.o").is_file():
+        if other != place and compiled.with_name(f"{other.name}.h").is_file():
             models[other.option] = "POLICY"
     build_it = build_advice(toolchain.directory, models)
-    if not compiled.with_suffix(".o").is_file():
+    if not compiled.with_suffix(".h").is_file():
         raise ModesError(
             f"{toolchain.directory}: has no policy for {problem.name} compiled in, so "
             f"that nothing can be compared; {build_it}"

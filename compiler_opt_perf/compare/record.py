@@ -16,7 +16,7 @@ from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.compare.measure import (
     Effort,
     EffortJob,
-    Job,
+    MeasureJob,
     fingerprint,
     link_program,
     try_effort,
@@ -30,7 +30,7 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.timing import find_meter
 
 _Result = TypeVar("_Result", ModuleRow, Effort)
-_Job = TypeVar("_Job", Job, EffortJob)
+_Job = TypeVar("_Job", MeasureJob, EffortJob)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def record(
         meter = None if effort == "none" else find_meter(effort, Path(scratch))
         setup = setup_of(subject, corpora, meter)
         notes = _Notes(work.folder, setup)
-        jobs = [Job(one, subject, object=notes.object_of(one)) for one in modules]
+        jobs = [MeasureJob(one, subject, object=notes.object_of(one)) for one in modules]
         label = f"measuring {len(jobs)} modules"
         rows = notes.results(try_measure, jobs, ModuleRow, work.workers, label)
         if meter is not None:

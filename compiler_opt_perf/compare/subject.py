@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from absl import logging
+
 from compiler_opt_perf.compare.errors import CompareError
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import EVALUATORS, REPLAY_FLAGS, Context, Cost
 from compiler_opt_perf.policy.export import Policy, load
-from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS, Problem, for_clang
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 #: Evaluators of recorded runs, by metric; cycles need a CPU file.
@@ -130,11 +132,15 @@ def warning(module: Module) -> Module:
     return dataclasses.replace(module, command=words)
 
 
-def policy_in(model: Path, name: str) -> Policy | None:
+def policy_in(model: Path, name: str, profiles: Profiles) -> Policy | None:
     """The policy in a folder; None where it has no description, as policies from elsewhere.
 
+    A policy that reads a PMU profile and gets none is told of.
+
     Args:
+      model: the folder.
       name: of the problem that it must be for.
+      profiles: that it is used with.
 
     Raises:
       CompareError: the policy is for another problem.
@@ -145,10 +151,12 @@ def policy_in(model: Path, name: str) -> Policy | None:
     policy = load(model)
     if policy.network.problem.name != name:
         raise CompareError(f"{model}: a policy for {policy.network.problem.name}, not {name}")
+    if policy.network.with_pmu and not profiles.paths:
+        logging.warning("%s: %s", model, NO_PROFILE)
     return policy
 
 
-def problem_of(model: Path, name: str) -> Problem:
-    """The problem with the further rates that a policy takes; raises as `policy_in` does."""
-    policy = policy_in(model, name)
+def problem_of(model: Path, name: str, profiles: Profiles) -> Problem:
+    """The problem with the further rates that a policy takes; else as `policy_in`."""
+    policy = policy_in(model, name, profiles)
     return PROBLEMS[name] if policy is None else policy.network.problem

@@ -248,7 +248,8 @@ def failing_toolchain(folder: Path, toolchain: Toolchain, cases: str) -> Path:
     (folder / "bin").mkdir(parents=True)
     for tool in toolchain.clang.parent.iterdir():
         (folder / "bin" / tool.name).symlink_to(tool)
-    (folder / "lib").symlink_to(toolchain.directory / "lib")
+    for name in ("lib", "models"):
+        (folder / name).symlink_to(toolchain.directory / name)
     clang = folder / "bin" / "clang"
     clang.unlink()
     clang.write_text(f'#!/bin/sh\ncase "$*" in\n{cases}\nesac\nexec "{toolchain.clang}" "$@"\n')

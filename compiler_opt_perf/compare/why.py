@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from compiler_opt_perf.compare.baseline import (
     Baseline,
@@ -66,17 +67,20 @@ class DecisionChange:
     after: int
 
 
+_Change = TypeVar("_Change")
+
+
 @dataclass(frozen=True)
 class Why:
     """Why a metric is worse.
 
     Attributes:
       causes: sentences on what was changed, and on what is known of the change.
-      functions: the functions that got worse most, the worst first.
+      functions: the functions that got worse most, the worst first, each in one module.
       differing: how many decisions both sides take differently.
-      decisions: some of these decisions, those in the functions above first.
-      further: how many other functions got worse, and by how much together; scores do not add up,
-        so that their sum is 0.
+      decisions: some of these decisions, those in the functions above first, each in one module.
+      further: how many other functions got worse, copies in other modules included, and by how much
+        together; scores do not add up, so that their sum is 0.
     """
 
     causes: tuple[str, ...]
@@ -106,15 +110,19 @@ def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Basel
     ]
     functions = _functions(metric, details) if metric in _OF_FUNCTIONS else []
     differing = _decisions(details, {one.function for one in functions})
-    others = functions[_MOST_FUNCTIONS:]
+    named = _first_of_each(functions, lambda one: one.function)[:_MOST_FUNCTIONS]
+    others = [one for one in functions if one not in named]
     grown = 0.0 if metric == "score" else sum(one.after - one.before for one in others)
-    return Why(
-        tuple(causes),
-        tuple(functions[:_MOST_FUNCTIONS]),
-        len(differing),
-        tuple(differing[:_MOST_DECISIONS]),
-        (len(others), grown),
-    )
+    decisions = _first_of_each(differing, lambda one: one.key)[:_MOST_DECISIONS]
+    return Why(tuple(causes), tuple(named), len(differing), tuple(decisions), (len(others), grown))
+
+
+def _first_of_each(changes: Sequence[_Change], what: Callable[[_Change], str]) -> list[_Change]:
+    """Of the copies that several modules have, as of inline functions, the first alone."""
+    first: dict[str, _Change] = {}
+    for change in changes:
+        first.setdefault(what(change), change)
+    return list(first.values())
 
 
 def _nothing_changed(baseline: Baseline, candidate: Baseline) -> str:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Evaluators: what a compilation result costs."""
+"""Evaluators: the cost of a compilation result."""

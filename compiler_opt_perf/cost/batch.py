@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Costs of many candidates at once."""
+"""Evaluates many candidates in parallel."""
 
 import dataclasses
 import functools
@@ -17,14 +17,16 @@ def costs(
     pool: Executor,
     label: str | None = None,
 ) -> list[Outcome[Cost]]:
-    """The cost of each candidate, in order; a failure takes the place of its cost.
+    """The cost of each candidate, in order, or the error that it raised.
 
-    Candidates are evaluated side by side, each by one thread.
+    Candidates are evaluated in parallel, each by one thread.
 
     Args:
-      evaluator: name, one of EVALUATORS.
-      candidates: the object files of each candidate, or its binary.
-      label: with one, progress is shown.
+      evaluator: a name in EVALUATORS.
+      candidates: for each candidate, its object files or its binary.
+      context: inputs of the evaluator.
+      pool: workers.
+      label: title of the progress display; None shows none.
     """
     single = dataclasses.replace(context, threads=1)
     return pool.map(functools.partial(_cost, evaluator, single), candidates, label=label)

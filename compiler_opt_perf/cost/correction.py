@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cycles of whole runs as a sum of a few known inputs, each with a weight that anybody can read.
+"""Corrects the cycles of a block model by a weighted sum of a few inputs.
 
-A model of blocks leaves out what is between and outside of them. What a recorded run and its
-profile tell of that is counted here in cycles, by the CPU file's latencies where it has any: a
-weight says which part of an input the core does not hide behind other work.
+A block model leaves out costs between blocks and in other code. A recorded run and its profile
+count the causes: mispredicts, cache misses, taken branches, calls. They are converted to cycles by
+the CPU file's latencies. An input's weight is the share that the core does not overlap with other
+work.
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ from compiler_opt_perf.trace.windows import Windows
 
 FORMAT = "compiler-opt-perf/cost-correction"
 VERSION = 1
-#: What an evaluator says, and what is added to it. In the order of tables.
+#: The evaluator's cycles, then the inputs that are added, in the order of tables.
 INPUTS = (
     "blocks",
     "mispredictions",
@@ -30,20 +31,20 @@ INPUTS = (
     "code elsewhere",
 )
 BLOCKS = INPUTS[0]
-# Of all executions, those that a whole program's code may lack.
+# The largest share of executions in functions that a whole program's code may lack.
 _MOST_FOREIGN = 0.01
 
 _Weight = Annotated[float, msgspec.Meta(ge=0, lt=1e6)]
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of inputs; docs/reference/formats.md.
+    """The weights of inputs (docs/reference/formats.md).
 
     Attributes:
-      evaluator: whose cycles are the first input.
-      mcpu: LLVM's name of the CPU that the weights are for.
-      weights: by input, all of INPUTS.
-      programs: whose runs they were fitted to.
+      evaluator: name of the evaluator whose cycles are the first input.
+      mcpu: LLVM's name of the CPU.
+      weights: weight of each of INPUTS.
+      programs: the programs to whose runs the weights were fitted.
     """
 
     format: str = FORMAT
@@ -54,11 +55,11 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     programs: tuple[CText, ...]
 
     def require(self, evaluator: str, mcpu: str) -> None:
-        """Raises CostError where the weights are for another model or CPU."""
+        """Raises CostError: the weights are for another evaluator or CPU."""
         if (self.evaluator, self.mcpu) != (evaluator, mcpu):
             raise CostError(
-                f"a correction of {self.evaluator} on {self.mcpu}, not of {evaluator} on {mcpu}; "
-                "fit another one (python -m benchmarks cycles)"
+                f"the correction is for {self.evaluator} on {self.mcpu}, not for {evaluator} on "
+                f"{mcpu}; fit one (python -m benchmarks cycles)"
             )
 
 
@@ -67,21 +68,22 @@ class _Value(msgspec.Struct, frozen=True):
 
 
 class _Cpu(msgspec.Struct, frozen=True):
-    """What is needed of a CPU file."""
+    """The fields of a CPU file that are used here."""
 
     mcpu: CText
     parameters: dict[str, _Value]
 
 
 def inputs_of(cost: Cost, context: Context) -> dict[str, float]:
-    """The inputs of a run: what an evaluator says of a candidate, and what the run tells besides.
+    """The values of INPUTS for a candidate, in cycles or occurrences.
 
     Args:
-      context: with a trace, a profile and a CPU file. Mispredictions are those of the predictor
-        that was simulated on the trace, where it has them, else those of the profile.
+      cost: the evaluator's cost.
+      context: must have a window histogram as trace, a profile and a CPU file. Mispredicts come
+        from the branch predictor that was simulated on the trace; otherwise from the profile.
 
     Raises:
-      CostError: the context lacks something, or the candidate is a part of a program only.
+      CostError: the context lacks an input, or the candidate is only a part of a program.
       TraceError, PmuError, JsonError: a file is damaged.
     """
     if context.trace is None or context.profile is None or context.cpu is None:
@@ -89,8 +91,8 @@ def inputs_of(cost: Cost, context: Context) -> dict[str, float]:
     foreign = cost.report["foreign"]["executions"]
     if foreign > _MOST_FOREIGN * cost.report["trace"]["executions"]:
         raise CostError(
-            f"{foreign:,} of {cost.report['trace']['executions']:,} executions are of functions "
-            "that the code does not have; a correction is for whole programs"
+            f"{foreign:,} of {cost.report['trace']['executions']:,} executions are in functions "
+            "that the code does not have; a correction needs whole programs"
         )
     parameters = decode(read_input(context.cpu), _Cpu, context.cpu).parameters
     events = {event.name: event for event in Manifest.load(context.profile).events}
@@ -122,7 +124,7 @@ def inputs_of(cost: Cost, context: Context) -> dict[str, float]:
 
 
 def _taken(windows: Windows) -> int:
-    """How often a block was followed by one that does not stand behind it."""
+    """The number of taken branches: pairs of successive blocks without fall-through."""
     pairs = windows.blocks[:, -2:]
     known = (pairs < len(windows.table)).all(axis=1)
     jumps = windows.table.jumps(*pairs[known].T)
@@ -138,25 +140,25 @@ def read_correction(path: Path) -> Correction:
     """Reads a file of weights.
 
     Raises:
-      CostError: it cannot be read, or lacks the weight of an input.
-      JsonError: it is damaged.
+      CostError: the file cannot be read, or lacks the weight of an input.
+      JsonError: the file is damaged.
     """
     try:
         found = decode(read_input(path), Correction, path, (FORMAT, VERSION))
     except OSError as error:
         raise CostError(f"{path}: cannot be read: {error.strerror}") from error
     if set(found.weights) != set(INPUTS):
-        raise CostError(f"{path}: $.weights: expected those of {', '.join(INPUTS)}")
+        raise CostError(f"{path}: $.weights: expected weights of {', '.join(INPUTS)}")
     return found
 
 
 def apply(correction: Correction, cost: Cost, context: Context) -> Cost:
-    """A cost whose total is the corrected one.
+    """Corrects a cost.
 
-    Its parts are the functions, times the weight of blocks, and a part for each other input. The
-    report has `correction`, inputs and weights by name.
+    The result's parts are the functions' costs times the weight of "blocks", and one part for each
+    other input. Its report has the field `correction`, with inputs and weights by name.
 
-    Raises: as inputs_of.
+    Raises the errors of inputs_of.
     """
     inputs, weights = inputs_of(cost, context), correction.weights
     parts = {name: weights[BLOCKS] * cycles for name, cycles in cost.parts.items()}

@@ -45,7 +45,7 @@ def test_a_file_of_weights(tmp_path: Path) -> None:
     for damage, error, message in (
         ({"version": 2}, JsonError, "version"),
         ({"weights": {**WEIGHTS, INPUTS[1]: -1.0}}, JsonError, "weights"),
-        ({"weights": {INPUTS[0]: 1.0}}, CostError, "expected those of blocks, mispredictions"),
+        ({"weights": {INPUTS[0]: 1.0}}, CostError, "expected weights of blocks, mispredictions"),
     ):
         path.write_text(json.dumps(document | damage))
         with pytest.raises(error, match=message):

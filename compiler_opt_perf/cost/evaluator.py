@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What machine code costs, by several evaluators behind one interface.
+"""Evaluators of the cost of machine code, behind one interface.
 
 An evaluator measures or predicts a cost of object files: lower is better. `size` and
-`regalloc-score` need nothing else; the others use a recorded run (docs/cost.md).
+`regalloc-score` need only the object files; the others use a recorded run (docs/cost.md).
 """
 
 import dataclasses
@@ -31,10 +31,9 @@ from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import SUFFIX as WINDOWS_SUFFIX
 from compiler_opt_perf.trace.windows import Windows
 
-#: Flags of clang for programs that are traced and for their candidates: an address map, and nothing
-#: that gives blocks other ids when registers are allocated otherwise. Callee-saved registers may be
-#: saved where they are needed (shrink wrapping), a part of what they cost, but for blocks that are
-#: made for that.
+#: clang's flags for traced programs and their candidates. They emit an address map, and disable
+#: passes after register allocation that change block ids. Shrink wrapping stays, as a part of the
+#: cost of callee-saved registers, but must not split blocks.
 REPLAY_FLAGS = (
     "-fbasic-block-address-map",
     *("-mllvm", "-disable-branch-fold"),
@@ -46,28 +45,28 @@ REPLAY_FLAGS = (
 
 FORMAT = "compiler-opt-perf/trace-cost"
 VERSION = 2
-#: Name of the part of blocks of the trace that the candidate lacks, each at the mean cost.
+#: Name of the part for executed blocks that the candidate lacks; each is charged the mean cost.
 UNMAPPED = "(unmapped blocks)"
 
 
 class CostError(UserError):
-    """A cost that cannot be computed; the message says what is missing or wrong."""
+    """A cost cannot be computed; the message names the missing or wrong input."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What evaluators know besides the object files.
+    """The inputs of evaluators besides the object files.
 
     Attributes:
       tool: llvm-trace-cost (Toolchain.trace_cost).
       trace: block trace or window histogram of the run.
-      traced: the binary that was traced; with it, blocks are compared by what their instructions
-        compute, which distinguishes local functions of one name, too.
-      cpu: CPU file; the models of cycles need it.
+      traced: the traced binary. With it, blocks are matched by their instructions, which also
+        tells local functions of one name apart.
+      cpu: CPU file; evaluators of cycles need it.
       profile: PMU profile manifest of the run, for `mca-pmu`.
       without: parts of `mca-pmu` to leave out (docs/cost.md), to measure what each contributes.
-      threads: of the simulation; 0 for one a core.
-      cache: folder for results, which are found again by content; None to keep none.
+      threads: number of threads of the simulation; 0 for one per core.
+      cache: folder of cached results, keyed by content; None caches nothing.
     """
 
     tool: Tool | None = None
@@ -82,16 +81,16 @@ class Context:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some object files cost.
+    """The cost of a candidate.
 
     Attributes:
-      total: in the evaluator's unit.
-      parts: by part of the code, so that two candidates can be compared part by part: "text" for
-        the size, else functions (those of one name together).
-      report: all that llvm-trace-cost says (docs/reference/formats.md); else empty.
-      residuals: of an evaluator that simulates samples of the run, how much dearer than estimated
-        each sample is, scaled to the run.
-      standard_error: of the total, from sampling the run; None where it is not known.
+      total: the cost in the evaluator's unit.
+      parts: costs by part of the code, to compare candidates part by part: "text" for the size;
+        otherwise function names (functions of one name are added up).
+      report: the report of llvm-trace-cost (docs/reference/formats.md); empty without one.
+      residuals: for each simulated sample of the run, its cost minus the estimate, scaled to the
+        run; empty if the run was not sampled.
+      standard_error: standard error of `total` from sampling; None if the run was not sampled.
     """
 
     total: float
@@ -109,19 +108,24 @@ class Cost:
 
 
 def difference_error(left: Cost, right: Cost) -> float | None:
-    """Standard error of `left.total - right.total`, from sampling the run; None if not known.
+    """The standard error of `left.total - right.total` from sampling the run; None if unknown.
 
-    Both costs must be of one trace, for their samples are then of the same parts of the run: what
-    makes a sample dear for one candidate mostly does so for the other and cancels, so this is less
-    than what the two errors alone say. With S samples and residuals e, the square root of
-    S / (S - 1) * sum((e_left - e_right)**2), as for `Cost.standard_error`, and as the samples are
-    few, without its correction for a run that was sampled as a whole.
+    Both costs must use one trace, so that their samples are the same parts of the run. Residuals
+    of the two candidates are correlated and mostly cancel, so the error is smaller than from
+    independent samples. With S samples and residuals e it is
+
+      sqrt(S / (S - 1) * sum((e_left - e_right)**2))
+
+    without a finite-population correction, because samples are few.
+
+    Raises:
+      CostError: the costs have different numbers of samples.
     """
     samples = len(left.residuals)
     if left.standard_error is None or right.standard_error is None:
         return None
     if samples != len(right.residuals):
-        raise CostError("costs of different traces, whose samples are of different parts")
+        raise CostError("the costs use different traces; compare costs of one trace")
     squares = (
         (mine - theirs) ** 2 for mine, theirs in zip(left.residuals, right.residuals, strict=True)
     )
@@ -156,7 +160,7 @@ class _Trace(msgspec.Struct, frozen=True):
 
 
 class _Report(_Charged, frozen=True, kw_only=True):
-    """What is needed of llvm-trace-cost's report, after format and version."""
+    """The fields of llvm-trace-cost's report that are used here, without format and version."""
 
     executions: Count
     functions: tuple[_Function, ...]
@@ -168,33 +172,33 @@ class _Report(_Charged, frozen=True, kw_only=True):
 
 
 class Evaluator(Protocol):
-    """One measure of what code costs."""
+    """A measure of the cost of code."""
 
     @property
     def name(self) -> str:
-        """As in EVALUATORS."""
+        """Its name in EVALUATORS."""
 
     @property
     def unit(self) -> str:
-        """What a cost counts."""
+        """The unit of costs."""
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """The cost of a candidate: object files, or one binary.
 
         Raises:
-          CostError: the context lacks something.
+          CostError: the context lacks an input.
           CommandError: llvm-trace-cost refused its input; the message names the file.
           ObjectFileError: an object file cannot be read.
           ScoreError: an object file has no scores beside it.
           TraceError: the trace cannot be read.
-          PmuError: the profile cannot be read, or is of another build.
+          PmuError: the profile cannot be read, or belongs to another build.
           BinaryError: the code has no address map or no debug info, where they are needed.
         """
 
 
 @runtime_checkable
 class Replay(Evaluator, Protocol):
-    """One that replays a recorded run, by which compilations of a module can be compared."""
+    """An evaluator that replays a recorded run, and so compares compilations of a module."""
 
     @property
     def uses_cpu(self) -> bool:
@@ -202,7 +206,7 @@ class Replay(Evaluator, Protocol):
 
     @property
     def learned(self) -> str | None:
-        """Digest of what it has learned, if it has: costs depend on it as on the run."""
+        """Digest of the learned model that costs depend on; None without one."""
 
 
 @dataclass(frozen=True)
@@ -213,17 +217,17 @@ class Size:
     unit: str = "bytes"
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
-        """The bytes of all executable sections; needs no context."""
+        """The bytes of all executable sections; ignores the context."""
         total = float(sum(text_bytes(path) for path in objects))
         return Cost(total, {"text": total})
 
 
 @dataclass(frozen=True)
 class Score:
-    """LLVM's RegAllocScore, of which the compiler left remarks beside the object files.
+    """LLVM's RegAllocScore, from remarks that the compiler writes beside object files.
 
     Attributes:
-      weighted: a function's score counts as often as the recorded run called it, not once.
+      weighted: whether a function's score is multiplied by its calls in the recorded run.
     """
 
     name: str
@@ -231,7 +235,7 @@ class Score:
     unit: str = "weighted instructions"
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
-        """The sum over functions; of a binary there are no scores, only of its object files."""
+        """The sum over functions. Only object files have scores, not a linked binary."""
         parts: dict[str, float] = {}
         for path in objects:
             for function, score in regalloc_scores(path).items():
@@ -249,15 +253,15 @@ class Score:
 
 @functools.lru_cache(maxsize=4)
 def _calls(trace: Path, written: tuple[int, int] | None) -> Mapping[str, int]:
-    """How often the run entered each function; those of one name share their calls.
+    """The number of times the run entered each function; functions of one name are added up.
 
     Args:
-      written: when the trace was written, and how large it is; another file of that name has other
-        calls.
+      trace: block trace or window histogram.
+      written: the trace's time of writing and size, as a cache key: the file may be replaced.
     """
     if trace.suffix == WINDOWS_SUFFIX:
         windows = Windows.load(trace)
-        # The last block of a window is the one that it counts.
+        # A window counts executions of its last block.
         table, blocks = windows.table, windows.blocks[:, -1]
         counts = np.bincount(blocks, windows.counts.astype(np.float64), len(table) + 1)[:-1]
     else:
@@ -276,10 +280,10 @@ class TraceReplay:
     """A model of llvm-trace-cost, which replays a recorded run with the candidate's code.
 
     Attributes:
-      uses_cpu: the model counts cycles.
-      uses_profile: the model uses the PMU profile, where there is one.
-      has_parts: parts of the model can be left out.
-      allocated: of what `count` counts, what register allocation added is weighed.
+      uses_cpu: whether the model predicts cycles, which needs a CPU file.
+      uses_profile: whether the model uses the PMU profile, if there is one.
+      has_parts: whether parts of the model can be left out.
+      allocated: whether only instructions that register allocation added count, by weight.
     """
 
     name: str
@@ -291,10 +295,10 @@ class TraceReplay:
 
     @property
     def learned(self) -> None:
-        """It has not learned."""
+        """None: the model is not learned."""
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
-        """Replays the run; a result that is in the cache is not computed again."""
+        """Replays the run, or reads the result from the cache."""
         command = self.command(objects, context)
         path = None
         if context.cache is not None:
@@ -316,7 +320,7 @@ class TraceReplay:
         return cost
 
     def command(self, objects: Sequence[Path], context: Context) -> list[str | Path]:
-        """The call of llvm-trace-cost, which prints its report. Raises CostError."""
+        """The command line of llvm-trace-cost. Raises CostError: the context lacks an input."""
         if context.tool is None or context.trace is None:
             raise CostError(f"the evaluator {self.name} needs llvm-trace-cost and a trace")
         model = "count" if self.allocated else self.name
@@ -334,11 +338,11 @@ class TraceReplay:
         return [*command, f"-threads={context.threads}", *objects]
 
     def _read(self, data: bytes, where: Path | str) -> Cost:
-        """The cost that a report says. Raises JsonError, with `where` it is from."""
+        """Reads a report. Raises JsonError: it is damaged; the message begins with `where`."""
         report = decode(data, dict[str, Any], where, (FORMAT, VERSION))
         fields = convert(report, _Report, where)
 
-        def of(charged: _Charged, place: str) -> float:
+        def charge(charged: _Charged, place: str) -> float:
             if not (self.uses_cpu or self.allocated):
                 return charged.instructions
             if self.uses_cpu and charged.cycles is not None:
@@ -350,15 +354,15 @@ class TraceReplay:
 
         parts: dict[str, float] = {}
         for number, function in enumerate(fields.functions):
-            cost = of(function, f"$.functions[{number}]")
+            cost = charge(function, f"$.functions[{number}]")
             parts[function.name] = parts.get(function.name, 0.0) + cost
         if fields.unmapped.executions:
-            parts[UNMAPPED] = of(fields.unmapped, "$.unmapped")
-        return Cost(of(fields, "$"), parts, report)
+            parts[UNMAPPED] = charge(fields.unmapped, "$.unmapped")
+        return Cost(charge(fields, "$"), parts, report)
 
     def _key(self, objects: Sequence[Path], context: Context) -> str:
         assert context.tool is not None
-        # The tool is large, and is replaced as a whole when it is built anew.
+        # The tool is too large to hash each time; a new build changes size or time of writing.
         tool = context.tool.stat()
         parts = [self.name, str(VERSION), f"{tool.st_size} {tool.st_mtime_ns}"]
         # A profile's manifest holds the checksums of its files.

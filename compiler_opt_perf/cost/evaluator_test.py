@@ -30,7 +30,7 @@ from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.workload import Run as Process
+from compiler_opt_perf.run.workload import Run
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trace.block_table import read_block_table
@@ -53,7 +53,7 @@ VARIANTS: dict[str, list[str]] = {
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """The program in several variants, and the windows of the default one's run."""
 
     variants: dict[str, Path]
@@ -74,13 +74,13 @@ def _build(
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> RecordedRun:
     folder = tmp_path_factory.mktemp("variants")
     variants = {name: _build(folder / name, options) for name, options in VARIANTS.items()}
     trace = record(variants["default"], ["40"], folder / "run.bbtrace")
     write_windows(trace, 6, folder / "run.bbwindows")
     context = Context(tool=toolchain.trace_cost, trace=folder / "run.bbwindows", cpu=CPU)
-    return Run(variants, context)
+    return RecordedRun(variants, context)
 
 
 def _own_instructions(binary: Path, folder: Path) -> int:
@@ -157,7 +157,7 @@ def test_functions_in_several_sections_count_as_the_simulator_says(
     binary = tmp_path / "parted"
     table = read_block_table(binary)
     write_windows(record(binary, ["5"], tmp_path / "run.bbtrace"), 4, tmp_path / "run.bbwindows")
-    dumps = simulate(Process(binary, ["5"], timeout_s=120), tmp_path, CacheGeometry())
+    dumps = simulate(Run(binary, ["5"], timeout_s=120), tmp_path, CacheGeometry())
     counts = read_dumps(dumps, binary).counts
     expected = sum(
         counts[address][0]
@@ -171,7 +171,7 @@ def test_functions_in_several_sections_count_as_the_simulator_says(
 
 
 @pytest.mark.compiler
-def test_counts_instructions_of_other_variants(run: Run, tmp_path: Path) -> None:
+def test_counts_instructions_of_other_variants(run: RecordedRun, tmp_path: Path) -> None:
     counts = set()
     for name, binary in run.variants.items():
         cost = EVALUATORS["count"].cost([binary], run.context)
@@ -200,7 +200,7 @@ def test_counts_saved_registers_where_they_are_saved(toolchain: Toolchain, tmp_p
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("evaluator", ["allocation-score", "count", "mca", "mca-pmu"])
-def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
+def test_tells_variants_apart_by_function(run: RecordedRun, evaluator: str) -> None:
     default, basic = (
         EVALUATORS[evaluator].cost([run.variants[name]], run.context)
         for name in ("default", "basic")
@@ -215,7 +215,7 @@ def test_tells_variants_apart_by_function(run: Run, evaluator: str) -> None:
 
 
 @pytest.mark.compiler
-def test_weighs_what_register_allocation_adds(run: Run) -> None:
+def test_weighs_what_register_allocation_adds(run: RecordedRun) -> None:
     default, few = (
         EVALUATORS["allocation-score"].cost([run.variants[name]], run.context)
         for name in ("default", "few")
@@ -226,7 +226,7 @@ def test_weighs_what_register_allocation_adds(run: Run) -> None:
 
 
 @pytest.mark.compiler
-def test_parts_of_the_model_can_be_left_out(run: Run) -> None:
+def test_parts_of_the_model_can_be_left_out(run: RecordedRun) -> None:
     few = [run.variants["few"]]
     whole, plain = (EVALUATORS[name].cost(few, run.context) for name in ("mca-pmu", "mca"))
     totals = {whole.total}
@@ -240,7 +240,7 @@ def test_parts_of_the_model_can_be_left_out(run: Run) -> None:
 
 
 @pytest.mark.compiler
-def test_blocks_are_the_same_code_for_each_allocation(run: Run) -> None:
+def test_blocks_are_the_same_code_for_each_allocation(run: RecordedRun) -> None:
     context = replace(run.context, traced=run.variants["default"])
     for name, binary in run.variants.items():
         cost = EVALUATORS["count"].cost([binary], context)
@@ -255,7 +255,7 @@ def test_blocks_are_the_same_code_for_each_allocation(run: Run) -> None:
 
 
 @pytest.mark.compiler
-def test_candidates_differ_by_more_than_the_error(run: Run) -> None:
+def test_candidates_differ_by_more_than_the_error(run: RecordedRun) -> None:
     default, few = (
         EVALUATORS["mca-pmu"].cost([run.variants[name]], run.context) for name in ("default", "few")
     )
@@ -311,7 +311,7 @@ def test_a_real_profile_says_what_a_policy_costs(tmp_path: Path, toolchain: Tool
 
 
 @pytest.mark.compiler
-def test_a_batch_is_what_its_candidates_are_one_by_one(run: Run, tmp_path: Path) -> None:
+def test_a_batch_is_what_its_candidates_are_one_by_one(run: RecordedRun, tmp_path: Path) -> None:
     candidates = [[run.variants["default"]], [tmp_path / "missing"], [run.variants["basic"]]]
     with Pool(2) as pool:
         outcomes = costs("mca", candidates, run.context, pool)
@@ -322,7 +322,7 @@ def test_a_batch_is_what_its_candidates_are_one_by_one(run: Run, tmp_path: Path)
 
 
 @pytest.mark.compiler
-def test_results_are_found_again_by_content(run: Run, tmp_path: Path) -> None:
+def test_results_are_found_again_by_content(run: RecordedRun, tmp_path: Path) -> None:
     count = EVALUATORS["count"]
     context = replace(run.context, cache=tmp_path / "cache")
     copy = tmp_path / "copy"
@@ -340,7 +340,7 @@ def test_results_are_found_again_by_content(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.compiler
 def test_a_damaged_result_is_computed_again(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: RecordedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = replace(run.context, cache=tmp_path / "cache")
     candidate = [run.variants["basic"]]
@@ -397,7 +397,7 @@ def test_a_tool_of_another_version_is_told(
 
 
 @pytest.mark.compiler
-def test_what_is_missing_is_named(run: Run, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(run: RecordedRun, tmp_path: Path) -> None:
     candidate = [run.variants["default"]]
     with pytest.raises(CostError, match="count needs llvm-trace-cost and a trace"):
         EVALUATORS["count"].cost(candidate, Context())
@@ -408,14 +408,16 @@ def test_what_is_missing_is_named(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.compiler
-def test_size_needs_no_context(run: Run) -> None:
+def test_size_needs_no_context(run: RecordedRun) -> None:
     both = list(run.variants.values())[:2]
     cost = EVALUATORS["size"].cost(both, Context())
     assert cost.total == sum(text_bytes(path) for path in both)
 
 
 @pytest.mark.compiler
-def test_scores_lie_beside_the_objects(run: Run, toolchain: Toolchain, tmp_path: Path) -> None:
+def test_scores_lie_beside_the_objects(
+    run: RecordedRun, toolchain: Toolchain, tmp_path: Path
+) -> None:
     objects = {}
     for name, options in VARIANTS.items():
         objects[name] = tmp_path / f"{name}.o"
@@ -446,7 +448,7 @@ def test_scores_lie_beside_the_objects(run: Run, toolchain: Toolchain, tmp_path:
 
 
 @pytest.mark.compiler
-def test_missing_or_foreign_scores_are_named(run: Run, tmp_path: Path) -> None:
+def test_missing_or_foreign_scores_are_named(run: RecordedRun, tmp_path: Path) -> None:
     score = EVALUATORS["regalloc-score"]
     with pytest.raises(ScoreError, match=r"none\.opt\.yaml: No such file.*-fsave-optimization"):
         score.cost([tmp_path / "none.o"], Context())
@@ -456,3 +458,23 @@ def test_missing_or_foreign_scores_are_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(CostError, match="regalloc-score-calls needs a trace"):
         (tmp_path / "empty.opt.yaml").write_text("")
         EVALUATORS["regalloc-score-calls"].cost([tmp_path / "empty.o"], Context())
+
+
+def test_loads_that_cannot_be_forwarded_to_are_seen_by_their_addresses(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    # On a Zen 5, the build that stores bytes one by one takes six times as long.
+    cycles = {}
+    for name, flags in {"wide": ["-DWIDE"], "bytes": []}.items():
+        source = SOURCE.with_name("units.c")
+        binary = _build(tmp_path / name, [], [source], flags)
+        trace = record(binary, [], tmp_path / f"{name}.bbtrace")
+        windows = tmp_path / f"{name}.bbwindows"
+        write_windows(trace, 6, windows)
+        context = Context(tool=toolchain.trace_cost, trace=windows, cpu=FOLDER / "znver5.json")
+        cycles[name] = EVALUATORS["mca-pmu"].cost([binary], context).total
+        if name == "bytes":
+            # The pointer and the stack pointer are unrelated symbols within the loop.
+            plain = replace(context, without=("failed-forwarding",))
+            assert EVALUATORS["mca-pmu"].cost([binary], plain).total < cycles[name] / 3
+    assert cycles["bytes"] > 3 * cycles["wide"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A learned model of blocks behind the interface of evaluators: cycles of a recorded run.
+"""The evaluator that replays a recorded run with a learned cost model of basic blocks.
 
-A block's cost is how often the run executed it, times what the model says that one of many
-executions in a row takes, scaled by what it says of the block behind those that the run executed
-before it (neighbours.py). The model was trained on code without jumps, calls and returns; these
-divide a block into pieces, and cost nothing by themselves.
+A block's cost is its number of executions times its predicted cycles. The model predicts the cycles
+of one of many executions in a row; a factor corrects for the blocks that the run executed before
+(neighbours.py). The model was trained on code without jumps, calls and returns. These divide a
+block into pieces, and cost nothing by themselves.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ from compiler_opt_perf.cost.correction import Correction, apply
 from compiler_opt_perf.cost.evaluator import EVALUATORS, UNMAPPED, Context, Cost, CostError
 from compiler_opt_perf.trace.windows import Windows
 
-#: What ends a piece of a block, by what the report calls it.
+#: Kinds of instructions that end a piece of a block, with their names in the report.
 _ENDS: dict[int, str] = {
     FlowControl.CONDITIONAL_BRANCH: "conditional_jumps",
     FlowControl.UNCONDITIONAL_BRANCH: "jumps",
@@ -50,21 +50,21 @@ _ENDS: dict[int, str] = {
     FlowControl.RETURN: "returns",
 }
 _OTHER_ENDS = "others"
-# The jump that blocks at known rates have (cost.rated_blocks), to the next instruction, and the
-# token of its opcode.
+# The jump to the next instruction in blocks that were measured at known rates
+# (blocks/rated_blocks.py), and the token of its opcode.
 _JUMP, _JUMP_TOKEN = b"\x75\x00", f"{OPCODE}jne"
 
-#: Shares of a block's exits and of its indirect calls that are mispredicted; NaN where unknown.
+#: Mispredict rates of a block's exit and of its indirect calls; NaN if unknown.
 Guesses = tuple[float, float]
 
 
 class Piece(NamedTuple):
-    """A part of a block without jumps and calls, and what ends it.
+    """A part of a block without jumps and calls.
 
     Attributes:
-      start, end: bytes from the beginning of the block; as many where there is no instruction.
-      addresses: of the instructions, from the beginning of the block.
-      ended_by: one of `_ENDS`; None at the end of a block that has nothing of that kind.
+      start, end: offsets in the block, in bytes; equal for an empty piece.
+      addresses: offsets of the instructions in the block.
+      ended_by: the iced FlowControl that ends the piece; None at the end of a block without one.
     """
 
     start: int
@@ -76,19 +76,19 @@ class Piece(NamedTuple):
 def pieces(code: bytes) -> Iterator[Piece]:
     """The pieces of a block, in order."""
     start, addresses = 0, []
-    for one in iced_x86.Decoder(64, code):
-        # What is no instruction stays: the model says that it is none.
-        if one.is_invalid or one.flow_control == FlowControl.NEXT:
-            addresses.append(one.ip)
+    for instruction in iced_x86.Decoder(64, code):
+        # Invalid instructions stay: the model refuses the piece.
+        if instruction.is_invalid or instruction.flow_control == FlowControl.NEXT:
+            addresses.append(instruction.ip)
             continue
-        yield Piece(start, one.ip, tuple(addresses), one.flow_control)
-        start, addresses = one.next_ip, []
+        yield Piece(start, instruction.ip, tuple(addresses), instruction.flow_control)
+        start, addresses = instruction.next_ip, []
     if addresses:
         yield Piece(start, len(code), tuple(addresses), None)
 
 
-class _Block(NamedTuple):
-    """An executed block: its function's name, its id there, link-time address, code, executions."""
+class _ExecutedBlock(NamedTuple):
+    """An executed block: function name, id in the function, link-time address, code, executions."""
 
     function: str
     id: int
@@ -102,7 +102,7 @@ class _Block(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A piece: what it is known by, whether it has code, instructions, what ends it."""
+    """A piece: key, whether it has code, number of instructions, FlowControl that ends it."""
 
     key: tuple[bytes, bytes]
     has_code: bool
@@ -112,24 +112,24 @@ class _Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnedReplay:
-    """The evaluator; what it has predicted once, it knows.
+    """The evaluator, which caches its predictions.
 
     Attributes:
-      model: of blocks.
-      cpu: LLVM's name of the CPU that cycles are of, one of the model's.
-      correction: what the sum over blocks is corrected by; None for the sum as it is.
-      unit: of costs.
+      model: the cost model.
+      cpu: LLVM's name of the CPU, one of the model's.
+      correction: corrects the sum over blocks; None for no correction.
+      unit: the unit of costs.
     """
 
     model: CostModel
     cpu: str
     correction: Correction | None = None
     unit: str = "cycles"
-    # The model knows the CPU.
+    # No CPU file is needed: the model has learned the CPU.
     uses_cpu: bool = False
-    # By code and what is known of its instructions: cycles, or why there are none. Not of the
-    # process: a block's cycles differ by rounding with what is predicted beside it, and a candidate
-    # of a training must cost the same whatever its worker did before.
+    # (code, PMU inputs) -> cycles, or the reason without a prediction. The cache belongs to the
+    # evaluator, not to the process: rounding depends on the blocks that are predicted together,
+    # and a training's costs must not depend on what a worker did before.
     _predicted: dict[tuple[bytes, bytes], float | str] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -146,15 +146,15 @@ class LearnedReplay:
         return hashlib.sha256(self.model.digest.encode() + correction).hexdigest()
 
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
-        """Sums up the run; needs its trace and llvm-trace-cost, which finds the executions.
+        """Predicts the cycles of the run; needs its trace and llvm-trace-cost.
 
-        A model that takes PMU inputs has them from the context's profile, if there is one. Pieces
-        that the model refuses cost, by instruction, what the others do on average.
+        A model with PMU inputs takes them from the context's profile, if there is one. Pieces that
+        the model refuses are charged the mean cycles per instruction of the others.
 
-        The report is that of `count`, with `cycles` and `pieces` (docs/reference/formats.md).
+        The report is the one of `count`, with `cycles` and `pieces` (docs/reference/formats.md).
 
-        Raises, besides what Evaluator.cost does:
-          CostError: the model refuses all that was executed; the correction is of another model
+        Raises the errors of Evaluator.cost, and:
+          CostError: the model refuses all executed code; or the correction is for another model
             or CPU.
           LearnedError: the model does not know the CPU.
         """
@@ -172,42 +172,44 @@ class LearnedReplay:
             if self.model.config.pmu and context.profile is not None:
                 known = ProfileInputs(context.profile, image, [(b.address, b.code) for b in blocks])
         windows = read_windows(context.trace)
-        numbers = numbered(windows, [(one.place, n) for n, one in enumerate(blocks)])
+        numbers = numbered(windows, [(block.place, n) for n, block in enumerate(blocks)])
         guesses = _guesses(windows, numbers, len(blocks))
         cut = [
             list(
                 self._cut(
-                    one.code,
-                    None if known is None else known.of_block(one.address, one.code),
+                    block.code,
+                    None if known is None else known.block_rows(block.address, block.code),
                     rates,
                 )
             )
-            for one, rates in zip(blocks, guesses, strict=True)
+            for block, rates in zip(blocks, guesses, strict=True)
         ]
-        self._predict({one.key for pieces_of in cut for one in pieces_of if one.has_code})
+        self._predict({piece.key for cuts in cut for piece in cuts if piece.has_code})
         factors = self._factors(cut, windows, numbers)
         cost = self._sum(blocks, cut, factors, counted)
         return cost if self.correction is None else apply(self.correction, cost, context)
 
     def _cut(self, code: bytes, inputs: Floats32 | None, guesses: Guesses) -> Iterator[_Cut]:
-        """The pieces of a block, with the inputs of their instructions.
+        """Yields the pieces of a block, with the PMU inputs of their instructions.
 
         Args:
-          guesses: shares of its exits and of its indirect calls that are mispredicted.
+          code: the block's code.
+          inputs: float32 [instructions, len(PMU_INPUTS)]; mispredict rates are changed in place.
+          guesses: the block's mispredict rates.
         """
         jumps = inputs is not None and self.model.vocabulary.number(_JUMP_TOKEN) > 0
         first = 0
-        for one in pieces(code):
-            piece, end = code[one.start : one.end], first + len(one.addresses)
+        for piece in pieces(code):
+            content, end = code[piece.start : piece.end], first + len(piece.addresses)
             instructions = end - first
-            if jumps and one.ended_by in GUESSED:
-                piece, end = piece + _JUMP, end + 1
-                share = guesses[one.ended_by == FlowControl.INDIRECT_CALL]
+            if jumps and piece.ended_by in GUESSED:
+                content, end = content + _JUMP, end + 1
+                share = guesses[piece.ended_by == FlowControl.INDIRECT_CALL]
                 if inputs is not None and not np.isnan(share):
                     inputs[end - 1, MISPREDICT] = share
             rows = b"" if inputs is None else inputs[first:end].tobytes()
-            yield _Cut((piece, rows), len(piece) > 0, instructions, one.ended_by)
-            first += len(one.addresses) + (one.ended_by is not None)
+            yield _Cut((content, rows), len(content) > 0, instructions, piece.ended_by)
+            first += len(piece.addresses) + (piece.ended_by is not None)
 
     def _predict(self, keys: set[tuple[bytes, bytes]]) -> None:
         predicted = self._predicted
@@ -220,9 +222,9 @@ class LearnedReplay:
     def _factors(
         self, cut: Sequence[Sequence[_Cut]], windows: Windows, numbers: npt.NDArray[np.int64]
     ) -> Floats:
-        """What each block takes in the company of others, by what it takes alone, [blocks]."""
-        keys = [(_joined(one, 0), _joined(one, 1)) for one in cut]
-        alone = np.array([self._alone(one) for one in cut])
+        """[blocks], each block's cycles after its predecessors over its cycles alone."""
+        keys = [(_joined(pieces_of, 0), _joined(pieces_of, 1)) for pieces_of in cut]
+        alone = np.array([self._alone(pieces_of) for pieces_of in cut])
 
         def predict(wanted: set[Key]) -> dict[Key, float]:
             self._predict(wanted)
@@ -232,13 +234,13 @@ class LearnedReplay:
         return shares(windows, numbers, keys, alone, predict)
 
     def _alone(self, cut: Sequence[_Cut]) -> float:
-        """Cycles of an execution of a block by itself; NaN where the model refuses a piece."""
-        found = [self._predicted[one.key] for one in cut if one.has_code]
-        return sum(np.nan if isinstance(one, str) else one for one in found)
+        """Cycles of an execution of a block alone; NaN if the model refuses a piece."""
+        predicted = [self._predicted[piece.key] for piece in cut if piece.has_code]
+        return sum(np.nan if isinstance(cycles, str) else cycles for cycles in predicted)
 
     def _sum(
         self,
-        blocks: Sequence[_Block],
+        blocks: Sequence[_ExecutedBlock],
         cut: Sequence[Sequence[_Cut]],
         factors: Floats,
         counted: Mapping[str, Any],
@@ -246,29 +248,29 @@ class LearnedReplay:
         known = self._predicted
         refused: Counter[str] = Counter()
         ends: Counter[str] = Counter()
-        # By block: cycles of all executions, and instructions without prediction.
+        # For each block, cycles of all executions, and executed instructions without prediction.
         cycles, charged = np.zeros(len(blocks)), np.zeros(len(blocks))
         instructions = executions = 0
         for number, (block, pieces_of) in enumerate(zip(blocks, cut, strict=True)):
-            for one in pieces_of:
-                if one.ended_by is not None:
-                    ends[_ENDS.get(one.ended_by, _OTHER_ENDS)] += block.executions
-                if not one.has_code:
+            for piece in pieces_of:
+                if piece.ended_by is not None:
+                    ends[_ENDS.get(piece.ended_by, _OTHER_ENDS)] += block.executions
+                if not piece.has_code:
                     continue
                 executions += block.executions
-                predicted = known[one.key]
+                predicted = known[piece.key]
                 if isinstance(predicted, str):
                     refused[predicted] += block.executions
-                    charged[number] += block.executions * one.instructions
+                    charged[number] += block.executions * piece.instructions
                 else:
                     cycles[number] += block.executions * predicted * factors[number]
-                    instructions += block.executions * one.instructions
+                    instructions += block.executions * piece.instructions
         if refused and not instructions:
             raise CostError(
-                f"the model {self.name} has no prediction of anything that the run executed"
+                f"the model {self.name} has no prediction for any code that the run executed"
                 + "".join(f"; {why}" for why in sorted(refused))
             )
-        # A module among others may execute nothing.
+        # One module of a program may execute nothing.
         mean = float(cycles.sum()) / instructions if instructions else 0.0
         cycles += mean * charged
         costs: defaultdict[str, float] = defaultdict(float)
@@ -281,8 +283,8 @@ class LearnedReplay:
         total = float(sum(costs.values()))
         functions, rest = [], iter(cycles.tolist())
         for row in counted["functions"]:
-            own_blocks = [{**one, "cycles": {"execution": next(rest)}} for one in row["blocks"]]
-            whole = sum(one["cycles"]["execution"] for one in own_blocks)
+            own_blocks = [{**block, "cycles": {"execution": next(rest)}} for block in row["blocks"]]
+            whole = sum(block["cycles"]["execution"] for block in own_blocks)
             functions.append({**row, "cycles": {"total": whole}, "blocks": own_blocks})
         report = dict(counted) | {
             "functions": functions,
@@ -291,8 +293,8 @@ class LearnedReplay:
             "cycles": {"total": total, "charged": mean * float(charged.sum())},
             "pieces": {
                 "executions": executions,
-                "distinct": len({one.key for each in cut for one in each if one.has_code}),
-                "refused": dict(sorted(refused.items(), key=lambda one: (-one[1], one[0]))),
+                "distinct": len({piece.key for each in cut for piece in each if piece.has_code}),
+                "refused": dict(sorted(refused.items(), key=lambda item: (-item[1], item[0]))),
                 "ended_by": dict(sorted(ends.items())),
             },
         }
@@ -300,13 +302,15 @@ class LearnedReplay:
 
 
 def _guesses(windows: Windows, numbers: npt.NDArray[np.int64], blocks: int) -> list[Guesses]:
-    """What the simulated predictor mispredicted of each block; NaN where it was not asked.
+    """Each block's mispredict rates from the branch predictor that was simulated on the trace.
 
-    Callgrind's own, whose rates a profile has, remembers little: in an interpreter it is wrong nine
-    times as often as a core.
+    A profile's rates come from callgrind's predictor, which has little history: in an interpreter
+    it mispredicts nine times as often as a core.
 
     Args:
-      numbers: as `neighbours.numbered` returns them.
+      windows: the window histogram.
+      numbers: the result of `neighbours.numbered`.
+      blocks: number of blocks of the candidate.
     """
     found = np.full((blocks, 2), np.nan)
     if windows.branches is not None:
@@ -319,15 +323,15 @@ def _guesses(windows: Windows, numbers: npt.NDArray[np.int64], blocks: int) -> l
 
 
 def _joined(cut: Sequence[_Cut], part: int) -> bytes:
-    """Code, or inputs, of all pieces of a block."""
-    return b"".join(one.key[part] for one in cut)
+    """The code (part 0) or the PMU inputs (part 1) of all pieces of a block."""
+    return b"".join(piece.key[part] for piece in cut)
 
 
-def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_Block]:
-    """The executed blocks of a report of `count`, with their code in the candidate.
+def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_ExecutedBlock]:
+    """Yields the executed blocks in a report of `count`, with their code in the candidate.
 
     Raises:
-      CostError: the report has a block that the candidate lacks.
+      CostError: the candidate lacks a block of the report.
       BinaryError: the candidate cannot be read, or has no address map.
     """
     named: dict[str, list[MappedFunction]] = {}
@@ -338,18 +342,19 @@ def _executed(counted: Mapping[str, Any], image: Path) -> Iterator[_Block]:
         blocks = _blocks_of(row, named.get(row["name"], []), code)
         if blocks is None:
             raise CostError(
-                f"{image}: function {row['name']}: its blocks are not those that llvm-trace-cost "
-                "finds; give files that are not stripped, each once"
+                f"{image}: function {row['name']}: its blocks differ from llvm-trace-cost's; give "
+                "unstripped files, each once"
             )
         yield from blocks
 
 
 def _blocks_of(
     row: Mapping[str, Any], functions: list[MappedFunction], code: MachineCode
-) -> list[_Block] | None:
-    """The executed blocks of a function; of several of a name, the first that fits, once.
+) -> list[_ExecutedBlock] | None:
+    """The executed blocks of a function; None if no function fits.
 
-    Which one it is, the ids of its blocks tell and how many instructions these have.
+    Among several functions of one name, the first fits whose block ids and numbers of
+    instructions match the report; it is removed from `functions`.
     """
     for number, function in enumerate(functions):
         places = {block_id: (address, size) for address, size, block_id in function.blocks}
@@ -362,7 +367,9 @@ def _blocks_of(
                 break
             if block["id"] not in places:
                 break
-            found.append(_Block(row["name"], block["id"], address, content, block["executions"]))
+            found.append(
+                _ExecutedBlock(row["name"], block["id"], address, content, block["executions"])
+            )
         else:
             del functions[number : number + 1 * (len(functions) > 1)]
             return found

@@ -177,10 +177,10 @@ def test_what_is_missing_is_named(binary: Path, context: Context, model: CostMod
     evaluator = LearnedReplay(model, "znver3")
     with pytest.raises(CostError, match="granite needs llvm-trace-cost and a trace"):
         evaluator.cost([binary], replace(context, trace=None))
-    with pytest.raises(LearnedError, match="on znver3, not on skylake"):
+    with pytest.raises(LearnedError, match="for znver3, not for skylake"):
         LearnedReplay(model, "skylake").cost([binary], context)
     knows_nothing = replace(model, vocabulary=Vocabulary(["op:nop"] * len(model.vocabulary.tokens)))
-    with pytest.raises(CostError, match="has no prediction of anything .* unknown opcode: mov"):
+    with pytest.raises(CostError, match="has no prediction for any code .* unknown opcode: mov"):
         LearnedReplay(knows_nothing, "znver3").cost([binary], context)
 
 
@@ -193,7 +193,7 @@ def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
     for name, kinds in rows.items():
         for address, content in of_function(binary, name):
             for one in code.instructions(address, address + len(content)):
-                kinds.setdefault(one.kind, []).append(inputs.of([one.address])[0])
+                kinds.setdefault(one.kind, []).append(inputs.rows([one.address])[0])
     # Each node is in a line of its own, and 1 MiB of them leave the first level.
     loads = [row[L1_MISS] for row in rows["walk"][Kind.LOAD]]
     assert max(loads) > 0.9
@@ -204,7 +204,7 @@ def test_a_profile_tells_rates_of_lines(binary: Path, profile: Path) -> None:
     main = of_function(binary, "main")
     rows_of_main = ProfileInputs(profile, binary, main)
     pops = [
-        rows_of_main.of([address + one.ip])[0]
+        rows_of_main.rows([address + one.ip])[0]
         for address, content in main
         for one in iced_x86.Decoder(64, content)
         if one.mnemonic == iced_x86.Mnemonic.POP
@@ -271,14 +271,14 @@ def test_a_correction_says_what_it_adds(
     text = describe(evaluator, [CandidateCost("", (), found)], 3)
     assert f"mispredictions: {inputs['mispredictions']:,.0f} cycles, weight 2.000" in text
     other = LearnedReplay(model, "znver3", msgspec.structs.replace(correction, evaluator="other"))
-    with pytest.raises(CostError, match="of other on znver3, not of granite on znver3"):
+    with pytest.raises(CostError, match="for other on znver3, not for granite on znver3"):
         other.cost([binary], whole)
 
 
 def untrained(codes: Sequence[bytes]) -> CostModel:
     """A model that takes PMU inputs, of random weights."""
     config = CostModelConfig(Granite(width=8, rounds=1, resources=2), pmu=True)
-    vocabulary = Vocabulary.of([*codes, bytes.fromhex("7500")], 1)
+    vocabulary = Vocabulary.from_blocks([*codes, bytes.fromhex("7500")], 1)
     weights = initial_weights(layout(config, len(vocabulary), 1), seed=1)
     return CostModel(config, vocabulary, ("znver3",), weights, {})
 

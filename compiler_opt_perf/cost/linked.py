@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The text of a linked program, without libraries: what users pay for.
+"""The size of a linked program's code, without libraries.
 
-Objects have functions that other objects of the program have, too (COMDATs: inline functions,
-templates); the linker keeps one of each.
+Several objects may hold copies of one function (COMDATs: inline functions, templates). The linker
+keeps one copy, so the linked size is what users pay for.
 """
 
 import tempfile
@@ -16,18 +16,18 @@ _TIMEOUT_S = 600.0
 
 
 def linked_text_bytes(objects: Sequence[Path], linker: Path) -> int:
-    """Bytes of machine code of the objects linked into one static image.
+    """Links objects into one static image, and returns its bytes of machine code.
 
-    What they need of libraries stays undefined, and of two functions with one name that cannot be
-    linked together, such as `main` of two tools of a package, the first is taken: every object
-    counts, whether or not the program can run.
+    Every object counts, whether or not the image can run. Library functions stay undefined. Of
+    functions that clash, such as `main` of two tools of a package, the first is kept.
 
     Args:
+      objects: object files.
       linker: ld.lld.
 
     Raises:
       CommandError: the linker failed.
-      ObjectFileError: it left a damaged file.
+      ObjectFileError: the linker left a damaged file.
     """
     with tempfile.TemporaryDirectory(prefix="linked-") as name:
         image = Path(name) / "image"

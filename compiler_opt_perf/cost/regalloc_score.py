@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""RegAllocScore, from the remarks that the compiler writes beside an object file."""
+"""Reads RegAllocScore from the remarks that the compiler writes beside an object file."""
 
 import math
 import re
@@ -11,16 +11,16 @@ import yaml
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
 
-#: Arguments of the patched clang by which it writes the remarks; {object} is the object file.
+#: Flags with which the patched clang writes the remarks.
 FLAGS = (
     "-fsave-optimization-record=yaml",
     "-foptimization-record-passes=^regalloc-score$",
 )
 SUFFIX = ".opt.yaml"
-# Added to both scores of a ratio: a hundredth of an instruction per call.
+# Added to both scores of a ratio, in instructions per call.
 _SMALL_SCORE = 0.01
 
-# A remark, as MachineOptimizationRemarkAnalysis of MLRegAllocEvictAdvisor.cpp is written.
+# A remark of MLRegAllocEvictAdvisor.cpp (MachineOptimizationRemarkAnalysis) in YAML.
 _REMARK = re.compile(
     r"^--- !Analysis\nPass: +regalloc-score\nName: +RegAllocScore\n"
     r"(?:DebugLoc: .*\n(?: +.*\n)*)?Function: +(?P<function>.+)\n(?:.*\n)*?"
@@ -30,14 +30,14 @@ _REMARK = re.compile(
 
 
 class ScoreError(UserError):
-    """An object file without scores beside it, or scores that cannot be compared."""
+    """An object file has no scores beside it, or scores cannot be compared."""
 
 
 def regalloc_scores(object_file: Path) -> Mapping[str, float]:
     """The score of each function of an object file; lower is better.
 
-    That is copies, loads, stores and rematerialisations, weighted, each times how often its block
-    is expected to be executed per call of the function (LLVM's RegAllocScore.cpp).
+    A score is a weighted sum of copies, loads, stores and rematerialisations, each multiplied by
+    its block's expected executions per call (LLVM's RegAllocScore.cpp).
 
     Raises:
       ScoreError: there are no remarks beside the object file.
@@ -62,12 +62,12 @@ def regalloc_scores(object_file: Path) -> Mapping[str, float]:
                 "score; compile again"
             ) from error
     if text.count("\nPass:") != len(scores):
-        raise ScoreError(f"{path}: has other remarks than one score a function; compile again")
+        raise ScoreError(f"{path}: has other remarks than one score per function; compile again")
     return scores
 
 
 def _plain(text: str) -> str:
-    """A name as the profile has it: YAML quotes some, and escapes characters in them."""
+    """A linkage name without YAML's quotes and escapes."""
     if text[:1] not in ("'", '"'):
         return text
     try:
@@ -77,13 +77,13 @@ def _plain(text: str) -> str:
 
 
 def log_ratio(default: float, policy: float) -> float:
-    """Logarithm of how a function's score compares to the default's; 0 if they are equal.
+    """The logarithm of the ratio of a function's scores.
 
       log((policy + 0.01) / (default + 0.01))
 
-    so that functions whose score is 0 have a ratio, too: without them a mean would not know of the
-    first spill in a function, nor of the last that is avoided. What is small beside a hundredth of
-    an instruction per call counts for little.
+    The summand gives a ratio to functions whose score is 0, so that a mean counts the first spill
+    in a function and the last spill avoided. Scores far below 0.01 instructions per call hardly
+    count.
     """
     return math.log((policy + _SMALL_SCORE) / (default + _SMALL_SCORE))
 
@@ -91,26 +91,24 @@ def log_ratio(default: float, policy: float) -> float:
 def score_ratio(
     default: Mapping[str, float], policy: Mapping[str, float], calls: Mapping[str, float]
 ) -> float:
-    """How scores compare to the default's, function by function; below 1 if they are lower.
-
-    A score is per call of its function, so that sums over functions mean nothing: the one with the
-    hottest loop would be all of it. This is the geometric mean of the functions' ratios
+    """The weighted geometric mean of the functions' score ratios; below 1 if scores are lower.
 
       exp(sum_f w_f * log_ratio(default_f, policy_f) / sum_f w_f)
 
-    weighted by how often each function was called, where any of them was.
+    A score is per call of its function, so sums over functions would be dominated by the function
+    with the hottest loop.
 
     Args:
       default, policy: scores by function.
-      calls: by function, of a run; functions that are not there were not called. When none of the
-        scored ones was, they weigh the same.
+      calls: calls of each function in a run, the weights w; missing functions have none. If no
+        scored function was called, all weights are equal.
 
     Raises:
-      ScoreError: the two have scores of other functions, or there are none.
+      ScoreError: the two have different functions, or none.
     """
     if different := sorted(default.keys() ^ policy.keys()):
         raise ScoreError(
-            f"scores of other functions than the default's ({', '.join(different[:3])}"
+            f"the scored functions differ from the default's ({', '.join(different[:3])}"
             f"{', ...' if len(different) > 3 else ''}): they cannot be compared"
         )
     if not default:

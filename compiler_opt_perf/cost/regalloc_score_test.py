@@ -96,7 +96,7 @@ def test_scores_are_weighted_by_calls_where_there_are_any() -> None:
 def test_functions_without_a_score_to_compare_are_an_error() -> None:
     assert score_ratio({"free": 0.0}, {"free": 0.0}, {}) == 1.0
     assert score_ratio({"free": 0.0}, {"free": 1.0}, {}) > 1
-    with pytest.raises(ScoreError, match=r"other functions than the default's \(f, g\)"):
+    with pytest.raises(ScoreError, match=r"scored functions differ from the default's \(f, g\)"):
         score_ratio({"f": 1.0, "h": 1.0}, {"g": 1.0, "h": 1.0}, {})
     with pytest.raises(ScoreError, match="no function has a score"):
         score_ratio({}, {}, {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Costs of candidates as text, and as JSON values for programs (docs/reference/formats.md)."""
+"""Reports the costs of candidates as text and as JSON values (docs/reference/formats.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from typing import Any
 from compiler_opt_perf.cost.evaluator import Cost, Evaluator, difference_error
 from compiler_opt_perf.run.symbol_names import demangled
 
-# What llvm-trace-cost reports block by block, which is not shown.
+# Fields of llvm-trace-cost's report that are not shown.
 _DETAILS = {"format", "version", "functions", "sample_residuals"}
 _MODELLED = ("execution", "l1_miss", "llc_miss", "mispredict", "front_end")
 
 
 @dataclass(frozen=True)
 class CandidateCost:
-    """What one compilation of a program costs.
+    """The cost of one compilation of a program.
 
     Attributes:
-      name: as the user calls it; empty for the only one.
-      files: object files, or one binary.
-      cost: of them.
+      name: the user's name of the candidate; empty if it is the only one.
+      files: its object files, or its binary.
+      cost: its cost.
     """
 
     name: str
@@ -30,9 +30,10 @@ class CandidateCost:
 
 
 def describe(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int) -> str:
-    """Totals, what they consist of, and functions; of several, the differences from the first.
+    """Totals and their parts; for several candidates, the differences from the first.
 
-    Of one candidate the `top` costliest functions are shown, of several those that differ most.
+    One candidate is shown with its `top` costliest functions, several with the `top` functions
+    that differ most.
     """
     if len(candidates) == 1:
         cost = candidates[0].cost
@@ -42,26 +43,29 @@ def describe(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int
         lines += [f"{value:16,.0f}  {names[name]}" for name, (value,) in costliest]
         return "\n".join(lines) + "\n"
     first, *others = candidates
-    width = max(len("candidate"), *(len(one.name) for one in candidates))
+    width = max(len("candidate"), *(len(candidate.name) for candidate in candidates))
     lines = [
         f"{evaluator.name}: {evaluator.unit}, and differences from {first.name}",
         f"{'candidate':{width}}{'total':>20}{'change':>18}{'':10}{'standard error':>16}",
         f"{first.name:{width}}{first.cost.total:20,.0f}",
     ]
-    for one in others:
-        change, error = one.cost.total - first.cost.total, difference_error(one.cost, first.cost)
+    for candidate in others:
+        change, error = (
+            candidate.cost.total - first.cost.total,
+            difference_error(candidate.cost, first.cost),
+        )
         shown = "" if error is None else _percent(error, first.cost.total, sign="")
         lines.append(
-            f"{one.name:{width}}{one.cost.total:20,.0f}{change:+18,.0f}"
+            f"{candidate.name:{width}}{candidate.cost.total:20,.0f}{change:+18,.0f}"
             f"{_percent(change, first.cost.total):>10}{shown:>16}".rstrip()
         )
-    for one in candidates:
-        remarks = _remarks(one.cost)
-        lines += ["", one.name, *(f"  {remark}" for remark in remarks)] if remarks else []
+    for candidate in candidates:
+        remarks = _remarks(candidate.cost)
+        lines += ["", candidate.name, *(f"  {remark}" for remark in remarks)] if remarks else []
     changes = _shown_functions(candidates, top)
     if changes:
         names = demangled([name for name, _ in changes])
-        header = f"{first.name:>16}" + "".join(f"{one.name[:15]:>16}" for one in others)
+        header = f"{first.name:>16}" + "".join(f"{candidate.name[:15]:>16}" for candidate in others)
         lines += ["", f"{header}  function (cost, then changes)"]
         lines += [
             f"{values[0]:16,.0f}"
@@ -73,7 +77,7 @@ def describe(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int
 
 
 def document(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int) -> dict[str, Any]:
-    """What `describe` says, as JSON values."""
+    """The content of `describe` as JSON values."""
     first = candidates[0].cost
     functions = _shown_functions(candidates, top)
     names = demangled([name for name, _ in functions])
@@ -82,15 +86,15 @@ def document(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int
         "unit": evaluator.unit,
         "candidates": [
             {
-                "name": one.name or None,
-                "files": [str(path) for path in one.files],
-                "total": one.cost.total,
-                "standard_error": one.cost.standard_error,
-                "change": one.cost.total - first.total,
-                "change_standard_error": difference_error(one.cost, first),
-                "report": {k: v for k, v in one.cost.report.items() if k not in _DETAILS},
+                "name": candidate.name or None,
+                "files": [str(path) for path in candidate.files],
+                "total": candidate.cost.total,
+                "standard_error": candidate.cost.standard_error,
+                "change": candidate.cost.total - first.total,
+                "change_standard_error": difference_error(candidate.cost, first),
+                "report": {k: v for k, v in candidate.cost.report.items() if k not in _DETAILS},
             }
-            for one in candidates
+            for candidate in candidates
         ],
         "functions": [
             {"function": name, "name": names[name], "costs": costs} for name, costs in functions
@@ -101,10 +105,10 @@ def document(evaluator: Evaluator, candidates: Sequence[CandidateCost], top: int
 def _shown_functions(
     candidates: Sequence[CandidateCost], top: int
 ) -> list[tuple[str, list[float]]]:
-    """Functions with their cost in each candidate: those that cost, or of several differ, most."""
+    """The functions to show, with their cost in each candidate (see `describe`)."""
     rows = [
-        (name, [one.cost.parts.get(name, 0.0) for one in candidates])
-        for name in {name for one in candidates for name in one.cost.parts}
+        (name, [candidate.cost.parts.get(name, 0.0) for candidate in candidates])
+        for name in {name for candidate in candidates for name in candidate.cost.parts}
     ]
     if len(candidates) == 1:
         return sorted(rows, key=lambda row: (-row[1][0], row[0]))[:top]
@@ -121,7 +125,7 @@ def _percent(part: float, whole: float, sign: str = "+") -> str:
 
 
 def _remarks(cost: Cost) -> list[str]:
-    """What there is to say of a total."""
+    """Remarks on a total: executions, uncertainty, and parts of the prediction."""
     lines = []
     report: Mapping[str, Any] = cost.report
     if "trace" in report:
@@ -130,10 +134,10 @@ def _remarks(cost: Cost) -> list[str]:
             f"executions of its blocks: {own:,}; instructions {report['instructions']:,.0f}"
         )
         for what, text in (
-            ("foreign", "of functions that the code does not have"),
+            ("foreign", "in functions that the code does not have"),
             ("unmapped", "of blocks that its functions do not have, charged the mean"),
             ("added", "of blocks that the traced functions do not have"),
-            ("changed", "of functions with other block ids than the traced ones"),
+            ("changed", "in functions with other block ids than the traced ones"),
             ("unsupported", "of instructions that the CPU's model does not know"),
         ):
             if executions := report.get(what, {}).get("executions", 0):
@@ -152,8 +156,8 @@ def _remarks(cost: Cost) -> list[str]:
             for why, count in report["pieces"]["refused"].items()
         ]
         lines += [
-            f"  {name}: {one['cycles']:,.0f} cycles, weight {one['weight']:.3f}"
-            for name, one in report.get("correction", {}).items()
+            f"  {name}: {row['cycles']:,.0f} cycles, weight {row['weight']:.3f}"
+            for name, row in report.get("correction", {}).items()
         ]
     elif "cycles" in report:
         cycles = report["cycles"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Native size: the bytes of machine code in an object file, in all and by function."""
+"""The size of machine code in an object file, in total and by function."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +13,14 @@ from compiler_opt_perf.run.errors import UserError
 
 
 class ObjectFileError(UserError):
-    """An object file that cannot be measured."""
+    """An object file cannot be measured."""
 
 
 def text_bytes(object_file: Path) -> int:
-    """Sum of the sizes of all executable sections, in bytes (`.text` of `size -A`, summed).
+    """The sum of the sizes of all executable sections, in bytes.
 
     Raises:
-      ObjectFileError: missing, empty or not ELF.
+      ObjectFileError: the file is missing, empty or not ELF.
     """
     try:
         with open_elf(object_file) as file:
@@ -31,30 +31,30 @@ def text_bytes(object_file: Path) -> int:
 
 
 class FunctionSizes(dict[str, int]):
-    """Bytes of each function of an object file, by its symbol.
+    """Symbol of each function of an object file -> its size in bytes.
 
     Attributes:
-      shared: those that are in COMDATs or weak: other objects may have them too, the linked
+      shared: functions that are weak or in COMDATs. Other objects may have copies, but the linked
         program has one.
-      aliases: further names of functions, and the name that each is counted by.
+      aliases: further symbol of a function -> the symbol that it is counted by.
     """
 
     shared: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = MappingProxyType({})
 
     def weighted(self, copies: Mapping[str, int]) -> float:
-        """Their sum, in bytes; of functions with `copies` in the program, one copy's part."""
+        """The sum in bytes, with each size divided by the function's number of `copies`."""
         return sum(size / copies.get(name, 1) for name, size in sorted(self.items()))
 
 
 def function_sizes(object_file: Path) -> FunctionSizes:
     """The sizes of the functions in an object file's symbol table.
 
-    A function with several names, such as a constructor for complete objects and for bases, counts
-    once, by the first of them in the order of the alphabet.
+    A function with several symbols, such as a constructor of complete and of base objects, counts
+    once, by its alphabetically first symbol.
 
     Raises:
-      ObjectFileError: missing, empty or not ELF.
+      ObjectFileError: the file is missing, empty or not ELF.
     """
     try:
         with open_elf(object_file) as file:

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.figure
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from compiler_opt_perf.compare.check_tables import value
-from compiler_opt_perf.compare.history import Event
+from compiler_opt_perf.compare.history import HistoryEntry, Total
+from compiler_opt_perf.compare.metrics import METRICS
 from compiler_opt_perf.pages import page
 from compiler_opt_perf.run.symbol_names import printable
 
@@ -21,10 +23,14 @@ _PLOTTED = (
 _PASSES = ("passes", "o", "tab:green")
 _WORSE = ("worse", "X", "tab:red")
 _ACCEPTED = ("accepted", "s", "tab:blue")
+# By metric: 1 if more is worse, -1 if less is, 0 if any change is.
+_WORSE_SIDE = {one.name: one.worse for one in METRICS}
+# Half of the width of an event's baseline and limits, in events.
+_HALF = 0.35
 _COLUMNS = ("event", "date", "", "problem", "verdict", "changed", "worse", "reason")
 
 
-def write_page(events: Sequence[Event], output: Path) -> None:
+def write_page(events: Sequence[HistoryEntry], output: Path) -> None:
     """Writes a plot for each problem and metric, and a table of the events, the latest first.
 
     Raises:
@@ -43,8 +49,8 @@ def write_page(events: Sequence[Event], output: Path) -> None:
     page.write_page("gate.html.j2", output, values)
 
 
-def _plot(events: Sequence[Event], metric: str) -> str:
-    """What was measured, by the event's number; SVG, empty where nothing was."""
+def _plot(events: Sequence[HistoryEntry], metric: str) -> str:
+    """What was measured, by the event's number, with baseline and limit; SVG, or empty."""
     points = [
         (event.number, one, event)
         for event in events
@@ -56,6 +62,8 @@ def _plot(events: Sequence[Event], metric: str) -> str:
     figure = matplotlib.figure.Figure(figsize=(9, 2.2), layout="constrained")
     axes = figure.subplots()
     axes.plot([n for n, *_ in points], [one.after for _, one, _ in points], color="tab:gray")
+    _mark_levels(axes, [(n, one.before) for n, one, _ in points], "tab:blue", "baseline")
+    _mark_levels(axes, [(n, y) for n, one, _ in points for y in _limits(one)], "tab:red", "limit")
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
     for number, one, event in points:
         mark = _WORSE if one.verdict == "worse" else _PASSES
@@ -64,14 +72,32 @@ def _plot(events: Sequence[Event], metric: str) -> str:
         )
     for (label, marker, colour), marked in sorted(groups.items()):
         axes.plot(*zip(*marked, strict=True), marker, color=colour, label=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlim(points[0][0] - 0.5, points[-1][0] + 0.5)
     axes.set_xlabel("event")
     axes.set_ylabel(points[0][1].unit)
     axes.legend(fontsize=7)
     return page.svg(figure)
 
 
-def _row(event: Event) -> list[str]:
+def _mark_levels(axes: Axes, levels: Sequence[tuple[int, float]], colour: str, label: str) -> None:
+    """Draws a short line at each value, at its event's number."""
+    if levels:
+        begins, ends = ([n + side for n, _ in levels] for side in (-_HALF, _HALF))
+        axes.hlines(
+            [y for _, y in levels], begins, ends, color=colour, linestyle="dashed", label=label
+        )
+
+
+def _limits(one: Total) -> list[float]:
+    """The values from which on the metric is worse."""
+    if one.allowed is None:
+        return []
+    side = _WORSE_SIDE.get(one.metric, 0)
+    return [one.before + sign * one.allowed for sign in ((side,) if side else (-1, 1))]
+
+
+def _row(event: HistoryEntry) -> list[str]:
     worse = [
         f"{one.metric} {value(one.before, one.unit)} to {value(one.after, one.unit)}"
         for one in event.totals

@@ -35,7 +35,7 @@ def write_page(profile: Profile, output: Path, number: int) -> None:
                 "place": where,
                 "share": cost_share(profile, spot),
                 "rates": [interval(estimate) for estimate in spot.estimates],
-                "text": texts.at(spot.source) if spot.line is not None else "",
+                "text": texts.line(spot.source) if spot.line is not None else "",
             }
             for spot, where in zip(spots, names, strict=True)
         ]

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.policy.network import (
+from compiler_opt_perf.policy.encoding import (
     GRID,
     FloatArray,
-    Network,
     Normalisation,
     compress_one,
     scored_features,
 )
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 
 _PROBLEM = PROBLEMS["regalloc-evict"]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
-from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.policy.problem import NO_PROFILE, PROBLEMS, Problem, for_clang
+from compiler_opt_perf.profile.manifest import SUFFIX, Manifest
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.installation import Toolchain, build_advice
@@ -74,6 +74,7 @@ class CompilerFlags:
             f"# {self.toolchain.clang}",
             *(f"# {policy}" for policy in self.policies),
             *_pairs(self._all_words),
+            "# With link-time optimisation, no other linker will do.",
             _quote(linker),
             *_pairs(link, "$"),
         ]
@@ -147,7 +148,9 @@ def compiler_flags(
       PmuError: the profile is damaged.
     """
     if profile is not None and not profile.is_file():
-        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME.pmu.json")
+        raise ToolchainError(f"{profile}: no such profile; give the manifest, NAME{SUFFIX}")
+    if profile is not None and not profile.name.endswith(SUFFIX):
+        raise ToolchainError(f"{profile}: no PMU profile; give the manifest, NAME{SUFFIX}")
     if autofdo and profile is None:
         raise ToolchainError("AutoFDO needs a profile: give its manifest, NAME.pmu.json")
     modes: list[str] = []
@@ -176,15 +179,13 @@ def compiler_flags(
             policy += f", for {purpose}"
         policies.append(policy)
         if description.with_pmu and profile is None:
-            warnings.append(
-                f"{name}: the policy decides by a PMU profile, and there is none; give --profile="
-            )
+            warnings.append(f"{name}: the policy {NO_PROFILE}")
     if not modes and not autofdo:
         build_it = build_advice(toolchain.directory, {"--inline-model": "POLICY"})
         raise ToolchainError(
-            f"{toolchain.directory}: has no policy compiled in; give the folder of one for "
-            "development mode (--inline-model=, --evict-model=), or have one compiled in: "
-            f"{build_it}"
+            f"{toolchain.directory}: has no policy compiled in; give one for development mode, "
+            "such as --inline-model=inline-speed or --evict-model=regalloc-evict, or have one "
+            f"compiled in: {build_it}"
         )
     options = list(modes)
     if development:
@@ -217,11 +218,20 @@ def _model_description(model: Path, problem: str) -> "_Description":
     return description
 
 
+def problem_in(model: Path) -> str | None:
+    """Name of the problem that a policy is for; None where it does not say.
+
+    Raises:
+      ToolchainError: its description is damaged.
+    """
+    return _description(model / "model.json").problem
+
+
 def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
     """The description of the policy that `toolchain` has for `problem`; None if it has none."""
     (model,) = (model for model in MODELS if model.problem == problem.name)
     prefix = toolchain.directory / "models" / model.name
-    return prefix.with_suffix(".json") if prefix.with_suffix(".o").is_file() else None
+    return prefix.with_suffix(".json") if prefix.with_suffix(".h").is_file() else None
 
 
 class _Description(msgspec.Struct, frozen=True):

@@ -257,6 +257,9 @@ def test_rates_that_a_policy_takes_are_named(
 def test_what_does_not_fit_is_named(toolchain: Toolchain, tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"none.pmu.json: no such profile"):
         compiler_flags(toolchain, {}, tmp_path / "none.pmu.json")
+    (tmp_path / "p.executions.afdo").touch()
+    with pytest.raises(ToolchainError, match=r"p\.executions\.afdo: no PMU profile; give the mani"):
+        compiler_flags(toolchain, _MODELS, tmp_path / "p.executions.afdo")
     with pytest.raises(ToolchainError, match=r"model.tflite is missing"):
         compiler_flags(toolchain, {"inline-size": tmp_path}, None)
     with pytest.raises(ToolchainError, match=r"nothing: no such folder"):

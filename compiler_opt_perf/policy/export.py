@@ -1,33 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A policy's published form: one directory that every mode of the compiler and the trainer reads.
+"""A policy's published form: one folder that every mode of the compiler and the trainer read.
 
-  saved_model.pb, variables/   TensorFlow SavedModel with signature `action`; compiled ahead of time
-                               for release mode
-  model.tflite                 the same for development mode, TFLite built-in operations only
-  output_spec.json             names the decision tensor, in upstream's layout
-  weights.npz                  flat weights and feature statistics, to go on training from
-  model.json                   what it is: problem, features, network, seed, results, checksums
+  model.tflite       the network for development mode, of TFLite's built-in operations
+  output_spec.json   names the decision tensor, in upstream's layout
+  weights.npz        weights and feature statistics: for release and interactive mode and training
+  model.json         what it is: problem, features, network, seed, results, checksums
 
-The directory as a whole is what `-ml-inliner-model-under-training` and `-regalloc-model` take.
+`-ml-inliner-model-under-training` and `-regalloc-model` take the folder.
 """
 
-import contextlib
-import errno
-import functools
 import json
-import os
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from absl import logging
 
 from compiler_opt_perf.policy.arrays import (
     ArraysError,
@@ -35,34 +25,26 @@ from compiler_opt_perf.policy.arrays import (
     require_vector,
     write_arrays,
 )
-from compiler_opt_perf.policy.network import (
-    DecisionKind,
-    FloatArray,
-    Network,
-    Normalisation,
-    scored_features,
-    to_grid,
-)
+from compiler_opt_perf.policy.encoding import FloatArray, Normalisation, scored_features
+from compiler_opt_perf.policy.network import DecisionKind, Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
-from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.tensorflow_environment import TENSORFLOW_ENVIRONMENT
 
-MODEL_FILE = "model.tflite"
-OUTPUT_SPEC_FILE = "output_spec.json"
 DESCRIPTION_FILE = "model.json"
 _WEIGHTS_FILE = "weights.npz"
 # The largest network that can be described has some MB.
 _MOST_WEIGHT_BYTES = 1 << 24
 _FORMAT = "compiler-opt-perf/model"
-# 4: `asked`.
-_VERSION = 4
+_VERSION = 5
+# It had a SavedModel, too, which is not read any more.
+_LAST_VERSION = 4
 
 
 class ModelError(UserError):
-    """A model directory that cannot be used, with the file and what to do."""
+    """A policy's folder that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -103,163 +85,8 @@ class _Description(msgspec.Struct, frozen=True):
     asked: tuple[DecisionKind, ...] | None = None
 
 
-def import_tensorflow() -> Any:
-    """TensorFlow, quiet. Imported late: it takes seconds, and pool workers never need it."""
-    _silence_tensorflow()
-    import tensorflow
-
-    tensorflow.get_logger().setLevel("ERROR")
-    return tensorflow
-
-
-def _silence_tensorflow() -> None:
-    """Before this process, or one that it starts, imports it."""
-    environment = TENSORFLOW_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
-
-
-def tensorflow_ops() -> SimpleNamespace:
-    """The operations of `network.NUMPY_OPS` in TensorFlow."""
-    tf = import_tensorflow()
-    return SimpleNamespace(
-        bits=lambda values: tf.bitcast(values, tf.int32),
-        concat=tf.concat,
-        matmul=tf.matmul,
-        reshape=tf.reshape,
-        stack=tf.stack,
-        to_float=lambda values: tf.cast(values, tf.float32),
-        transpose=tf.transpose,
-        where=tf.where,
-        zeros_like=tf.zeros_like,
-    )
-
-
-def output_spec(network: Network) -> list[dict[str, Any]]:
-    """The content of output_spec.json."""
-    tensor = {"name": "StatefulPartitionedCall", "port": 0, "type": "int64_t", "shape": [1]}
-    return [{"logging_name": network.problem.decision, "tensor_spec": tensor}]
-
-
-def _write_models(folder: Path, network: Network, weights: FloatArray) -> None:
-    """Writes the SavedModel and the TFLite file. Raises OSError: TensorFlow cannot write them."""
-    tf = import_tensorflow()
-    try:
-        save_saved_model(folder, network, weights)
-    except tf.errors.OpError as error:
-        # Only the exception's class says that the disk is full.
-        full = isinstance(error, tf.errors.ResourceExhaustedError)
-        raise OSError(errno.ENOSPC if full else errno.EIO, error.message) from error
-    # No loader needs this file, and a random number in it would make equal policies differ.
-    (folder / "fingerprint.pb").unlink(missing_ok=True)
-    (folder / MODEL_FILE).write_bytes(convert_to_tflite(folder))
-
-
-def save_saved_model(directory: Path, network: Network, weights: FloatArray) -> None:
-    """Writes a SavedModel whose signature `action` maps the features to the decision, int64 [1].
-
-    TensorFlow names the inputs `action_<feature>`, which is what the compiler looks for.
-    """
-    tf = import_tensorflow()
-    ops = tensorflow_ops()
-    module = tf.Module()
-    # Variables stay one buffer each in the TFLite file, where CandidateWriter finds them.
-    module.layers = [
-        (tf.Variable(matrix), tf.Variable(bias)) for matrix, bias in network.layers(weights)
-    ]
-
-    def action(inputs: Any) -> Any:
-        scores = network.masked_scores(module.layers, inputs, ops)
-        return {network.problem.decision: tf.argmax(scores, axis=-1, output_type=tf.int64)}
-
-    specs = {f.name: tf.TensorSpec(f.shape, f.dtype, f.name) for f in network.features}
-    module.action = tf.function(action)
-    signatures = {"action": module.action.get_concrete_function(specs)}
-    with quiet():
-        tf.saved_model.save(module, str(directory), signatures=signatures)
-
-
-def convert_to_tflite(saved_model: Path) -> bytes:
-    """The SavedModel's `action` as a TFLite flatbuffer of built-in operations."""
-    tf = import_tensorflow()
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), ["action"])
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    with quiet():
-        return bytes(converter.convert())
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hides what TensorFlow's exporters print about themselves; exceptions carry real errors."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        logging.set_verbosity(verbosity)
-
-
-@dataclass(frozen=True)
-class CandidateTemplate:
-    """A TFLite file whose weights can be replaced in microseconds instead of a conversion's second.
-
-    Attributes:
-      network: the shape that all candidates share.
-      content: the flatbuffer.
-      offsets: (matrix, bias) byte offsets of each layer's float32 buffers; matrices are stored
-        transposed, [outputs, inputs].
-    """
-
-    network: Network
-    content: bytes
-    offsets: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def make(cls, network: Network) -> "CandidateTemplate":
-        """Converts the network once, with random weights that are then found in the file.
-
-        Raises:
-          ModelError: the converter merged or changed a weight buffer.
-        """
-        random = np.random.default_rng(0)
-        # Not on the grid, so that no constant of the graph equals one of them.
-        marks = random.normal(size=network.size).astype(np.float32)
-        with tempfile.TemporaryDirectory(prefix="candidate-template-") as folder:
-            save_saved_model(Path(folder), network, marks)
-            content = convert_to_tflite(Path(folder))
-        offsets = []
-        for number, (matrix, bias) in enumerate(network.layers(marks)):
-            found = [content.find(buffer.tobytes()) for buffer in (matrix.T, bias)]
-            if -1 in found:
-                raise ModelError(
-                    f"layer {number} is not one plain buffer in the converted model: this version "
-                    "of TensorFlow folds weights; use the version pinned in requirements.txt"
-                )
-            offsets.append((found[0], found[1]))
-        return cls(network, content, tuple(offsets))
-
-    def with_weights(self, weights: npt.NDArray[Any], *, on_grid: bool = True) -> bytes:
-        """The model file's content for these weights [network.size], brought to the grid or not."""
-        content = bytearray(self.content)
-        exact = to_grid(weights) if on_grid else np.asarray(weights, np.float32)
-        layers = self.network.layers(exact)
-        for (matrix, bias), (at_matrix, at_bias) in zip(layers, self.offsets, strict=True):
-            content[at_matrix : at_matrix + matrix.nbytes] = matrix.T.tobytes()
-            content[at_bias : at_bias + bias.nbytes] = bias.tobytes()
-        return bytes(content)
-
-
 def publish(policy: Policy, directory: Path) -> None:
-    """Writes the policy's directory, completely or not at all.
-
-    The same policy gives the same bytes. TensorFlow numbers the functions of a SavedModel
-    consecutively over the life of a process, so that a new process writes each.
+    """Writes the policy's folder, completely or not at all. The same policy gives the same bytes.
 
     Raises:
       FileWriteError: the disk is full or the folder cannot be written.
@@ -267,14 +94,8 @@ def publish(policy: Policy, directory: Path) -> None:
     """
     network = policy.network
     weights = to_grid(policy.weights)
-    # Checked before the slow part.
-    json.dumps(dict(policy.description), allow_nan=False)
     with atomic_directory(directory) as folder:
-        _silence_tensorflow()
-        with Pool(1) as pool:
-            write = functools.partial(_write_models, network=network, weights=weights)
-            pool.map(write, [folder])[0].get()
-        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network), indent=1) + "\n")
+        write_model(folder, network, weights)
         write_arrays(
             folder / _WEIGHTS_FILE,
             weights=weights,
@@ -301,7 +122,7 @@ def publish(policy: Policy, directory: Path) -> None:
 
 
 def load(directory: Path) -> Policy:
-    """Reads a directory that `publish` wrote.
+    """Reads a folder that `publish` of this version or the last one wrote.
 
     Raises:
       ModelError: a file is missing, is not what was published, or belongs to another version of
@@ -309,11 +130,14 @@ def load(directory: Path) -> Policy:
     """
     path = directory / DESCRIPTION_FILE
     try:
-        fields = decode(read_input(path), dict[str, Any], path, (_FORMAT, _VERSION))
+        content = read_input(path)
+        version = decode(content, dict[str, Any], path).get("version")
+        known = _LAST_VERSION if version == _LAST_VERSION else _VERSION
+        fields = decode(content, dict[str, Any], path, (_FORMAT, known))
         described = convert(fields, _Description, path)
     except OSError as error:
         raise ModelError(
-            f"{path}: {error.strerror}; a policy is a directory written by training"
+            f"{path}: {error.strerror}; name the folder of a policy, as cop train policy writes"
         ) from error
     except JsonError as error:
         raise ModelError(f"{error}; train again, or copy the policy as a whole") from error
@@ -340,7 +164,7 @@ def _load_described(
     for name, checksum in description.files.items():
         file = directory / name
         if not file.is_file():
-            raise ModelError(f"{file}: missing; copy the directory as a whole or publish again")
+            raise ModelError(f"{file}: missing; copy the folder as a whole or publish again")
         if sha256(file) != checksum:
             raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
     weights_file = directory / _WEIGHTS_FILE

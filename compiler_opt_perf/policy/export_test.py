@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from ai_edge_litert.interpreter import Interpreter
 
 from compiler_opt_perf.policy import export
-from compiler_opt_perf.policy.export import CandidateTemplate, ModelError, Policy
-from compiler_opt_perf.policy.network import DecisionKind, to_grid
+from compiler_opt_perf.policy.export import ModelError, Policy
+from compiler_opt_perf.policy.network import DecisionKind
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.run import files
-
-ROWS = 1000
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 
 @pytest.fixture(scope="module", params=list(PROBLEMS))
@@ -47,73 +44,6 @@ def published(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def template(policy: Policy) -> CandidateTemplate:
-    return CandidateTemplate.make(policy.network)
-
-
-def litert_decisions(
-    content: bytes, problem: Problem, inputs: dict[str, npt.NDArray[Any]]
-) -> npt.NDArray[np.int64]:
-    run = Interpreter(model_content=content).get_signature_runner("action")
-    rows = len(inputs[problem.features[0].name])
-    rows_in = ({k: v[i : i + 1] for k, v in inputs.items()} for i in range(rows))
-    return np.array([run(**row)[problem.decision][0] for row in rows_in])
-
-
-def test_numpy_litert_and_saved_model_decide_alike(
-    policy: Policy, published: Path, problem: Problem
-) -> None:
-    inputs = random_inputs(problem, ROWS, seed=7)
-    expected = policy.decide(inputs)
-    assert len(set(expected.tolist())) > 1
-    content = (published / "model.tflite").read_bytes()
-    np.testing.assert_array_equal(litert_decisions(content, problem, inputs), expected)
-    tf = export.import_tensorflow()
-    action = tf.saved_model.load(str(published)).signatures["action"]
-    for i in range(100):
-        row = {name: tf.constant(values[i : i + 1]) for name, values in inputs.items()}
-        assert action(**row)[problem.decision].numpy().tolist() == [expected[i]]
-
-
-def test_model_has_the_names_that_the_compiler_looks_for(published: Path, problem: Problem) -> None:
-    interpreter = Interpreter(model_path=str(published / "model.tflite"))
-    inputs = {d["name"]: (d["dtype"], tuple(d["shape"])) for d in interpreter.get_input_details()}
-    assert inputs == {
-        f"action_{f.name}:0": (np.dtype(f.dtype).type, f.shape) for f in problem.inputs(True)
-    }
-    signature = interpreter.get_signature_list()["action"]
-    assert signature["outputs"] == [problem.decision]
-    (spec,) = json.loads((published / "output_spec.json").read_text())
-    assert spec["logging_name"] == problem.decision
-    (output,) = interpreter.get_output_details()
-    assert output["name"] == f"{spec['tensor_spec']['name']}:{spec['tensor_spec']['port']}"
-    assert output["dtype"] == np.int64
-    assert output["shape"].tolist() == spec["tensor_spec"]["shape"]
-
-
-def test_candidate_decides_as_a_fresh_conversion(
-    policy: Policy, published: Path, template: CandidateTemplate, problem: Problem
-) -> None:
-    inputs = random_inputs(problem, ROWS, seed=6)
-    converted = (published / "model.tflite").read_bytes()
-    np.testing.assert_array_equal(
-        litert_decisions(template.with_weights(policy.weights), problem, inputs),
-        litert_decisions(converted, problem, inputs),
-    )
-
-
-def test_candidates_off_the_grid_decide_as_their_nearest_weights(
-    problem: Problem, template: CandidateTemplate
-) -> None:
-    network = template.network
-    inputs = random_inputs(problem, 200, seed=8)
-    noise = np.random.default_rng(0).normal(0, 0.3, network.size).astype(np.float32)
-    content = template.with_weights(noise)
-    expected = network.decide(to_grid(noise), inputs)
-    np.testing.assert_array_equal(litert_decisions(content, problem, inputs), expected)
-
-
 def test_load_returns_what_was_published(policy: Policy, published: Path, problem: Problem) -> None:
     loaded = export.load(published)
     np.testing.assert_array_equal(loaded.weights, policy.weights)
@@ -121,6 +51,23 @@ def test_load_returns_what_was_published(policy: Policy, published: Path, proble
     assert loaded.network.hidden == policy.network.hidden
     inputs = random_inputs(problem, 200, seed=9)
     np.testing.assert_array_equal(loaded.decide(inputs), policy.decide(inputs))
+
+
+def test_folders_of_the_last_version_are_read(
+    policy: Policy, published: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "policy"
+    shutil.copytree(published, copy)
+    (copy / "saved_model.pb").write_bytes(b"TensorFlow's")
+    checksum = files.sha256(copy / "saved_model.pb")
+    path = copy / "model.json"
+    description = json.loads(path.read_text()) | {"version": 4}
+    description["files"]["saved_model.pb"] = checksum
+    path.write_text(json.dumps(description))
+    np.testing.assert_array_equal(export.load(copy).weights, policy.weights)
+    path.write_text(json.dumps(description | {"version": 3}))
+    with pytest.raises(ModelError, match=r"\$\.version: expected 5, found 3: .*; train again"):
+        export.load(copy)
 
 
 def _edit_description(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
@@ -164,7 +111,7 @@ def _truncate(name: str) -> Callable[[Path], None]:
         ),
         (
             _edit_description(lambda d: d.update(version=99)),
-            r"\$\.version: expected 4, found 99: another version .*; train again",
+            r"\$\.version: expected 5, found 99: another version .*; train again",
         ),
         (_edit_description(lambda d: d.update(problem="x")), "unknown problem 'x'"),
         (_edit_description(lambda d: d.pop("hidden")), r"model\.json: \$\.hidden: is missing"),
@@ -198,7 +145,6 @@ def _truncate(name: str) -> Callable[[Path], None]:
             "features differ .*renamed.*; train again",
         ),
         (_truncate("model.tflite"), r"model\.tflite: differs from its checksum"),
-        (_truncate("saved_model.pb"), r"saved_model\.pb: differs from its checksum"),
         (lambda d: (d / "weights.npz").unlink(), r"weights\.npz: missing"),
     ],
 )
@@ -226,14 +172,13 @@ def test_failed_publication_leaves_the_old_policy(
 
 
 def test_the_same_policy_gives_the_same_bytes(
-    policy: Policy, published: Path, template: CandidateTemplate, tmp_path: Path
+    policy: Policy, published: Path, tmp_path: Path
 ) -> None:
-    # By now TensorFlow has done more in this process than when it was first published.
     export.publish(policy, tmp_path / "again")
-    names = {path.relative_to(published) for path in published.rglob("*") if path.is_file()}
-    again = {path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*")}
-    assert names == {name for name in again if (tmp_path / "again" / name).is_file()}
-    for name in sorted(names):
+    names = ["model.json", "model.tflite", "output_spec.json", "weights.npz"]
+    for folder in (published, tmp_path / "again"):
+        assert sorted(path.name for path in folder.iterdir()) == names
+    for name in names:
         assert files.sha256(published / name) == files.sha256(tmp_path / "again" / name), name
 
 
@@ -262,6 +207,19 @@ except FileWriteError as error:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_do_not_import_tensorflow() -> None:
-    code = "import sys, compiler_opt_perf.policy.export as e; sys.exit('tensorflow' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_publishing_does_without_tensorflow(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from compiler_opt_perf.policy.shipped_rules import publish_rule
+publish_rule("inline-size", Path("policy"))
+sys.exit("tensorflow" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+def test_the_shipped_network_is_published_again(tmp_path: Path) -> None:
+    shipped, folder = REPO_ROOT / "models" / "inline-size", tmp_path / "policy"
+    export.publish(export.load(shipped), folder)
+    for path in folder.iterdir():
+        assert path.read_bytes() == (shipped / path.name).read_bytes(), path.name

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policy.network import (
+from compiler_opt_perf.policy.encoding import (
     ACTIVATION_LIMIT,
     GRID,
     FloatArray,
-    Network,
     Normalisation,
     compress_one,
 )
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 
 _PROBLEM = PROBLEMS["inline-size"]

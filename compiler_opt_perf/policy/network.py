@@ -25,70 +25,40 @@ selections, because maximum, minimum and conversions to integers mind NaN.
 import functools
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.policy.encoding import (
+    GRID,
+    NUMPY_OPS,
+    Encoding,
+    FloatArray,
+    Normalisation,
+    Tensor,
+    rectified,
+    scored_features,
+    stack,
+)
 from compiler_opt_perf.policy.problem import Feature, Problem
 
-FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
-#: A numpy array or a TensorFlow tensor: the forward pass is written once for both.
-Tensor = Any
 #: (matrix [inputs, outputs], bias [outputs]) a layer.
 Layers = list[tuple[Tensor, Tensor]]
 
-GRID = 2.0**-8
-ACTIVATION_LIMIT = 4.0
 WEIGHT_LIMIT = 1.0
 MAX_LAYER_INPUTS = 62
 # 62 products of up to 4, a bias and this stay below 2**8.
 MAX_DEFAULT_LEAD = 4.0
-
-_LARGEST_MAGNITUDE = 65535.0
-_BITS_OF_ONE = 0x3F800000
-_LOWEST_FLOAT = float(np.finfo(np.float32).min)
-# What a missing value counts as, whatever the feature's scale: 1 - 0.75 is a power of two, and its
-# logarithm, -2, is below those of all known values, which are 0 or more.
-_MISSING_MAGNITUDE = -0.75
-# float32 numbers around this one are GRID apart.
-_ROUNDING = 1.5 * 2**23 * GRID
 # Below any score that the limits above permit.
 MASKED_SCORE = -512.0
 # The lead of the compiler's own decision where the perceptron is not asked: above any difference
 # of two scores. The sum may be rounded, as it is only compared.
 _UNASKED_LEAD = 1024.0
-
-#: The forward pass's operations; `export.tensorflow_ops` has the same ones of TensorFlow.
-NUMPY_OPS = SimpleNamespace(
-    bits=lambda values: np.ascontiguousarray(values).view(np.int32),
-    concat=np.concatenate,
-    matmul=np.matmul,
-    reshape=np.reshape,
-    stack=np.stack,
-    to_float=lambda values: np.asarray(values, dtype=np.float32),
-    transpose=np.transpose,
-    where=lambda condition, a, b: np.where(condition, np.float32(a), np.float32(b)),
-    zeros_like=np.zeros_like,
-)
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """Brings the logarithms of the features to about zero mean and unit spread.
-
-    Attributes:
-      center: float32 [features], on the grid.
-      inverse_scale: float32 [features], powers of two.
-    """
-
-    center: FloatArray
-    inverse_scale: FloatArray
 
 
 def to_grid(weights: npt.NDArray[Any]) -> FloatArray:
@@ -180,7 +150,7 @@ class Network:
     @functools.cached_property
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the input, the hidden layers and the output."""
-        inputs = len(self._scored)
+        inputs = len(self.scored)
         if self.problem.mask is None:
             return (inputs, *self.hidden, self.problem.decisions)
         return (inputs + 1, *self.hidden, 1)
@@ -188,18 +158,14 @@ class Network:
     # What depends on the features alone is made once: interactive mode asks for one row at a time.
 
     @functools.cached_property
-    def _scored(self) -> tuple[Feature, ...]:
+    def scored(self) -> tuple[Feature, ...]:
+        """The features that enter the perceptron, in the compiler's order."""
         return scored_features(self.problem, self.with_pmu)
 
     @functools.cached_property
-    def _ranges(self) -> "_Ranges":
-        return _Ranges.of(self._scored)
-
-    @functools.cached_property
-    def _scaling(self) -> tuple[FloatArray, FloatArray]:
-        """Factor and summand of each feature, float32 [features, 1]."""
-        factor = self.normalisation.inverse_scale[:, None]
-        return factor, _ROUNDING - self.normalisation.center[:, None] * factor
+    def encoding(self) -> Encoding:
+        """What encodes `scored`."""
+        return Encoding.of(self.scored, self.normalisation)
 
     @functools.cached_property
     def size(self) -> int:
@@ -245,14 +211,13 @@ class Network:
           candidates. Columns come last, so that every feature is a row of contiguous numbers,
           which XLA turns into vector instructions without branches.
         """
-        values = _stack(inputs, self._scored, self.problem.mask, ops)
-        factor, summand = self._scaling
-        compressed = _compress(values, self._ranges, ops)
-        encoded = _limited_to_grid(compressed * factor + summand, -ACTIVATION_LIMIT, ops)
+        values = stack(inputs, self.scored, self.problem.mask, ops)
+        encoded = self.encoding.encode(values, ops)
         if self.problem.mask is not None:
             is_idle = np.zeros(self.problem.decisions, np.float32)
             is_idle[self.problem.idle_decision] = 1.0
-            encoded = ops.concat([encoded, ops.zeros_like(encoded[:, :1]) + is_idle], 1)
+            idle = ops.zeros_like(ops.to_float(inputs[self.problem.mask])) + is_idle
+            encoded = ops.concat([encoded, ops.reshape(idle, (-1, 1, len(is_idle)))], 1)
         return encoded
 
     def scores(self, layers: Layers, encoded: Tensor, ops: Any = NUMPY_OPS) -> Tensor:
@@ -264,10 +229,7 @@ class Network:
         activation = ops.reshape(activation, (self.layer_widths[0], -1))
         for matrix, bias in layers[:-1]:
             sums = ops.matmul(ops.transpose(activation), matrix) + bias
-            # Limited before it is raised: where there is one column, TensorFlow's converter would
-            # add _ROUNDING to the bias, which rounds the bias and not the sums.
-            positive = _at_least(ops.transpose(sums), 0.0, ops)
-            activation = _limited_to_grid(positive + _ROUNDING, 0.0, ops)
+            activation = rectified(ops.transpose(sums), ops)
         matrix, bias = layers[-1]
         scores = ops.matmul(ops.transpose(activation), matrix) + bias
         return ops.reshape(scores, (-1, self.problem.decisions))
@@ -304,133 +266,3 @@ class Network:
         """Decisions, int64 [rows], for weights [size] and inputs as in `encode`."""
         scores = self.masked_scores(self.layers(weights), inputs)
         return np.asarray(np.argmax(scores, axis=-1), dtype=np.int64)
-
-
-def scored_features(problem: Problem, with_pmu: bool) -> tuple[Feature, ...]:
-    """The features that enter the perceptron: the mask does not."""
-    return tuple(f for f in problem.inputs(with_pmu) if f.name != problem.mask)
-
-
-def _stack(
-    inputs: Mapping[str, Tensor], features: Sequence[Feature], mask: str | None, ops: Any
-) -> Tensor:
-    """The features as float32 [rows, features, columns]; one column if there is no mask.
-
-    A scalar is repeated for every column.
-    """
-    values = [
-        ops.reshape(ops.to_float(inputs[feature.name]), (-1, feature.shape[-1]))
-        for feature in features
-    ]
-    if mask is not None:
-        columns = ops.zeros_like(ops.to_float(inputs[mask]))
-        values = [
-            value + columns if feature.shape == (1,) else value
-            for feature, value in zip(features, values, strict=True)
-        ]
-    return ops.stack(values, 1)
-
-
-@dataclass(frozen=True)
-class _Ranges:
-    """What `compress` knows of the features; float32 [features, 1] each.
-
-    Attributes:
-      unit_scale: the factor before the logarithm.
-      largest: of the scaled values.
-      negative_below: below this, a value's logarithm is negated; None if no feature is signed.
-      missing_below: below this, a value is missing.
-    """
-
-    unit_scale: FloatArray
-    largest: FloatArray
-    negative_below: FloatArray | None
-    missing_below: FloatArray
-
-    @classmethod
-    def of(cls, features: Sequence[Feature]) -> "_Ranges":
-        def column(numbers: Iterable[float]) -> FloatArray:
-            return np.array(list(numbers), np.float32)[:, None]
-
-        is_signed = any(f.signed for f in features)
-        return cls(
-            unit_scale=column(f.unit_scale for f in features),
-            largest=column(min(f.unit_scale * f.largest, _LARGEST_MAGNITUDE) for f in features),
-            negative_below=(
-                column(0.0 if f.signed else _LOWEST_FLOAT for f in features) if is_signed else None
-            ),
-            missing_below=column(0.0 if f.may_be_missing else -np.inf for f in features),
-        )
-
-
-def compress(values: Tensor, features: Sequence[Feature], ops: Any = NUMPY_OPS) -> Tensor:
-    """Signed logarithm of each feature: sign(x) * log2(1 + unit_scale * |x|), at most 16.
-
-    The logarithm is linear between powers of two: exponent and mantissa of the float's own bits.
-    A missing value has -2, a known zero 0.
-
-    Args:
-      values: float32 [..., features, columns].
-    """
-    return _compress(values, _Ranges.of(features), ops)
-
-
-def compress_one(feature: Feature, value: float) -> float:
-    """The logarithm that networks see of one value of a feature; as `compress`."""
-    return float(compress(np.array([[[value]]], np.float32), (feature,))[0, 0, 0])
-
-
-def _compress(values: Tensor, ranges: _Ranges, ops: Any) -> Tensor:
-    magnitude = values * ranges.unit_scale
-    negative = None if ranges.negative_below is None else values < ranges.negative_below
-    if negative is not None:
-        magnitude = ops.where(negative, -magnitude, magnitude)
-    magnitude = _at_most(magnitude, ranges.largest, ops)
-    # A missing value is -1; scaled, it would be anything from 1/16 to 16384 below zero.
-    magnitude = ops.where(values < ranges.missing_below, _MISSING_MAGNITUDE, magnitude)
-    magnitude = _at_least(magnitude, _MISSING_MAGNITUDE, ops)
-    logarithm = ops.to_float(ops.bits(magnitude + 1.0) - _BITS_OF_ONE) * 2.0**-23
-    return logarithm if negative is None else ops.where(negative, -logarithm, logarithm)
-
-
-def _at_most(values: Tensor, limit: Any, ops: Any) -> Tensor:
-    # NaN becomes the limit.
-    return ops.where(values < limit, values, limit)
-
-
-def _at_least(values: Tensor, limit: Any, ops: Any) -> Tensor:
-    return ops.where(values > limit, values, limit)
-
-
-def _limited_to_grid(raised: Tensor, lowest: float, ops: Any) -> Tensor:
-    """Subtracts _ROUNDING, whose addition has rounded the values to the grid, and limits them."""
-    raised = _at_most(raised, _ROUNDING + ACTIVATION_LIMIT, ops)
-    return _at_least(raised, _ROUNDING + lowest, ops) - _ROUNDING
-
-
-def fit_normalisation(
-    inputs: Mapping[str, npt.NDArray[Any]], problem: Problem, with_pmu: bool
-) -> Normalisation:
-    """Statistics over the rows of `inputs`, admissible columns only."""
-    features = scored_features(problem, with_pmu)
-    compressed = compress(_stack(inputs, features, problem.mask, NUMPY_OPS), features)
-    admissible = np.ones((len(compressed), 1), bool)
-    if problem.mask is not None:
-        admissible = inputs[problem.mask] > 0
-    compressed = np.moveaxis(compressed, 1, -1)[admissible]
-    center = np.zeros(len(features), np.float32)
-    inverse_scale = np.ones(len(features), np.float32)
-    for index, feature in enumerate(features):
-        column = compressed[:, index]
-        if column.size == 0:
-            continue
-        center[index] = np.rint(column.mean(dtype=np.float64) / GRID) * GRID
-        deviation = column.std(dtype=np.float64)
-        # A feature that hardly varies keeps its scale: magnified, its rare values would dominate.
-        exponent = np.clip(np.rint(np.log2(max(deviation, 0.25))), -2, 3)
-        inverse_scale[index] = 2.0**-exponent
-        if feature.may_be_missing:
-            # -2 and 0 must stay within the limits, so that a missing value differs from a zero.
-            inverse_scale[index] = 2.0**-2
-            center[index] = min(center[index], ACTIVATION_LIMIT * 2.0**2 - 2.0)
-    return Normalisation(center, inverse_scale)

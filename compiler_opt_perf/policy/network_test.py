@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.policy import network as network_lib
-from compiler_opt_perf.policy.network import FloatArray, Network, fit_normalisation, to_grid
+from compiler_opt_perf.policy.encoding import (
+    ACTIVATION_LIMIT,
+    GRID,
+    NUMPY_OPS,
+    FloatArray,
+    compress,
+    fit_normalisation,
+    scored_features,
+)
+from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature, Problem
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 
@@ -19,15 +28,15 @@ def exact_matmul(a: FloatArray, b: FloatArray) -> FloatArray:
     return product
 
 
-EXACT_OPS = SimpleNamespace(**{**vars(network_lib.NUMPY_OPS), "matmul": exact_matmul})
+EXACT_OPS = SimpleNamespace(**{**vars(NUMPY_OPS), "matmul": exact_matmul})
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
 def test_decisions_do_not_depend_on_the_order_of_additions(problem: Problem) -> None:
     network = random_network(problem)
     encoded = network.encode(random_inputs(problem, rows=500))
-    np.testing.assert_array_equal(encoded, np.rint(encoded / network_lib.GRID) * network_lib.GRID)
-    assert np.abs(encoded).max() <= network_lib.ACTIVATION_LIMIT
+    np.testing.assert_array_equal(encoded, np.rint(encoded / GRID) * GRID)
+    assert np.abs(encoded).max() <= ACTIVATION_LIMIT
     scores = network.scores(network.layers(network.initial_weights(seed=3)), encoded, EXACT_OPS)
     assert scores.std() > 0
 
@@ -35,11 +44,11 @@ def test_decisions_do_not_depend_on_the_order_of_additions(problem: Problem) -> 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
 def test_sums_stay_exact_at_the_limits(problem: Problem) -> None:
     network = random_network(problem, hidden=(network_lib.MAX_LAYER_INPUTS,))
-    largest = np.full(network.size, network_lib.WEIGHT_LIMIT - network_lib.GRID, np.float32)
+    largest = np.full(network.size, network_lib.WEIGHT_LIMIT - GRID, np.float32)
     columns = problem.decisions if problem.mask else 1
     encoded = np.full(
         (1, network.layer_widths[0], columns),
-        network_lib.ACTIVATION_LIMIT - network_lib.GRID,
+        ACTIVATION_LIMIT - GRID,
         np.float32,
     )
     network.scores(network.layers(largest), encoded, EXACT_OPS)
@@ -52,7 +61,7 @@ def test_too_wide_a_layer_is_refused() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
 def test_an_untrained_network_with_a_lead_decides_as_the_compiler(problem: Problem) -> None:
-    network = dataclasses.replace(random_network(problem), default_lead=network_lib.GRID)
+    network = dataclasses.replace(random_network(problem), default_lead=GRID)
     inputs = random_inputs(problem, rows=500)
     default = inputs[problem.default_feature]
     if problem.mask is not None:
@@ -141,10 +150,10 @@ def test_missing_data_is_encoded_alike_and_apart_from_zero(
     problem: Problem, feature: Feature
 ) -> None:
     missing_and_zero = np.array([-1, 0], feature.dtype).astype(np.float32)
-    np.testing.assert_array_equal(network_lib.compress(missing_and_zero, [feature]), [[-2, 0]])
+    np.testing.assert_array_equal(compress(missing_and_zero, [feature]), [[-2, 0]])
 
     inputs = random_inputs(problem, rows=2)
-    position = network_lib.scored_features(problem, with_pmu=True).index(feature)
+    position = scored_features(problem, with_pmu=True).index(feature)
     # Also where nearly all values are large, so that zero is far from their mean.
     for usual in (0, 64):
         inputs[feature.name][:] = usual
@@ -165,17 +174,17 @@ def test_every_feature_of_a_profile_may_be_missing() -> None:
 
 def test_compress_is_the_piecewise_linear_logarithm() -> None:
     values = np.array([0, 1, 2, 3, 7, -7, 1023, 1e12, -np.inf], np.float32)
-    compressed = network_lib.compress(values, [Feature("cost", "int64", (1,), signed=True)])
+    compressed = compress(values, [Feature("cost", "int64", (1,), signed=True)])
     np.testing.assert_array_equal(compressed, [[0, 1, 1.5, 2, 3, -3, 10, 16, -16]])
     values = np.array([-1, 0, 0.5, 1], np.float32)
     feature = Feature("rate", "float32", (1,), unit_scale=2.0, may_be_missing=True)
-    np.testing.assert_array_equal(network_lib.compress(values, [feature]), [[-2, 0, 1, 1.5]])
+    np.testing.assert_array_equal(compress(values, [feature]), [[-2, 0, 1, 1.5]])
 
 
 def test_an_infinite_spill_weight_counts_as_the_largest() -> None:
     values = np.array([np.nan, 2.0, 1.0], np.float32)
     (feature,) = (f for f in PROBLEMS["regalloc-evict"].features if f.name == "use_def_density")
-    ((infinite, largest, half),) = network_lib.compress(values, [feature])
+    ((infinite, largest, half),) = compress(values, [feature])
     assert infinite == largest > half
 
 

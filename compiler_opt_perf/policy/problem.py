@@ -57,6 +57,10 @@ class Feature:
     scored: bool = True
 
 
+#: A warning: of such a policy nothing can be seen.
+NO_PROFILE = "decides by a PMU profile, and there is none; give --profile="
+
+
 @dataclass(frozen=True)
 class Problem:
     """One optimisation decided by a policy.

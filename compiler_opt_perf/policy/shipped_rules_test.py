@@ -10,8 +10,6 @@ from compiler_opt_perf.policy.shipped_rules import RULES, publish_rule
 from compiler_opt_perf.run.files import files_of
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
-pytestmark = pytest.mark.long
-
 _SHIPPED = {"inline-size": "inline-speed", "regalloc-evict": "regalloc-evict"}
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PMU profiles: from one run of a program to counts and rates at its source locations."""
+"""PMU profiles: counts and rates of events at a program's source locations."""

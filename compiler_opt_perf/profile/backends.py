@@ -24,23 +24,23 @@ from compiler_opt_perf.run.workload import Run
 
 BackendName = Literal["callgrind", "perf", "auto"]
 
-# A share of other code that is worth a word.
-_MUCH = 0.02
+# A share of counts outside the profile above which the user is told.
+_LARGE_SHARE = 0.02
 
 
 class Backend(Protocol):
     """A way to count the events of a run."""
 
     def collector(self, run: Run) -> Collector:
-        """What the manifest says of how the profile was made. Raises PmuError: no such tool."""
+        """Describes the tool for the manifest. Raises PmuError: the tool is missing."""
 
     def count(self, run: Run, binary: Path, scratch: Path) -> Counts:
         """Runs a program and counts events at the instructions of a binary.
 
         Args:
-          run: of the binary, or of a program that loads it.
+          run: the run to count; its program is the binary, or loads it.
           binary: executable or shared library, with debug info.
-          scratch: an empty folder.
+          scratch: an empty folder for temporary files.
 
         Raises:
           PmuError: the run failed, or its counts cannot be read.
@@ -48,12 +48,13 @@ class Backend(Protocol):
 
 
 def choose(name: BackendName, binary: Path, geometry: CacheGeometry, within: str | None) -> Backend:
-    """The back-end of a name; "auto" is perf where the machine has the events that matter.
+    """Chooses a back-end; "auto" takes perf if this machine counts `perf_record.NEEDED`.
 
     Args:
-      binary: what is profiled.
+      name: "callgrind", "perf" or "auto".
+      binary: the binary to profile.
       geometry: caches to simulate.
-      within: count only what calls of this function of the binary execute; for the simulator alone.
+      within: count only while this function of the binary is active; only callgrind can.
 
     Raises:
       PmuError: there is no perf, or it cannot count here.
@@ -67,21 +68,21 @@ def choose(name: BackendName, binary: Path, geometry: CacheGeometry, within: str
             )
         if name == "auto":
             logging.info(
-                "back-end callgrind, for perf cannot count the calls of one function alone"
+                "back-end callgrind, because perf cannot count the calls of one function alone"
             )
         return Simulator(geometry, within, entries)
-    recipe = _recipe(name)
-    return Simulator(geometry) if recipe is None else Hardware(recipe)
+    plan = _plan(name)
+    return Simulator(geometry) if plan is None else Hardware(plan)
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """callgrind.
+    """The back-end that simulates the program in valgrind's callgrind.
 
     Attributes:
       geometry: caches to simulate.
-      within: count only what calls of this function execute; all when None.
-      entries: that function's addresses.
+      within: count only while this function is active; None counts the whole run.
+      entries: the entry addresses of that function.
     """
 
     geometry: CacheGeometry
@@ -89,7 +90,7 @@ class Simulator:
     entries: Container[int] = ()
 
     def collector(self, run: Run) -> Collector:
-        """As of Backend."""
+        """See Backend."""
         return Collector(
             backend="callgrind",
             tool=callgrind.version(),
@@ -100,7 +101,7 @@ class Simulator:
         )
 
     def count(self, run: Run, binary: Path, scratch: Path) -> Counts:
-        """As of Backend; runs a copy without debug info."""
+        """See Backend; runs a copy without debug info."""
         copied, copy = _copy_without_debug_info(run, binary, scratch / "program")
         dumps = callgrind.simulate(copied, scratch, self.geometry, self.within)
         size = sum(path.stat().st_size for path in dumps)
@@ -113,9 +114,12 @@ class Simulator:
 
 
 def _copy_without_debug_info(run: Run, binary: Path, folder: Path) -> tuple[Run, Path]:
-    """The run with a copy of the program, and the copy of the binary, which may be a library.
+    """Copies program and binary without debug info, under the same names.
 
-    Under the same names, for programs look at the name that they are called by.
+    The names stay because some programs depend on the name that they are called by.
+
+    Returns:
+      The run of the copied program, and the copy of the binary.
     """
     folder.mkdir()
     copy = folder / binary.name
@@ -124,21 +128,21 @@ def _copy_without_debug_info(run: Run, binary: Path, folder: Path) -> tuple[Run,
         return dataclasses.replace(run, program=copy), copy
     program = folder / run.name
     hide_debug_info(run.program, program)
-    # For the loader to find the copy of the library, under the name that the program asks for.
-    known = soname(binary)
-    if known is not None and known != binary.name:
-        (folder / known).symlink_to(copy)
+    # The loader looks for the library by its SONAME.
+    library_name = soname(binary)
+    if library_name is not None and library_name != binary.name:
+        (folder / library_name).symlink_to(copy)
     path = os.environ.get("LD_LIBRARY_PATH")
     env = {"LD_LIBRARY_PATH": f"{folder}:{path}" if path else str(folder)}
     return dataclasses.replace(run, program=program, env=env), copy
 
 
 def _log_other_code(binary: Path, dump: Dump) -> None:
-    """Says where time goes that the profile does not cover."""
+    """Logs the share of instructions executed in code that the profile does not cover."""
     everything = sum(dump.objects.values()) + sum(counts[0] for counts in dump.counts.values())
     largest = sorted(dump.objects.items(), key=lambda item: -item[1])[:3]
     for name, instructions in largest:
-        if name != "???" and instructions > _MUCH * everything:
+        if name != "???" and instructions > _LARGE_SHARE * everything:
             logging.info(
                 "%s: %.1f%% of the instructions were executed in %s, which is not profiled",
                 binary.name,
@@ -146,10 +150,10 @@ def _log_other_code(binary: Path, dump: Dump) -> None:
                 name,
             )
     generated = dump.objects.get("???", 0)
-    if generated > _MUCH * everything:
+    if generated > _LARGE_SHARE * everything:
         logging.warning(
-            "%s: %.1f%% of the instructions were executed in code that no file holds (generated or "
-            "modified while the program ran); it has no source and is left out of the profile",
+            "%s: %.1f%% of the instructions were executed in code generated or modified at run "
+            "time; it has no source lines and is left out of the profile",
             binary.name,
             100 * generated / everything,
         )
@@ -157,45 +161,45 @@ def _log_other_code(binary: Path, dump: Dump) -> None:
 
 @dataclass(frozen=True)
 class Hardware:
-    """perf.
+    """The back-end that counts in hardware with perf.
 
     Attributes:
-      recipe: what it records on this machine.
+      plan: the perf events to record on this machine.
     """
 
-    recipe: perf_record.RecordingPlan
+    plan: perf_record.RecordingPlan
 
     def collector(self, run: Run) -> Collector:
-        """As of Backend."""
+        """See Backend."""
         return Collector(
             backend="perf",
             tool=perf_record.version(),
             command=(run.name, *run.arguments),
-            options=self.recipe.events,
+            options=self.plan.events,
             cache_geometry={},
         )
 
     def count(self, run: Run, binary: Path, scratch: Path) -> Counts:
-        """As of Backend."""
+        """See Backend."""
         with stage("recording"):
-            recording = perf_record.record(self.recipe, run, scratch)
+            recording = perf_record.record(self.plan, run, scratch)
         return read_counts(recording, binary)
 
 
 def read_counts(recording: Path, binary: Path) -> Counts:
-    """The counts of a recording of perf. Raises PmuError: it cannot be read."""
+    """Reads the counts of a perf recording. Raises PmuError: the recording cannot be read."""
     with stage(f"reading {recording}"):
         script = perf_data.read_recording(recording, binary)
     if script.lost:
         logging.warning("%s: perf lost %d samples; use longer periods", recording, script.lost)
-    for event, untold in sorted(script.untold.items()):
+    for event, without_level in sorted(script.without_level.items()):
         samples, _ = script.periods[event]
         logging.log(
-            logging.WARNING if untold > _MUCH * samples else logging.INFO,
-            "%s: %d of %d samples are loads that do not tell where they found their data; they are "
-            "left out of loads and misses",
+            logging.WARNING if without_level > _LARGE_SHARE * samples else logging.INFO,
+            "%s: %d of %d samples are loads without a memory level; they are left out of loads and "
+            "misses",
             event,
-            untold,
+            without_level,
             samples,
         )
     for event, outside in sorted(script.outside.items()):
@@ -211,31 +215,31 @@ def read_counts(recording: Path, binary: Path) -> Counts:
     return count(script, code)
 
 
-def _recipe(name: BackendName) -> perf_record.RecordingPlan | None:
-    """What to record with perf; None for the simulator. Raises PmuError when there is no perf."""
+def _plan(name: BackendName) -> perf_record.RecordingPlan | None:
+    """What perf shall record; None for callgrind. Raises PmuError: perf was named, but fails."""
     if name == "callgrind":
         return None
     try:
-        recipe = perf_record.host_recipe()
+        plan = perf_record.host_plan()
     except PmuError as error:
         if name == "perf":
             raise
-        logging.info("back-end callgrind, for perf cannot be used: %s", error)
+        logging.info("back-end callgrind, because perf cannot be used: %s", error)
         return None
-    lacking = [event for event in perf_record.NEEDED if event in recipe.missing]
+    lacking = [event for event in perf_record.NEEDED if event in plan.missing]
     if name == "auto" and lacking:
         logging.info(
-            "back-end callgrind, for this machine cannot count %s (processor: %s)",
+            "back-end callgrind, because this machine cannot count %s (processor: %s)",
             ", ".join(lacking),
-            recipe.vendor,
+            plan.vendor,
         )
         return None
-    if not recipe.events:
+    if not plan.events:
         raise PmuError(
-            "perf: this machine has no hardware counters, or they are not for this user (a virtual "
+            "perf: this machine has no hardware counters, or this user may not read them (virtual "
             "machine? see sysctl kernel.perf_event_paranoid); use --backend=callgrind"
         )
-    logging.info("back-end perf, events for processor %s", recipe.vendor)
-    if recipe.missing:
-        logging.warning("not counted on this machine: %s", ", ".join(recipe.missing))
-    return recipe
+    logging.info("back-end perf, events for processor %s", plan.vendor)
+    if plan.missing:
+        logging.warning("not counted on this machine: %s", ", ".join(plan.missing))
+    return plan

@@ -15,7 +15,7 @@ from compiler_opt_perf.run.workload import Run
 
 _STDERR_BYTES_SHOWN = 2000
 
-# What valgrind says when it cannot go on, and what the user can do about it.
+# Messages of valgrind that end a run, each with its cause and remedy.
 _KNOWN_FAILURES = {
     "Unrecognised instruction": (
         "valgrind does not know one of its instructions (AVX-512?); "
@@ -42,8 +42,8 @@ class Cache:
       line: bytes in a line.
 
     Raises:
-      PmuError: the simulator has no such cache; it needs a power of two both as line size and as
-        number of sets.
+      PmuError: callgrind cannot simulate the cache. Line size and number of sets must be powers of
+        two.
     """
 
     size: int
@@ -68,7 +68,7 @@ class Cache:
 
     @classmethod
     def parse(cls, text: str) -> "Cache":
-        """The cache written as "size,ways,line". Raises PmuError."""
+        """Parses "size,ways,line". Raises PmuError."""
         try:
             size, ways, line = (int(part) for part in text.split(","))
         except ValueError as error:
@@ -80,8 +80,8 @@ class Cache:
 class CacheGeometry:
     """The simulated caches: first level for instructions and data, last level for both.
 
-    The last level defaults to one core's share of a server's, not to all of it: other cores are
-    busy too. callgrind's own detection is never used, for it misreads recent processors.
+    The default last level is one core's share of a server's last-level cache, because the other
+    cores are busy too. callgrind's own detection is never used: it misreads recent processors.
     """
 
     i1: Cache = field(default_factory=lambda: Cache(32 * 1024, 8, 64))
@@ -98,7 +98,7 @@ class CacheGeometry:
 
 
 def options(geometry: CacheGeometry, within: str | None = None) -> tuple[str, ...]:
-    """The options of valgrind that decide what is counted, without file names."""
+    """The options of valgrind that decide what it counts, without file names."""
     return (
         "--tool=callgrind",
         "--dump-instr=yes",
@@ -107,20 +107,20 @@ def options(geometry: CacheGeometry, within: str | None = None) -> tuple[str, ..
         *geometry.options(),
         "--combine-dumps=yes",
         "--trace-children=no",
-        # A forked process goes on with its parent's counts; dumping sets them to zero.
+        # A forked process inherits its parent's counts; a dump resets them to zero.
         "--dump-before=fork",
         "--dump-before=vfork",
         "--dump-before=_Fork",
-        # Otherwise the instructions of a PLT entry count as executions of the call itself.
+        # By default callgrind counts a PLT entry's instructions as executions of the call.
         "--skip-plt=no",
-        # No debugger will attach; its pipes would be left behind by a killed run.
+        # A killed run would leave behind the pipes for a debugger.
         "--vgdb=no",
         *_only(within),
     )
 
 
 def _only(function: str | None) -> tuple[str, ...]:
-    """Counts only while the outermost call of a function is under way."""
+    """Options that count only while the outermost call of a function is active."""
     if function is None:
         return ()
     return ("--demangle=no", "--collect-atstart=no", f"--toggle-collect={function}")
@@ -130,7 +130,7 @@ def version() -> str:
     """The installed valgrind, as "valgrind-3.19.0".
 
     Raises:
-      PmuError: there is none.
+      PmuError: valgrind is not installed.
     """
     if shutil.which("valgrind") is None:
         raise PmuError("valgrind: not found on PATH; install it (apt-get install valgrind)")
@@ -140,25 +140,25 @@ def version() -> str:
 def simulate(
     run: Run, directory: Path, geometry: CacheGeometry, within: str | None = None
 ) -> list[Path]:
-    """Runs a program under callgrind; returns its dump, and one of each process that it forked.
+    """Runs a program under callgrind; returns its dump, then the dumps of its forked processes.
 
-    Threads are counted together. Of forked processes those are counted that end before the
-    program does; the rest are killed. Programs that it starts run, but are not counted.
+    Counts of all threads are added up. A forked process is counted if it ends before the program;
+    otherwise it is killed. Other programs that the program starts are not counted.
 
     Args:
-      run: of an executable without debug info; valgrind 3.19 gives up on DWARF 5.
-      directory: where dump, valgrind's messages and the program's diagnostics are written.
+      run: the run; its executable must have no debug info, because valgrind 3.19 fails on DWARF 5.
+      directory: receives the dumps, valgrind's messages and the program's standard error.
       geometry: caches to simulate.
-      within: count only what calls of this function execute; its linkage name. Caches and branch
-        predictor see the rest, too.
+      within: linkage name; count only while this function is active. Caches and branch predictor
+        still simulate the whole run.
 
     Raises:
       PmuError: valgrind is missing, or the run failed, crashed, hung or left no dump.
     """
     version()
-    # Debian's `valgrind` is a script that changes LD_LIBRARY_PATH, and so what the program loads.
+    # Debian's `valgrind` is a script that changes LD_LIBRARY_PATH, which the program would inherit.
     valgrind = shutil.which(f"{shutil.which('valgrind')}.bin") or "valgrind"
-    # callgrind opens its dump at the end, in the working directory that the program is in then.
+    # callgrind opens its dump when the program ends, which may have changed its working directory.
     directory = directory.resolve()
     messages = directory / "valgrind.log"
     diagnostics = directory / "stderr"
@@ -182,12 +182,12 @@ def simulate(
     )
     forked = sorted(path for path in directory.glob("callgrind.out.*") if path != dump)
     if forked:
-        logging.info("%s: forked %d processes, which are counted, too", run.name, len(forked))
+        logging.info("%s: counted %d forked processes, too", run.name, len(forked))
     return [dump, *forked]
 
 
 def _failure(run: Run, status: int, messages: Path, diagnostics: Path) -> PmuError:
-    """Says why the run gave no profile."""
+    """The error that explains why the run gave no profile."""
     log = messages.read_text(errors="replace") if messages.exists() else ""
     printed = diagnostics.read_bytes()[-_STDERR_BYTES_SHOWN:].decode(errors="replace").strip()
     reasons = [remedy for message, remedy in _KNOWN_FAILURES.items() if message in log]

@@ -18,13 +18,13 @@ class Dump:
 
     Attributes:
       columns: names of the counted events ("Ir", "Dr", ...).
-      counts: for each executed instruction of the program, by link-time address, its counts in
-        the order of `columns`; zeros at the end may be left out.
-      outside: for each column, the counts of all other objects (shared libraries, the loader).
-      calls: how often the call instruction at one address entered the function at another, both
-        in the program; the caller is None for all calls out of other objects.
-      objects: for each other object, its counts of the first column; "???" is code that no file
-        holds, made while the program ran.
+      counts: link-time address of each executed instruction -> its counts, in the order of
+        `columns`; trailing zeros may be missing.
+      outside: for each column, the counts in other objects (shared libraries, the loader).
+      calls: (address of the call instruction, address of the callee) -> number of calls, both in
+        the program. The caller is None for calls from other objects.
+      objects: name of each other object -> its counts of the first column; "???" is code that was
+        generated at run time.
     """
 
     columns: tuple[str, ...]
@@ -34,7 +34,7 @@ class Dump:
     objects: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: "Dump") -> None:
-        """Adds the counts of another process. Raises PmuError when they are of other events."""
+        """Adds the counts of another process. Raises PmuError if its events differ."""
         if self.columns != other.columns:
             raise PmuError(f"callgrind counted {other.columns}, expected {self.columns}")
         for address, costs in other.counts.items():
@@ -46,14 +46,14 @@ class Dump:
             self.objects[name] = self.objects.get(name, 0) + cost
 
     def limit_calls(self, entries: Container[int]) -> None:
-        """Leaves out calls that were made while nothing was counted; callgrind counts them, too.
+        """Removes calls made while counting was off, which callgrind counts all the same.
 
-        A call instruction calls at most as often as it ran. Of calls out of other objects, which
-        have no instruction here, at most those are kept that the callee's executions ask for.
+        A call instruction cannot call more often than it was executed. Calls from other objects
+        have no instruction here: they fill up the callee's executions at most.
 
         Args:
-          entries: addresses of the function to whose calls counting was limited. Its outermost
-            calls, which were all counted, have no caller if `read_dump` was given its name.
+          entries: entry addresses of the function to which counting was limited. All of its
+            outermost calls were counted; they have no caller if `read_dump` was given its name.
         """
 
         def ran(address: int) -> int:
@@ -68,7 +68,7 @@ class Dump:
         known: defaultdict[int, int] = defaultdict(int)
         for (caller, callee), count in self.calls.items():
             if caller is not None:
-                # Of an indirect call with several callees it is not known which were called when.
+                # An indirect call's callees share its executions in proportion.
                 count = count * min(ran(caller), made[caller]) // made[caller]
                 known[callee] += count
             limited[caller, callee] = count
@@ -79,7 +79,7 @@ class Dump:
         self.calls = {edge: count for edge, count in limited.items() if count}
 
     def totals(self) -> list[int]:
-        """For each column, the counts of the program itself."""
+        """For each column, the sum of counts in the program."""
         totals = [0] * len(self.columns)
         for costs in self.counts.values():
             _add(totals, costs)
@@ -87,10 +87,10 @@ class Dump:
 
 
 def event_counts(dump: Dump) -> Counts:
-    """The dump's columns as the events of `EVENTS` that callgrind has a column for.
+    """Converts the dump's columns to the events of `EVENTS` that callgrind counts.
 
     Raises:
-      PmuError: the dump lacks such a column.
+      PmuError: the dump lacks a column.
     """
     events = tuple(event for event in EVENTS if event.callgrind is not None)
     for event in events:
@@ -100,39 +100,39 @@ def event_counts(dump: Dump) -> Counts:
                 f"{event.callgrind}; run it with --cache-sim=yes --branch-sim=yes"
             )
     columns = [dump.columns.index(event.callgrind or "") for event in events]
-    at = {}
+    by_address = {}
     for address, costs in dump.counts.items():
         present = len(costs)
-        at[address] = [costs[i] if i < present else 0 for i in columns]
-    return Counts(events, at, [dump.outside[i] for i in columns], dump.calls)
+        by_address[address] = [costs[i] if i < present else 0 for i in columns]
+    return Counts(events, by_address, [dump.outside[i] for i in columns], dump.calls)
 
 
-# How a position line begins: it holds costs, of code or of a call, or the source of a jump.
+# First characters of position lines: costs of an instruction or of a call, or a jump.
 _POSITION = frozenset("0123456789+-*")
-# Source files, and details of calls and jumps that the counts do not depend on.
+# Records that do not change counts: source files, and details of calls and jumps.
 _IGNORED = ("fl", "fi", "fe", "cfi", "cfl", "jfi", "jfn", "rcalls")
 
 
 def read_dump(path: Path, program: Path, within: str | None = None) -> Dump:
-    """Reads a dump in callgrind's format, of one or more parts, made with --dump-instr=yes.
+    """Reads a callgrind dump of one or more parts, made with --dump-instr=yes.
 
-    The format: "Callgrind Format Specification" in valgrind's manual. The file is read line by
-    line, so that its size does not matter; per-instruction counts are kept for `program` only.
+    The format is the "Callgrind Format Specification" of valgrind's manual. The file is read line
+    by line; counts by instruction are kept for `program` only.
 
     Args:
       path: the dump.
-      program: the object, as callgrind saw it, whose instructions are wanted.
-      within: the function to whose calls counting was limited: its outermost calls have no caller.
+      program: path of the wanted object, as callgrind saw it.
+      within: the function to which counting was limited; its outermost calls get no caller.
 
     Raises:
-      PmuError: not a dump, truncated, or its counts do not add up to its own totals; names the
-        line.
+      PmuError: the file is not a dump, is truncated, or does not add up to its own totals. The
+        message names the line.
     """
     return _DumpReader(path, program, within).read()
 
 
 def read_dumps(paths: Sequence[Path], program: Path, within: str | None = None) -> Dump:
-    """Reads the dumps of several processes and adds them up. As `read_dump`, and raises as it."""
+    """Reads the dumps of several processes and adds them up. See `read_dump`."""
     dump = read_dump(paths[0], program, within)
     for path in paths[1:]:
         dump.add(read_dump(path, program, within))
@@ -140,14 +140,12 @@ def read_dumps(paths: Sequence[Path], program: Path, within: str | None = None) 
 
 
 class _DumpReader:
-    """Reads one dump; a method for each kind of line.
+    """Reads one dump, with a method for each kind of line.
 
-    A dump is a sequence of parts. Each has headers ("events: Ir Dr"), then lines that name the
-    object, file and function of the position lines that follow ("ob=", "fn="), then its totals. A
+    A dump is a sequence of parts. A part has headers ("events: Ir Dr"), position lines, and its
+    totals. "ob=" and "fn=" name the object and function of the position lines that follow. A
     position line is an address and its costs. After "calls=" the next position line is the call
-    instruction, with the costs of the callee; after "jump=" or "jcnd=" it is the jump.
-
-    The attributes are what the lines so far say of those that follow.
+    instruction, with the costs of the callee. After "jump=" or "jcnd=" it is the jump.
     """
 
     def __init__(self, path: Path, program: Path, within: str | None):
@@ -155,30 +153,30 @@ class _DumpReader:
         self._number = 0
         self._program = str(program)
         self._within = within
-        # Of the part.
+        # State of the current part.
         self._position_fields = 0
         self._columns: tuple[str, ...] = ()
         self._complete = True  # Its totals have been read.
-        # Of the position lines.
+        # State of the current position lines.
         self._object = "???"
         self._in_program = False
         self._address = 0
         self._jump_follows = False
-        # Of the call on the next position line: its count and the callee's address; whether the
-        # callee is in the program, None when it is in the caller's object; the callee's name.
+        # The call on the next position line: its count and the callee's address; whether the
+        # callee is in the program (None: in the caller's object); the callee's name.
         self._call: tuple[int, int] | None = None
         self._callee_in_program: bool | None = None
         self._callee = ""
-        # Names by their number, as "(1)".
+        # Names by compressed number, such as "(1)".
         self._object_names: dict[str, str] = {}
         self._function_names: dict[str, str] = {}
-        # What has been counted.
+        # Results.
         self._counts: dict[int, list[int]] = {}
         self._outside: list[int] = []
         self._calls: defaultdict[tuple[int | None, int], int] = defaultdict(int)
         self._objects: defaultdict[str, int] = defaultdict(int)
         self._totals: list[int] = []
-        # By what precedes "=".
+        # Methods by the word before "=".
         self._records: dict[str, Callable[[str], None]] = {
             **dict.fromkeys(_IGNORED, self._ignore),
             "fn": self._ignore if within is None else self._read_function,
@@ -189,7 +187,7 @@ class _DumpReader:
             "jump": self._read_jump,
             "jcnd": self._read_jump,
         }
-        # By what precedes ":".
+        # Methods by the word before ":".
         self._headers: dict[str, Callable[[str], None]] = {
             "part": self._read_part,
             "positions": self._read_positions,
@@ -234,12 +232,12 @@ class _DumpReader:
     # Position lines
 
     def _read_position(self, line: str) -> None:
-        """Address, line number if the dump has them, and costs: "0x400 5 1"."""
+        """Reads an address, an optional line number, and costs: "0x400 5 1"."""
         fields = line.split()
         address = _address(fields[0], self._address)
         if self._call is not None:
-            # Its costs are those of the callee, which are counted there. The next position is
-            # relative to the one before, as if this line were not there.
+            # Its costs are the callee's, which has position lines of its own. The next address is
+            # relative to the one before this line.
             self._end_call(address)
         elif self._jump_follows:
             self._jump_follows = False
@@ -255,14 +253,14 @@ class _DumpReader:
                 _add(self._outside, costs)
 
     def _end_call(self, address: int) -> None:
-        """The position line of a call instruction."""
+        """Counts the call whose position line is at `address`."""
         assert self._call is not None
         count, target = self._call
         self._call = None
         to_program = self._callee_in_program
         self._callee_in_program = None
         if to_program or (to_program is None and self._in_program):
-            # A recursive call's callee is called F'2.
+            # callgrind names the callee of a recursive call F'2, so it is not an outermost call.
             known_caller = self._in_program and self._callee != self._within
             self._calls[address if known_caller else None, target] += count
 
@@ -278,7 +276,7 @@ class _DumpReader:
             read(text)
         elif ":" not in line.split(" ")[0]:
             raise ValueError
-        # Else a header that changes nothing here: "version:", "cmd:", "desc:" and others.
+        # Headers such as "version:", "cmd:" and "desc:" are ignored.
 
     def _ignore(self, text: str) -> None:
         pass
@@ -291,14 +289,14 @@ class _DumpReader:
         self._callee_in_program = _name(text, self._object_names) == self._program
 
     def _read_function(self, text: str) -> None:
-        # The name itself is not needed, but a callee's may be given by its number later.
+        # A later "cfn=" may repeat the name by its number.
         _name(text, self._function_names)
 
     def _read_callee(self, text: str) -> None:
         self._callee = _name(text, self._function_names)
 
     def _read_calls(self, text: str) -> None:
-        """Count, the callee's address and its line number: "3 0x400 7"."""
+        """Reads the count, the callee's address and its line number: "3 0x400 7"."""
         count, target = text.split()[:2]
         self._call = int(count), _address(target, self._address)
 
@@ -341,7 +339,7 @@ class _DumpReader:
 
 
 def _address(text: str, base: int) -> int:
-    """An address; "+n", "-n" and "*" are relative to `base`."""
+    """Parses an address; "+n", "-n" and "*" are relative to `base`."""
     if text == "*":
         return base
     if text[0] in "+-":
@@ -350,7 +348,7 @@ def _address(text: str, base: int) -> int:
 
 
 def _name(text: str, names: dict[str, str]) -> str:
-    """The name in "(1) name", which defines number 1, or in "(1)", which repeats it."""
+    """Resolves a compressed name: "(1) name" defines number 1, and "(1)" repeats it."""
     key, _, name = text.strip().partition(" ")
     if not key.startswith("("):
         return text
@@ -360,7 +358,7 @@ def _name(text: str, names: dict[str, str]) -> str:
 
 
 def _add(sums: list[int], costs: Sequence[int]) -> None:
-    """Adds `costs`, column by column; columns that either lacks at its end are zero."""
+    """Adds `costs` to `sums`, column by column; missing trailing columns are zero."""
     if len(sums) < len(costs):
         sums.extend([0] * (len(costs) - len(sums)))
     for column, cost in enumerate(costs):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The rates of functions that differ between two PMU profiles by more than chance."""
+"""Finds functions whose rates differ significantly between two PMU profiles."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from compiler_opt_perf.profile.hotspots import shown_rates
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.rates import RateEstimate, trial_size
 
-# The expected share of differences reported that are chance.
+# The false discovery rate: the expected share of reported differences that are chance.
 FALSE_DISCOVERIES = 0.05
 
 Floats = npt.NDArray[np.float64]
@@ -20,14 +20,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Change:
-    """A function's rate that differs between two profiles by more than chance.
+    """A function's rate that differs significantly between two profiles.
 
     Attributes:
       function: linkage name.
-      rate: as the later profile has it.
-      before, after: the rate in the two profiles.
-      weight: the change times the executions of the denominator: how many more (or fewer) misses or
-        mispredicts the change made.
+      rate: the rate's definition in the later profile.
+      before, after: the rate in each profile.
+      weight: the difference times the later denominator: additional misses or mispredicts.
     """
 
     function: str
@@ -38,10 +37,10 @@ class Change:
 
 
 def changed_rates(before: Profile, after: Profile) -> list[Change]:
-    """Functions of both profiles whose rates differ by more than chance, weightiest first.
+    """Functions of both profiles whose rates differ significantly, largest weight first.
 
-    The rates are the shown ones of `after`. Every function's rates are compared, which are
-    thousands of comparisons: see `discoveries` for what is done about that.
+    The rates are `shown_rates(after)`. Thousands of rates are compared at once, so `discoveries`
+    limits the false discovery rate.
     """
     earlier_rates = {rate.name: rate for rate in before.manifest.rates}
     functions = before.functions.keys() & after.functions.keys()
@@ -52,7 +51,7 @@ def changed_rates(before: Profile, after: Profile) -> list[Change]:
             continue
         for name in sorted(functions):
             old, new = before.of_function(earlier, name), after.of_function(rate, name)
-            # Where neither has an occurrence, nothing could differ.
+            # Without an occurrence in either profile there is no difference to test.
             if old.denominator and new.denominator and old.numerator + new.numerator:
                 compared.append((rate, name, old, new))
     observed = [
@@ -69,35 +68,35 @@ def changed_rates(before: Profile, after: Profile) -> list[Change]:
 
 
 def _observed(profile: Profile, rate: Rate, estimate: RateEstimate) -> tuple[float, float]:
-    """How many occurrences and trials were observed, of those that the samples stand for."""
-    one = trial_size(
+    """Numbers of independently observed occurrences and trials behind a sampled rate."""
+    counts_per_trial = trial_size(
         estimate.raw or 0.0,
         profile.manifest.event(rate.numerator).period,
         profile.manifest.event(rate.denominator).period,
     )
-    return estimate.numerator / one, estimate.denominator / one
+    return estimate.numerator / counts_per_trial, estimate.denominator / counts_per_trial
 
 
 def p_values(
     occurrences: Floats, trials: Floats, other_occurrences: Floats, other_trials: Floats
 ) -> Floats:
-    """How likely rates as different as these are when the true rates are equal; two-sided.
+    """Two-sided p-values of the hypothesis that two rates are equal, one per row.
 
-    Of s occurrences in n and m trials together, as many belong to the n as a binomial distribution
-    of s and n / (n + m) gives (Przyborowski and Wilenski, Homogeneity of results in testing samples
-    from Poisson series, Biometrika 31, 1940). That is exact for small rates, whatever the counts;
-    for others, chance is less than it says, so that fewer differences are found. Rates near 1 are
-    compared by what did not occur.
+    Let s be the occurrences in n and m trials together. If the rates are equal, the number among
+    the n follows a binomial distribution of s and n / (n + m) (Przyborowski and Wilenski,
+    Homogeneity of results in testing samples from Poisson series, Biometrika 31, 1940). The test
+    is exact for small rates and conservative for larger ones. Rates above 1/2 are compared by
+    their complements.
 
     Args:
-      occurrences, trials, other_occurrences, other_trials: [N], need not be whole numbers; in each
-        row some trials of both.
+      occurrences, trials, other_occurrences, other_trials: [N], may be fractional; trials are
+        positive.
 
     Returns:
       [N]
     """
     total, all_trials = occurrences + other_occurrences, trials + other_trials
-    # A rate above 1, as a mean latency is, has nothing that did not occur.
+    # A rate above 1, such as a mean latency, has no complement.
     inverted = (
         (2 * total > all_trials) & (occurrences <= trials) & (other_occurrences <= other_trials)
     )
@@ -112,16 +111,16 @@ def p_values(
 
 
 def discoveries(p_values: Floats, level: float = FALSE_DISCOVERIES) -> npt.NDArray[np.bool_]:
-    """Selects the differences that are more than chance, among N that are tested together.
+    """Selects the significant differences among N that are tested together.
 
-    At most an expected share `level` of the selected differences is chance (Benjamini and Hochberg,
-    Controlling the false discovery rate, JRSS B 57, 1995). Intervals of 95%, each for itself, would
-    find some differences in any two profiles of many functions.
+    The expected share of false discoveries is at most `level` (Benjamini and Hochberg, Controlling
+    the false discovery rate, JRSS B 57, 1995). Separate 95% tests would find differences between
+    any two profiles of many functions.
 
     Returns:
       [N]
     """
-    # Only a diff of profiles needs scipy.stats, which takes half a second to load.
+    # scipy.stats takes half a second to load, and only a diff of profiles needs it.
     from scipy.stats import false_discovery_control
 
     return np.asarray(false_discovery_control(p_values, method="bh") <= level, np.bool_)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From a program and a run of it to a PMU profile, in one call."""
+"""Collects the PMU profile of a program's run."""
 
 import contextlib
 import errno
@@ -40,8 +40,11 @@ from compiler_opt_perf.profile.store import require_writable, save_profile
 from compiler_opt_perf.run.progress import stage
 from compiler_opt_perf.run.workload import Run
 
-# Optimised code has 80 to 99% of its executed instructions located; far less is a mistake.
+# In optimised code 80 to 99% of the executed instructions have a source location. A much smaller
+# share means that debug info is missing.
 _LOW_SHARE = 0.5
+# Of so many instructions some share a line with another basic block.
+_ENOUGH_LOCATIONS = 200
 
 
 def collect(
@@ -62,26 +65,24 @@ def collect(
 ) -> Manifest:
     """Runs `binary` and writes the PMU profile of the run.
 
-    The profile is the manifest and one sample profile an event beside it. They appear together
-    when all are complete; an interrupted or failed run leaves what was there before. The simulator
-    runs a copy without debug info, in a temporary folder, under the same file name.
+    The profile is a manifest with one sample profile per event beside it. The files appear together
+    when all are complete; an interrupted or failed run leaves the old files. callgrind runs a copy
+    without debug info, in a temporary folder, under the same file name.
 
     Args:
       binary: executable or shared library, with debug info for profiling and a build-id.
-      arguments: of the run.
+      arguments: the program's arguments.
       output_manifest: NAME.pmu.json; the sample profiles become NAME.<event>.afdo.
-      program: what is run; the binary itself when None. A shared library needs one.
-      backend: "perf" counts in hardware, "callgrind" simulates; "auto" is perf if the machine has
-        the events that matter, else callgrind.
-      geometry: caches to simulate; CacheGeometry() when None.
-      within: count only what calls of this function of the binary execute; its linkage name. For
-        the simulator alone.
-      stdin: the program's standard input; empty when None.
-      stdout: where its standard output goes; discarded when None.
-      cwd: the working directory it runs in.
+      program: the program to run; None runs the binary. A shared library needs a program.
+      backend: "callgrind" simulates, "perf" counts in hardware, "auto" chooses (see `choose`).
+      geometry: caches to simulate; None means CacheGeometry().
+      within: linkage name; count only while this function is active. Only callgrind can.
+      stdin: the program's standard input; None means empty.
+      stdout: file for its standard output; None discards it.
+      cwd: its working directory.
       env: variables added to this process's environment.
       timeout_s: wall-clock limit of the run, in seconds.
-      expected_status: the exit status of a run as it should be.
+      expected_status: the exit status of a successful run.
 
     Raises:
       PmuError: a tool is missing, or the run failed.
@@ -96,20 +97,20 @@ def collect(
     chosen = choose(backend, binary, geometry or CacheGeometry(), within)
     with _scratch() as directory:
         collector = chosen.collector(run)
-        logging.info("%s: running under %s", run.name, collector.tool)
+        logging.info("%s: running under %s; %s", run.name, collector.tool, run.started)
         counts = chosen.count(run, binary, directory)
         return _finish(output_manifest, profiled, collector, binary, counts)
 
 
 def import_recording(recording: Path, binary: Path, output_manifest: Path) -> Manifest:
-    """Writes the PMU profile of a run that perf recorded, here or on another machine.
+    """Writes the PMU profile of a perf recording, from this or another machine.
 
     Args:
-      recording: a perf.data, or the text that docs/collect-in-hardware.md makes of one.
-      binary: the program that ran, with debug info; it may be in another folder now.
-      output_manifest: as for `collect`.
+      recording: a perf.data, or its text (docs/collect-in-hardware.md).
+      binary: the program that ran, with debug info; its folder may have changed.
+      output_manifest: see `collect`.
 
-    Raises: as `collect`.
+    Raises the errors of `collect`.
     """
     program = _require_fit(binary, output_manifest)
     with _scratch():
@@ -125,11 +126,11 @@ def import_recording(recording: Path, binary: Path, output_manifest: Path) -> Ma
 
 
 def _require_fit(binary: Path, output_manifest: Path) -> ProfiledBinary:
-    """Checks, before a run that may take long, that it can come to something."""
+    """Checks binary and output folder before the run, which may take long."""
     if not output_manifest.name.endswith(SUFFIX):
         raise PmuError(f"{output_manifest}: the name of a PMU profile must end with {SUFFIX}")
     if output_manifest.is_dir():
-        raise PmuError(f"{output_manifest}: is a folder; name a file that can be written")
+        raise PmuError(f"{output_manifest}: is a folder; name a file")
     require_writable(output_manifest.parent)
     program = ProfiledBinary(binary.name, build_id(binary))
     require_debug_info(binary)
@@ -146,29 +147,29 @@ def _finish(
     binary: Path,
     counts: Counts,
 ) -> Manifest:
-    """From counts at instructions to the profile."""
-    if not counts.at and collector.within:
+    """Attributes counts by instruction to source lines, and writes the profile."""
+    if not counts.by_address and collector.within:
         raise PmuError(
-            f"{binary}: {collector.within} was not called in this run; choose arguments with which "
-            "it is"
+            f"{binary}: {collector.within} was not called in this run; choose other arguments"
         )
-    if not counts.at:
+    if not counts.by_address:
         raise PmuError(
-            f"{binary}: none of its instructions was seen to run; is it what was run? (A program "
-            "with an RPATH loads a library from there.)"
+            f"{binary}: none of its instructions was executed; did the program run another file? "
+            "(A program with an RPATH loads its libraries from there.)"
         )
     with stage("looking at the executed functions"):
-        functions, others = split_by_execution(binary, counts.at.keys())
+        functions, others = split_by_execution(binary, counts.by_address.keys())
         add_hot_code(counts, {a: size for sizes in functions for a, size in sizes.items()})
-    with stage(f"symbolising {len(counts.at)} instructions"):
-        symbols = symbolize(binary, counts.at)
-        # The rest of each function, where it has debug info.
+    with stage(f"symbolising {len(counts.by_address)} instructions"):
+        symbols = symbolize(binary, counts.by_address)
+        _warn_of_shared_lines(binary, symbols)
+        # The unexecuted instructions of executed functions with debug info.
         rest = [
             address
             for sizes in functions
             if not symbols.locations.keys().isdisjoint(sizes)
             for address in sizes
-            if address not in counts.at
+            if address not in counts.by_address
         ]
         unlocated = symbols.unlocated - symbols.sources.keys()
         if counts.add_unexecuted(rest):
@@ -176,13 +177,13 @@ def _finish(
         else:
             others.extend(rest)
     with stage(f"looking for functions that did not run, in {len(others)} instructions"):
-        # What ran may be all without a line: such a function must not seem not to have run.
+        # A function whose executed instructions all lack lines must not appear as unexecuted.
         idle = located_functions(binary, others, symbols)
         named = symbols.sources.keys() | (idle - unlocated)
-        table = FunctionTable.of(named, control_flow_checksums(binary), symbols.shared)
+        table = FunctionTable.from_names(named, control_flow_checksums(binary), symbols.shared)
     with stage(f"writing {len(counts.events)} sample profiles"):
         manifest = _write(output_manifest, program, collector, counts, symbols, table)
-    _log_figures(manifest, sum(counts.at[address][0] for address in symbols.undescribed))
+    _log_figures(manifest, sum(counts.by_address[address][0] for address in symbols.undescribed))
     return manifest
 
 
@@ -194,7 +195,7 @@ def _write(
     symbols: Symbols,
     functions: FunctionTable,
 ) -> Manifest:
-    """Attributes counts to source locations and writes them."""
+    """Attributes counts to source locations and writes the files."""
     profile = counts.attribute(symbols)
     entries = [
         EventFile(
@@ -224,8 +225,25 @@ def _write(
     return save_profile(path, program, collector, entries, symbols.sources, functions, write)
 
 
+def _warn_of_shared_lines(binary: Path, symbols: Symbols) -> None:
+    """Tells of debug info that keeps basic blocks of one line together."""
+    lines = [
+        (location.line, *(site.line for site in location.call_sites))
+        for location in symbols.locations.values()
+    ]
+    if len(lines) >= _ENOUGH_LOCATIONS and not any(
+        line.discriminator for stack in lines for line in stack
+    ):
+        logging.warning(
+            "%s: is compiled without -fdebug-info-for-profiling: statements on one line get the "
+            "same counts; compile it with %s",
+            binary,
+            PROFILING_FLAGS,
+        )
+
+
 def _log_figures(manifest: Manifest, undescribed: int) -> None:
-    """Says how much is located, and why the rest is not.
+    """Logs the share of counts with a source location, and why the others have none.
 
     Args:
       undescribed: counts of the first event in functions without debug info.
@@ -244,8 +262,8 @@ def _log_figures(manifest: Manifest, undescribed: int) -> None:
         event.outside,
     )
     logging.info(
-        "%s: %.1f%% of the %s are in functions without debug info, %.1f%% in instructions that "
-        "the optimiser gave no line",
+        "%s: %.1f%% of the %s are in functions without debug info, %.1f%% in instructions without "
+        "a source line",
         manifest.path,
         100 * without,
         event.name,
@@ -264,7 +282,7 @@ def _log_figures(manifest: Manifest, undescribed: int) -> None:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A temporary folder of this run alone. Raises PmuError when the disk is full."""
+    """A temporary folder for one run. Raises PmuError: the disk is full."""
     try:
         with tempfile.TemporaryDirectory(prefix="pmu-profile-") as name:
             yield Path(name).resolve()

@@ -445,6 +445,15 @@ def test_line_tables_for_profiling_are_enough(
     assert manifest.event("executions").located > 0
 
 
+@pytest.mark.parametrize("debug", ["-g", "-g -fdebug-info-for-profiling"])
+def test_code_without_discriminators_is_warned_of(
+    debug: str, build: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", logger="absl"):
+        collect(build(debug=debug), ["measure"], tmp_path / "w.pmu.json", timeout_s=60)
+    assert ("without -fdebug-info-for-profiling: statements" in caplog.text) == (debug == "-g")
+
+
 def test_code_without_locations_is_warned_of(
     build: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -479,7 +488,7 @@ def test_generated_code_is_reported(
 ) -> None:
     with caplog.at_level("INFO", logger="absl"):
         collect(workload, ["generate"], tmp_path / "w.pmu.json", timeout_s=60)
-    assert "executed in code that no file holds (generated or" in caplog.text
+    assert "executed in code generated or modified at run time" in caplog.text
     assert "MiB of memory" in caplog.text
 
 
@@ -575,7 +584,7 @@ def test_shared_library(source: Path, show: Show, tmp_path: Path) -> None:
     assert inlined["body"][0]["samples"] == 4096
     # Called from the program, which is another file.
     assert executions["work"]["head"] == 1
-    with pytest.raises(PmuError, match="none of its instructions was seen to run"):
+    with pytest.raises(PmuError, match="none of its instructions was executed"):
         other = tmp_path / "other"
         other.mkdir()
         run_command([clang, *flags, "-fPIC", "-shared", code, "-o", other / "x.so"], timeout_s=60)

@@ -25,7 +25,7 @@ Show = Callable[[Path], dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def geometry() -> CacheGeometry:
-    """Caches of which the program's big working set is a multiple."""
+    """Caches smaller than the program's large working set."""
     return CacheGeometry(
         i1=Cache(32768, 8, 64), d1=Cache(32768, 8, 64), ll=Cache(2 * 1024 * 1024, 16, 64)
     )
@@ -55,7 +55,7 @@ def show() -> Show:
 
 @pytest.fixture(scope="session")
 def real_dump(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Dump:
-    """What callgrind counted in a small run of the program."""
+    """callgrind's dump of a small run of the program."""
     folder = tmp_path_factory.mktemp("dump")
     program = folder / "workload"
     hide_debug_info(workload, program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a back-end hands over: counts of events at the instructions of one binary."""
+"""Counts of events at the instructions of one binary: the result of a back-end."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,20 +14,20 @@ class Counts:
     """Counts by instruction.
 
     Attributes:
-      events: what was counted.
-      at: for each executed instruction of the binary, by link-time address, one count an event;
-        zeros for an instruction that is known not to have been executed.
-      outside: for each event, the counts of all other code.
-      calls: how often the call at one address entered the function at another, both in the binary;
-        the caller is None for calls out of other code.
-      periods: for each event, how many occurrences one sample stands for; 1 when each was counted.
-        Counts are multiplied by it already.
-      precise: for each event, whether it is attributed to exactly the instruction that caused it.
-      sampled: of what happened only some was seen, so that what was not seen may have happened.
+      events: the counted events.
+      by_address: link-time address of an instruction -> one count per event. Executed instructions
+        have counts; zeros mark an instruction that was not executed.
+      outside: for each event, the counts in other code.
+      calls: (address of the call instruction, address of the callee) -> number of calls, both in
+        the binary. The caller is None for calls from other code.
+      periods: for each event, the occurrences that one sample stands for; 1 if each was counted.
+        Counts are already multiplied by it.
+      precise: for each event, whether counts belong to exactly the instruction that caused them.
+      sampled: whether events were sampled, so that an instruction without samples may have run.
     """
 
     events: tuple[Event, ...]
-    at: dict[int, list[int]]
+    by_address: dict[int, list[int]]
     outside: list[int]
     calls: dict[tuple[int | None, int], int]
     periods: list[int] = field(default_factory=list)
@@ -39,29 +39,28 @@ class Counts:
         self.precise = self.precise or [True] * len(self.events)
 
     def add_unexecuted(self, addresses: Iterable[int]) -> bool:
-        """Gives zeros to `addresses`, which have no counts, if each execution was counted.
+        """Marks `addresses`, which have no counts, as not executed, if each execution was counted.
 
-        The profile then says of their lines that they were not executed; about other lines it says
-        nothing. Where samples were taken, nothing is known of an instruction without one: nothing
-        is added then, and False returned.
+        Does nothing and returns False if events were sampled: an instruction without a sample may
+        still have been executed.
         """
         if not self.sampled:
             for address in addresses:
-                self.at[address] = [0] * len(self.events)
+                self.by_address[address] = [0] * len(self.events)
         return not self.sampled
 
     def totals(self) -> list[int]:
-        """For each event, the counts in the binary."""
+        """For each event, the sum of counts in the binary."""
         totals = [0] * len(self.events)
-        for counts in self.at.values():
+        for counts in self.by_address.values():
             for index, count in enumerate(counts):
                 totals[index] += count
         return totals
 
     def attribute(self, symbols: Symbols) -> SampleProfile:
-        """The counts by source location; those of instructions without one are left out."""
+        """Adds up counts by source location; instructions without a location are left out."""
         profile = SampleProfile(self.events)
-        for address, counts in self.at.items():
+        for address, counts in self.by_address.items():
             location = symbols.locations.get(address)
             if location is not None:
                 profile.add(location, counts)

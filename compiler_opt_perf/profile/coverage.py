@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How much of the code in an object file would find data in a PMU profile."""
+"""Measures how much of an object file's code has data in a PMU profile."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Set
@@ -20,22 +20,22 @@ from compiler_opt_perf.run.llvm import stock_tool
 
 Stack = tuple[str, tuple[CallSite, ...]]
 
-# Code of the profiled program has more than nine tenths of its functions in the profile, or, where
-# nothing was inlined yet and little is left when it was, half of them; code of others has none.
+# Code whose share of known functions is below this belongs to another program. The profiled
+# program's own code has over 90% in the profile, or half before inlining; other code has none.
 _OWN_PROGRAM = 0.25
 _SYSTEM_HEADERS = "/usr/"
-# As the compiler makes code of bitcode that its front end, or a compilation for a link, has left.
+# Passes that code generation needs, for bitcode of the front end or of a pre-link compilation.
 _TO_CODE = "coro-early,cgscc(coro-split),coro-cleanup"
 
 
 @dataclass(frozen=True)
 class Lookups:
-    """What became of looking up some places or counts.
+    """Outcomes of looking up source locations.
 
     Attributes:
       exact: found with the same inline stack.
-      flattened: found for the same function and line in other inline stacks only.
-      missing: neither.
+      flattened: found with the same function and line, but other inline stacks only.
+      missing: not found.
     """
 
     exact: int
@@ -44,26 +44,25 @@ class Lookups:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of lookups."""
         return self.exact + self.flattened + self.missing
 
 
 @dataclass(frozen=True)
-class Functions:
-    """What a profile knows of functions.
+class FunctionCoverage:
+    """Numbers of functions in the code, by what the profile knows about them.
 
     Attributes:
-      total: all of them, inlined ones included.
-      executed: those that the profile has samples of.
-      unexecuted: those that were profiled and did not run.
-      own: those that only this program has: not `main`, and none from headers of the system. 0 if
-        the profile has no table of functions, and so does not tell which ones it knows.
-      own_known: of these, those that the profile knows by name, and not as of another file.
-      comparable: those that both have checksums of the control flow of.
-      changed: of these, those whose control flow is not that of the profiled binary; what the
-        profile says of their lines is of other code.
-      moved: those that begin in another file, or at another line, than in the profiled binary, as
-        far as the profile has their sources; without those from headers of the system.
+      total: all functions, inlined ones included.
+      executed: functions with samples.
+      unexecuted: functions that were profiled and did not run.
+      own: functions except `main` and those from system headers. 0 if the profile has no function
+        table.
+      own_known: own functions that the profile knows by name and does not place in another file.
+      comparable: functions with a control-flow checksum in both code and profile.
+      changed: comparable functions whose checksums differ: their samples belong to other code.
+      moved: functions whose file or first line differs from the profile's, without those from
+        system headers.
     """
 
     total: int
@@ -77,17 +76,17 @@ class Functions:
 
     @property
     def unknown(self) -> int:
-        """Those that the profiled binary did not have."""
+        """Functions that the profiled binary did not have."""
         return self.total - self.executed - self.unexecuted
 
     @property
     def warning(self) -> str | None:
-        """Why what is found in the profile may not be of this code; None if nothing is seen."""
+        """A warning if the profile belongs to another program or source version; else None."""
         if self.own_known < _OWN_PROGRAM * self.own:
             return (
                 f"The profile is of another program: it knows {self.own_known} of the {self.own} "
                 "functions here that are neither main nor from headers of the system. What is "
-                "found is of functions with the same names."
+                "found belongs to functions with the same names."
             )
         parts = []
         if self.changed:
@@ -104,18 +103,18 @@ class Functions:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How code and profile meet.
+    """How well code and profile match.
 
     Attributes:
-      functions: of the code.
-      instructions: of those functions that the profile has samples of, the instructions that have a
-        source line, and whether the profile has the line (with a count, or as never executed).
-      unexecuted: instructions with a source line of functions that did not run.
-      counts: for each event, the profile's counts in functions that the code has, and whether the
-        code has their lines.
+      functions: numbers of functions in the code.
+      instructions: lookups in the profile, for instructions that have a source line and belong to
+        functions with samples. A line with a count of zero is found.
+      unexecuted: instructions with a source line, in functions that did not run.
+      counts: for each event, lookups in the code, weighted by the profile's counts in functions
+        that the code has.
     """
 
-    functions: Functions
+    functions: FunctionCoverage
     instructions: Lookups
     unexecuted: int
     counts: tuple[tuple[Event, Lookups], ...]
@@ -126,10 +125,10 @@ def coverage(profile: Profile, code: Path) -> Coverage:
 
     Args:
       code: executable, shared library, object file or LLVM bitcode, with debug info for profiling.
-        Bitcode is compiled as it is, so that it should be optimised already.
+        Bitcode is not optimised here, so it should be optimised already.
 
     Raises:
-      PmuError, BinaryError: not such a file, or it has no debug info.
+      PmuError, BinaryError: the file is of another kind, or has no debug info.
       CommandError: one of LLVM's tools failed.
     """
     with tempfile.TemporaryDirectory(prefix="pmu-coverage-") as folder:
@@ -184,13 +183,19 @@ def _functions(
     names: Set[str],
     sources: Mapping[str, DeclaredAt],
     checksums: Mapping[str, int],
-) -> Functions:
-    """What `profile` knows of the functions `names` of code with these sources and checksums."""
+) -> FunctionCoverage:
+    """Counts the functions `names` of the code by what `profile` knows about them.
+
+    Args:
+      names: linkage names.
+      sources: the functions' first lines in the code.
+      checksums: the functions' control-flow checksums in the code.
+    """
     table = profile.table.checksums if profile.table is not None else {}
     pairs = [(checksums[name], table.get(guid(name), UNKNOWN)) for name in names & checksums.keys()]
     comparable = [pair for pair in pairs if UNKNOWN not in pair]
     private = {name for name in names if not sources[name].file.startswith(_SYSTEM_HEADERS)}
-    # The folder may be another one.
+    # Only file names are compared: the source folder may have moved.
     elsewhere = {
         name
         for name in private & profile.sources.keys()
@@ -203,7 +208,7 @@ def _functions(
     }
     own = private - {"main"} if profile.table is not None else set()
     known = {name for name in own if name in profile.executed or profile.did_not_run(name)}
-    return Functions(
+    return FunctionCoverage(
         total=len(names),
         executed=len(names & profile.executed),
         unexecuted=sum(map(profile.did_not_run, names)),
@@ -218,7 +223,7 @@ def _functions(
 def walk(
     function: str, sites: tuple[CallSite, ...], samples: FunctionSamples
 ) -> Iterator[tuple[Stack, Line, list[int]]]:
-    """All lines in `samples`, with their inline stacks."""
+    """Yields each line in `samples` with its inline stack and counts."""
     for line, counts in samples.lines.items():
         yield (function, sites), line, counts
     for site, inlined in samples.callees.items():
@@ -226,9 +231,11 @@ def walk(
 
 
 def _symbols(code: Path, folder: Path) -> tuple[list[int], Symbols, dict[str, int]]:
-    """The addresses of all instructions, where they come from, and checksums.
+    """Disassembles and symbolises code.
 
-    The checksums are of the control flow of functions, by name, where the code has them.
+    Returns:
+      The addresses of all instructions, their symbols, and the control-flow checksums by linkage
+      name, for functions that have one.
     """
     try:
         with open_input(code) as stream:
@@ -244,8 +251,8 @@ def _symbols(code: Path, folder: Path) -> tuple[list[int], Symbols, dict[str, in
     if start[:4] != b"\x7fELF":
         raise PmuError(f"{code}: neither an ELF file nor LLVM bitcode")
     if int.from_bytes(start[16:18], "little") == 1:
-        # The sections of an object file all begin at address 0. Linking puts them apart; what is
-        # undefined does not matter.
+        # All sections of an object file begin at address 0; linking gives them distinct addresses.
+        # Undefined symbols do not matter.
         obj, linked = linked, folder / "linked"
         run_command(
             [
@@ -267,9 +274,9 @@ def _symbols(code: Path, folder: Path) -> tuple[list[int], Symbols, dict[str, in
 
 
 def _compile(bitcode: Path, output: Path, folder: Path) -> None:
-    """Makes an object file of bitcode, without optimising it. Raises CommandError."""
-    # Of a unit that is split for link-time optimisation, as for -fsanitize=cfi, the second module
-    # has the virtual tables, and copies of functions of the first.
+    """Compiles bitcode to an object file without optimising it. Raises CommandError."""
+    # With split LTO units (-fsanitize=cfi, say) the second module has the virtual tables and copies
+    # of the first module's functions.
     first, split = folder / "first.bc", folder / "split.bc"
     commands: list[list[str | Path]] = [
         [stock_tool("llvm-modextract"), "-b", "-n", "0", bitcode, "-o", first],
@@ -285,7 +292,7 @@ def describe(found: Coverage, name: str) -> str:
     functions = found.functions
     changed = (
         f"; of {functions.comparable} with a checksum in both, {functions.changed} have another "
-        "control flow than the profiled ones"
+        "control flow than when profiled"
         if functions.comparable
         else ""
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cache geometries of known processors, and of this machine, for the simulator."""
+"""Cache geometries for callgrind: of known processors and of this machine."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _HOST_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def _geometry(i1: tuple[int, int], d1: tuple[int, int], ll: tuple[float, int]) -> CacheGeometry:
-    """Caches as (KiB, ways), (KiB, ways), (MiB, ways), all with lines of 64 bytes."""
+    """The geometry of caches given as (KiB, ways), (KiB, ways), (MiB, ways), with 64-byte lines."""
     return CacheGeometry(
         Cache(i1[0] * _KIB, i1[1], 64),
         Cache(d1[0] * _KIB, d1[1], 64),
@@ -19,9 +19,9 @@ def _geometry(i1: tuple[int, int], d1: tuple[int, int], ll: tuple[float, int]) -
     )
 
 
-# First-level caches, and one core's share of the last level, from the makers' optimisation manuals.
-# The simulator has no second level: where the last one does not hold the lines of the second
-# (Intel since Skylake-SP, AMD's Zen), a core sees somewhat more than this.
+# First-level caches, and one core's share of the last level, from the vendors' optimisation
+# manuals. callgrind simulates no second level. With a non-inclusive last level (Intel since
+# Skylake-SP, AMD's Zen) a core has somewhat more cache than simulated.
 CPUS = {
     "skylake-server": _geometry((32, 8), (32, 8), (1.375, 11)),
     "icelake-server": _geometry((32, 8), (48, 12), (1.5, 12)),
@@ -37,7 +37,7 @@ def geometry_of(name: str, host_caches: Path = _HOST_CACHES) -> CacheGeometry:
     """The caches of a processor of the table `CPUS`, or of this machine ("host").
 
     Raises:
-      PmuError: no such processor, or this machine does not tell.
+      PmuError: the processor is unknown, or this machine does not report its caches.
     """
     if name == "host":
         return host_geometry(host_caches)
@@ -47,12 +47,12 @@ def geometry_of(name: str, host_caches: Path = _HOST_CACHES) -> CacheGeometry:
 
 
 def host_geometry(caches: Path = _HOST_CACHES) -> CacheGeometry:
-    """The caches of this machine as its kernel tells them; of the last level, one core's share.
+    """The caches that this machine's kernel reports, with one core's share of the last level.
 
-    The simulator needs a power of two as number of sets: caches that have none become smaller.
+    callgrind needs a power of two as number of sets, so the number is rounded down.
 
     Raises:
-      PmuError: the kernel does not tell.
+      PmuError: the kernel does not report the caches.
     """
     found: dict[tuple[int, str], Cache] = {}
     try:
@@ -66,7 +66,7 @@ def host_geometry(caches: Path = _HOST_CACHES) -> CacheGeometry:
             line = int(field("coherency_line_size"))
             size = int(field("size").removesuffix("K")) * _KIB
             if level > 1:
-                # As many cores share it as there are threads, divided by the threads of a core.
+                # The number of cores that share it: its threads, divided by the threads per core.
                 size //= max(1, _count(field("shared_cpu_list")) // threads)
             sets = size // (ways * line)
             found[level, field("type")] = Cache(
@@ -76,13 +76,13 @@ def host_geometry(caches: Path = _HOST_CACHES) -> CacheGeometry:
         return CacheGeometry(found[1, "Instruction"], found[1, "Data"], found[last, "Unified"])
     except (OSError, ValueError, KeyError) as error:
         raise PmuError(
-            f"{caches}: this machine does not tell its caches ({error}); name a processor "
+            f"{caches}: this machine does not report its caches ({error}); name a processor "
             f"(--cpu={next(iter(CPUS))}) or give --I1=, --D1= and --LL="
         ) from error
 
 
 def _count(cpus: str) -> int:
-    """How many numbers a kernel's list holds: "0-3,8" has 5."""
+    """The number of CPUs in a kernel's list: "0-3,8" has 5."""
     total = 0
     for part in cpus.strip().split(","):
         first, _, last = part.partition("-")

@@ -65,10 +65,10 @@ def test_host_whose_sets_are_no_power_of_two(tmp_path: Path) -> None:
 
 
 def test_host_that_does_not_tell(tmp_path: Path) -> None:
-    with pytest.raises(PmuError, match="does not tell its caches"):
+    with pytest.raises(PmuError, match="does not report its caches"):
         geometry_of("host", tmp_path / "cache")
     cache = machine(tmp_path, [(1, "Data", "32K", 8, "0")], "0")
-    with pytest.raises(PmuError, match="does not tell its caches"):
+    with pytest.raises(PmuError, match="does not report its caches"):
         geometry_of("host", cache)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The contents of `report` and `coverage` as JSON values (docs/reference/formats.md)."""
+"""The reports of `report.py` and `coverage.py` as JSON values (docs/reference/formats.md)."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def summary(manifest: Manifest, executed: Collection[str] | None = None) -> Json:
-    """As `report.summarize`. Raises PmuError: the table of functions is damaged."""
+    """`report.summarize` as JSON. Raises PmuError: the function table is damaged."""
     collector = manifest.collector
     return {
         "profile": str(manifest.path),
@@ -62,7 +62,7 @@ def summary(manifest: Manifest, executed: Collection[str] | None = None) -> Json
 
 
 def functions(table: FunctionTable | None, executed: Collection[str] | None) -> Json | None:
-    """As `report.describe_functions`; None when nothing is known."""
+    """`report.describe_functions` as JSON; None if the profile has no function table."""
     if table is None:
         return None
     return {
@@ -73,7 +73,7 @@ def functions(table: FunctionTable | None, executed: Collection[str] | None) -> 
 
 
 def show(profile: Profile, number: int) -> Json:
-    """As `report.show`: the summary, and the `number` most costly functions and lines."""
+    """`report.show` as JSON: the summary, and the `number` most costly functions and lines."""
     events = profile.samples.events
     costly = {event.name: event.penalty_cycles for event in events if event.penalty_cycles}
     hot, lines = [], []
@@ -103,12 +103,12 @@ def _hotspot(profile: Profile, spot: Hotspot, names: dict[str, str], texts: Sour
         },
     }
     if spot.line is not None:
-        value |= {"offset": spot.line.offset, "text": texts.at(spot.source) or None}
+        value |= {"offset": spot.line.offset, "text": texts.line(spot.source) or None}
     return value
 
 
 def _estimate(estimate: RateEstimate) -> Json | None:
-    """A rate and its 95% interval; None without a count of the denominator."""
+    """A rate with its 95% confidence interval; None if the denominator is zero."""
     if estimate.raw is None:
         return None
     return {
@@ -120,7 +120,7 @@ def _estimate(estimate: RateEstimate) -> Json | None:
 
 
 def diff(before: Profile, after: Profile, number: int) -> Json:
-    """As `report.diff`; of the functions that differ, the `number` weightiest."""
+    """`report.diff` as JSON, with the `number` changes of largest weight."""
     changes = changed_rates(before, after)
     names = demangled(sorted({change.function for change in changes[:number]}))
     return {
@@ -146,8 +146,8 @@ def _change(change: Change, names: dict[str, str]) -> Json:
 
 
 def coverages(found: Sequence[tuple[str, Coverage]]) -> Json:
-    """As `coverage.describe`, of each file by its name."""
-    return {"files": [_coverage(name, one) for name, one in found]}
+    """`coverage.describe` as JSON, for each file."""
+    return {"files": [_coverage(name, coverage) for name, coverage in found]}
 
 
 def _coverage(name: str, found: Coverage) -> Json:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the user of a PMU profile can do something about."""
+"""Errors of PMU profiles that the user can mend."""
 
 from compiler_opt_perf.run.errors import UserError
 
 
 class PmuError(UserError):
-    """A run, binary or file that no PMU profile can be made of (or read from).
+    """A PMU profile cannot be made, or cannot be read.
 
-    The message names the file, the place in it where there is one, what was expected and what to
-    do about it.
+    The message names the file, the place in it, what was expected, and the remedy.
     """

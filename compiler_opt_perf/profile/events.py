@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The events of a PMU profile and the rates made of them, as tables.
+"""Tables of the events and rates of a PMU profile.
 
-To add an event, add a row to `EVENTS`; it then has a sample profile of its own in every collected
-profile. To give the compiler a rate of two events, add a row to `RATES`.
+Each row of `EVENTS` adds a sample profile to every collected profile. Each row of `RATES` gives
+the compiler a rate of two events.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from typing import Literal
 
 from compiler_opt_perf.run.json_text import Measure
 
-# How the instructions of one source line are combined. An event is an occurrence on one of them,
-# so events add up. Executions of the line do not: each of its instructions sees all of them.
+# How the counts of one line's instructions combine. Events occur at single instructions, so their
+# counts add up. Each execution of the line executes all of its instructions: take the maximum.
 Combination = Literal["sum", "max"]
 Cause = Literal["any", "load", "store", "conditional", "indirect"]
 KINDS: tuple[Combination, ...] = ("sum", "max")
@@ -20,28 +20,29 @@ KINDS: tuple[Combination, ...] = ("sum", "max")
 
 @dataclass(frozen=True)
 class Event:
-    """Something counted at each instruction.
+    """An event that is counted at each instruction.
 
     Attributes:
-      name: as in the manifest and in the profile's file name.
-      kind: how counts of one line's instructions are combined.
-      unit: what one count stands for.
-      callgrind: the column of a callgrind dump that holds it; None when the simulator has none. An
-        event with neither this nor `perf` is computed from others.
-      perf: where perf has it from, the best first (docs/collect-in-hardware.md). "intel", "amd" and
-        "generic" name perf events, of several ("a|b") the first that the processor has, "software"
-        one that is read but never recorded. "latency" and "timed" name one of Intel's whose samples
-        have a load's latency as their weight: the sum of these, and how many there are. "branches"
-        and "ibs" say what of branch stacks, and of samples of AMD's IBS, is counted.
-      period: events between two samples of perf.
-      caused_by: the kind of instruction it occurs at. Samples of an event that is not precise are
-        given to instructions of that kind in the same basic block.
-      scaled_by_duplication: whether a count is multiplied by the duplication factor of its
-        discriminator. An unrolled loop executes each of its N copies 1/N times as often as the
-        source line, so this is right for executions, and wrong for sums.
-      merged: how the counts of one line in several runs are combined.
-      penalty_cycles: nominal cycles that one occurrence costs a recent server core. Reports order
-        functions and lines by it; nothing else depends on it.
+      name: its name in the manifest and in the sample profile's file name.
+      kind: how the counts of one line's instructions combine.
+      unit: the unit of counts.
+      callgrind: its column in a callgrind dump; None if callgrind does not count it. An event with
+        neither this nor `perf` is computed from other events.
+      perf: its sources in perf, best first (docs/collect-in-hardware.md), by kind of source:
+        "intel", "amd", "generic": a perf event; of several ("a|b") the first that exists.
+        "software": a perf event that is read, but never recorded.
+        "latency", "timed": an Intel event whose samples have the load latency as weight; the sum
+        of weights, and the number of such loads.
+        "branches", "ibs": the quantity to count in branch stacks, or in samples of AMD's IBS.
+      period: occurrences between two samples of perf.
+      caused_by: the kind of instruction it occurs at. Samples with skid are given to instructions
+        of that kind in the same basic block.
+      scaled_by_duplication: whether counts are multiplied by the duplication factor in the
+        discriminator. An unrolled loop executes each of N copies 1/N times as often as the source
+        line, so this corrects maxima (executions); sums need no correction.
+      merged: how the counts of one line in several runs combine.
+      penalty_cycles: nominal cost of one occurrence on a recent server core, in cycles. Only
+        reports use it, to order functions and lines.
     """
 
     name: str
@@ -60,20 +61,20 @@ class Event:
 class Rate:
     """A ratio of two events that the compiler estimates at each location.
 
-    With n of N numerator and d of D denominator counts at a location (capitals: of the program),
-    and n_f of d_f in its function, the estimate is
+    Let n / d be the counts of numerator and denominator at a location, n_f / d_f in its function,
+    and N / D in the program. The estimate is
 
         (n + a * p_f) / (d + a),   p_f = (n_f + a * p_0) / (d_f + a),   p_0 = N / D
 
-    so that few counts are drawn towards the function's rate, and few counts in the function
-    towards the program's. a is a share of the denominator's total in the program: a run twice as
-    long draws no less.
+    A location with few counts shrinks towards its function's rate, and a function with few counts
+    towards the program's. The prior weight a is a share of D, so it does not depend on the
+    length of the run.
 
     Attributes:
-      name: as in the manifest.
+      name: its name in the manifest.
       numerator, denominator: names of events of kind "sum". A sum must never be divided by a max.
-      prior_share: a, as a share of the program's total of the denominator.
-      unit: what it is a rate of.
+      prior_share: a / D.
+      unit: its unit, such as "misses per load".
     """
 
     name: str
@@ -84,18 +85,18 @@ class Rate:
 
     @property
     def is_mean(self) -> bool:
-        """Whether it is a mean, such as a latency, and no share."""
+        """Whether the rate is a mean, such as a latency, rather than a share."""
         return self.unit.startswith("cycles per ")
 
 
 @dataclass(frozen=True)
 class RateRow:
-    """A rate that is in every profile that has its two events.
+    """A rate that every profile with its two events contains.
 
     Attributes:
-      name, numerator, denominator, unit: as of `Rate`.
-      prior_trials: how many observed trials a weighs at least, however few there are in all: a
-        rate of fewer is mostly chance.
+      name, numerator, denominator, unit: see `Rate`.
+      prior_trials: the least prior weight a, in independent trials; a rate of fewer trials is
+        mostly chance.
     """
 
     name: str
@@ -105,7 +106,7 @@ class RateRow:
     unit: str = ""
 
     def with_prior(self, share: float) -> Rate:
-        """The rate, with a as that share of the denominator's total."""
+        """The rate with `prior_share` set to `share`."""
         return Rate(self.name, self.numerator, self.denominator, share, self.unit)
 
 
@@ -126,7 +127,7 @@ EVENTS = (
         perf={"branches": "executions", "generic": "instructions"},
     ),
     Event("cycles", "sum", "cycles", perf={"intel": "cycles", "generic": "cycles"}),
-    # Not cycles, but all that perf can sample where there are no counters.
+    # The only event that perf can sample without hardware counters.
     Event("cpu-time", "sum", "nanoseconds", perf={"software": "cpu-clock"}),
     Event(
         "loads",
@@ -160,8 +161,8 @@ EVENTS = (
         caused_by="load",
         penalty_cycles=200,
     ),
-    # Of the loads that perf samples: on AMD those that miss the first level, on Intel those of more
-    # than 4 cycles.
+    # Only of loads that perf times: on AMD those that miss the first level, on Intel those that
+    # take more than 4 cycles.
     Event(
         "load-latency",
         "sum",
@@ -205,7 +206,7 @@ EVENTS = (
         callgrind="Bcm",
         perf={
             "intel": "br_misp_retired.cond|br_misp_retired.conditional",
-            # Branch stacks hold no branch that was wrongly predicted to be taken; this counts all.
+            # Branch stacks lack branches that were wrongly predicted taken; this event counts all.
             "amd": "ex_ret_msprd_brnch_instr_dir_msmtch|ex_ret_brn_cond_misp|ex_ret_cond_misp",
             "branches": "mispredicts",
             "generic": "branch-misses",
@@ -222,7 +223,7 @@ EVENTS = (
         perf={"branches": "indirect", "amd": "ex_ret_ind_brch_instr"},
         caused_by="indirect",
     ),
-    # callgrind predicts the last target of the instruction: each change of the target is wrong.
+    # callgrind predicts an instruction's last target, so each change of target is a mispredict.
     Event(
         "indirect-branch-mispredicts",
         "sum",
@@ -246,7 +247,7 @@ EVENTS = (
         period=10_007,
         penalty_cycles=12,
     ),
-    # Computed from the executions; see hot_code.py. Two runs of the same code need it once.
+    # Computed from executions (hot_code.py). Code that is hot in two runs counts once.
     Event("hot-code-bytes", "sum", "bytes", merged="max"),
 )
 
@@ -289,5 +290,5 @@ RATES = (
 
 
 def event_named(name: str) -> Event:
-    """The row of `EVENTS` of that name. Raises KeyError."""
+    """The event called `name`. Raises KeyError."""
     return {event.name: event for event in EVENTS}[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which functions a profiled binary has, so that those that did not run are known not to have."""
+"""The table of a binary's functions, which tells unexecuted from unknown functions."""
 
 import hashlib
 import struct
@@ -16,16 +16,16 @@ from compiler_opt_perf.run.symbol_names import canonical_name
 
 _MAGIC = b"COPFUNCS"
 _VERSION = 1
-_HEAD = struct.Struct("<8sII")
+HEAD = struct.Struct("<8sII")
 
-# No function's control flow has it.
+# Stands for a missing checksum; no function has the checksum 0.
 UNKNOWN = 0
 
 
 def guid(name: str) -> int:
-    """LLVM's number of the function with that linkage name: 64 bits of the name's MD5.
+    """The GUID that LLVM gives a linkage name: the first 64 bits of its MD5.
 
-    As GlobalValue::getGUIDAssumingExternalLinkage.
+    Source: GlobalValue::getGUIDAssumingExternalLinkage.
     """
     digest = hashlib.md5(name.encode(errors="surrogateescape"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "little")
@@ -33,32 +33,35 @@ def guid(name: str) -> int:
 
 @dataclass(frozen=True)
 class FunctionTable:
-    """The functions that a binary has code and debug info of, standing alone or inlined.
+    """The functions with code and debug info in a binary, inlined ones included.
 
-    A function of the table that is in no sample profile was profiled and did not run. Nothing is
-    known of a function that is not in the table.
+    A function in the table without samples did not run. A function outside the table is unknown.
 
     Attributes:
-      checksums: by `guid`, the checksum of the function's control flow, as LLVM's pseudo probes
-        have it; `UNKNOWN` where the binary does not tell.
-      shared: the `guid` of each name that several functions have, such as static ones of different
-        files; a profile has the sum of their counts.
+      checksums: `guid` -> control-flow checksum of LLVM's pseudo probes; `UNKNOWN` if the binary
+        has none.
+      shared: `guid` of each name that several functions have, such as static functions of
+        different files. The profile holds the sum of their counts.
     """
 
     checksums: Mapping[int, int]
     shared: frozenset[int] = frozenset()
 
     @classmethod
-    def of(
+    def from_names(
         cls, names: Iterable[str], checksums: Mapping[str, int], shared: Collection[str] = ()
     ) -> Self:
-        """The table of the functions `names`; those without a checksum there have none here.
+        """Builds the table of the functions called `names`.
 
-        Those with the checksum `UNKNOWN` there have several, and are shared as well as `shared`.
+        Args:
+          names: linkage names.
+          checksums: the result of `control_flow_checksums`; `UNKNOWN` marks a name of several
+            functions with different checksums.
+          shared: further names that several functions have.
         """
-        found = {guid(name): checksums.get(name, UNKNOWN) for name in names}
-        several = {name for name, checksum in checksums.items() if checksum == UNKNOWN}
-        return cls(found, frozenset(map(guid, several.union(shared))) & found.keys())
+        by_guid = {guid(name): checksums.get(name, UNKNOWN) for name in names}
+        ambiguous = {name for name, checksum in checksums.items() if checksum == UNKNOWN}
+        return cls(by_guid, frozenset(map(guid, ambiguous.union(shared))) & by_guid.keys())
 
     def __len__(self) -> int:
         return len(self.checksums)
@@ -67,19 +70,19 @@ class FunctionTable:
         return guid(name) in self.checksums
 
     def unexecuted(self, executed: Iterable[str]) -> int:
-        """How many functions are not among those with samples, `executed`."""
+        """The number of functions without samples; `executed` names the functions with samples."""
         return len(self.checksums.keys() - set(map(guid, executed)))
 
     @property
     def with_checksum(self) -> int:
-        """How many functions have a checksum of their control flow."""
+        """The number of functions that have a control-flow checksum."""
         return sum(checksum != UNKNOWN for checksum in self.checksums.values())
 
     def merged(self, other: Self) -> tuple[Self, int]:
-        """The functions of both, and how many of them differ in their control flow.
+        """The union of both tables, and the number of functions whose control flow differs.
 
-        The samples of such a function are of two versions of its code, so that its checksum is of
-        no use: it becomes `UNKNOWN`, and its name is shared.
+        The samples of a differing function belong to two versions of its code: its checksum
+        becomes `UNKNOWN`, and its name is shared.
         """
         checksums = dict(self.checksums)
         shared = set(self.shared | other.shared)
@@ -94,62 +97,61 @@ class FunctionTable:
         return type(self)(checksums, frozenset(shared)), differing
 
     def to_bytes(self) -> bytes:
-        """The table as in its file (docs/reference/formats.md)."""
+        """Serialises the table (docs/reference/formats.md)."""
         guids = sorted([*self.checksums, *self.shared])
         checksums = [self.checksums[number] for number in guids]
         columns = struct.pack(f"<{2 * len(guids)}Q", *guids, *checksums)
-        return _HEAD.pack(_MAGIC, _VERSION, len(guids)) + columns
+        return HEAD.pack(_MAGIC, _VERSION, len(guids)) + columns
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads what `to_bytes` gave.
+        """Reads a file with the result of `to_bytes`.
 
         Raises:
-          PmuError: the file cannot be read, or is none of this format.
+          PmuError: the file cannot be read, or is not in this format.
         """
         try:
             data = read_input(path)
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
-        if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
+        if len(data) < HEAD.size or data[: len(_MAGIC)] != _MAGIC:
             raise PmuError(f"{path}: not a table of functions; collect the profile again")
-        _, version, number = _HEAD.unpack_from(data)
+        _, version, number = HEAD.unpack_from(data)
         if version != _VERSION:
             raise PmuError(
                 f"{path}: a table of functions of version {version}, expected {_VERSION}; collect "
                 "the profile again"
             )
-        if len(data) != _HEAD.size + 16 * number:
+        if len(data) != HEAD.size + 16 * number:
             raise PmuError(
-                f"{path}: has {len(data)} bytes, expected {_HEAD.size + 16 * number} for "
+                f"{path}: has {len(data)} bytes, expected {HEAD.size + 16 * number} for "
                 f"{number} functions; collect the profile again"
             )
-        columns: Sequence[int] = struct.unpack_from(f"<{2 * number}Q", data, _HEAD.size)
+        columns: Sequence[int] = struct.unpack_from(f"<{2 * number}Q", data, HEAD.size)
         guids = columns[:number]
         checksums: dict[int, int] = {}
         shared = set()
-        for place, (one, checksum) in enumerate(zip(guids, columns[number:], strict=True)):
-            if place and one < guids[place - 1]:
+        for index, (key, checksum) in enumerate(zip(guids, columns[number:], strict=True)):
+            if index and key < guids[index - 1]:
                 raise PmuError(
-                    f"{path}: function {place} is not in order; collect the profile again"
+                    f"{path}: function {index} is not in order; collect the profile again"
                 )
-            if one in checksums:
-                shared.add(one)
-            if checksums.setdefault(one, checksum) != checksum:
-                checksums[one] = UNKNOWN
+            if key in checksums:
+                shared.add(key)
+            if checksums.setdefault(key, checksum) != checksum:
+                checksums[key] = UNKNOWN
         return cls(checksums, frozenset(shared))
 
 
 def control_flow_checksums(binary: Path) -> dict[str, int]:
-    """Checksums of the control flow of functions, by linkage name, where the compiler left them.
+    """Reads the control-flow checksums of a binary's functions: linkage name -> checksum.
 
-    Section `.pseudo_probe_desc` has them, of programs that were compiled with
-    -fpseudo-probe-for-profiling, say; an entry is a function's GUID, its checksum, and its name
-    with a length before it (llvm/lib/Transforms/IPO/SampleProfileProbe.cpp). Of two static
-    functions with one name, which a profile does not tell apart, nothing is known.
+    They are in section `.pseudo_probe_desc`, which -fpseudo-probe-for-profiling emits. An entry is
+    GUID, checksum, length of the name, and name (llvm/lib/Transforms/IPO/SampleProfileProbe.cpp).
+    A name of several functions with different checksums gets `UNKNOWN`.
 
     Raises:
-      BinaryError: no such file, or not an ELF file.
+      BinaryError: the file does not exist, or is not an ELF file.
       PmuError: the section is damaged.
     """
     with open_elf(binary) as elf:

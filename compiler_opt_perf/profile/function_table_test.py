@@ -220,21 +220,21 @@ def test_file_is_as_documented(profile: Manifest) -> None:
 
 
 def test_as_bytes_and_back(tmp_path: Path) -> None:
-    table = FunctionTable.of(["b", "a", "c"], {"a": 7, "b": 2**64 - 1, "other": 3})
+    table = FunctionTable.from_names(["b", "a", "c"], {"a": 7, "b": 2**64 - 1, "other": 3})
     path = tmp_path / "functions"
     path.write_bytes(table.to_bytes())
     assert FunctionTable.read(path) == table
     assert table.checksums == {guid("a"): 7, guid("b"): 2**64 - 1, guid("c"): UNKNOWN}
     assert "a" in table and "other" not in table
     assert len(table) == 3
-    empty = FunctionTable.of([], {})
+    empty = FunctionTable.from_names([], {})
     path.write_bytes(empty.to_bytes())
     assert FunctionTable.read(path) == empty
 
 
 def test_shared_names_are_there_twice(tmp_path: Path) -> None:
     checksums = {"a": 7, "several": UNKNOWN}
-    table = FunctionTable.of(["b", "a", "several"], checksums, {"b", "other"})
+    table = FunctionTable.from_names(["b", "a", "several"], checksums, {"b", "other"})
     assert table.shared == {guid("b"), guid("several")}
     path = tmp_path / "p.functions"
     path.write_bytes(table.to_bytes())
@@ -263,7 +263,7 @@ def test_shared_names_are_there_twice(tmp_path: Path) -> None:
 )
 def test_damaged_file(damage: Callable[[bytes], bytes], message: str, tmp_path: Path) -> None:
     path = tmp_path / "p.functions"
-    path.write_bytes(damage(FunctionTable.of(["a", "b"], {}).to_bytes()))
+    path.write_bytes(damage(FunctionTable.from_names(["a", "b"], {}).to_bytes()))
     with pytest.raises(PmuError, match=rf"p\.functions: .*{message}"):
         FunctionTable.read(path)
 
@@ -274,8 +274,8 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_merged_tables_keep_what_both_agree_on() -> None:
-    one = FunctionTable.of(["a", "b", "c", "d"], {"a": 1, "b": 2, "c": 3})
-    two = FunctionTable.of(["a", "b", "c", "e"], {"a": 1, "b": 5, "e": 6})
+    one = FunctionTable.from_names(["a", "b", "c", "d"], {"a": 1, "b": 2, "c": 3})
+    two = FunctionTable.from_names(["a", "b", "c", "e"], {"a": 1, "b": 5, "e": 6})
     merged, differing = one.merged(two)
-    assert merged == FunctionTable.of("abcde", {"a": 1, "e": 6}, {"b"})
+    assert merged == FunctionTable.from_names("abcde", {"a": 1, "e": 6}, {"b"})
     assert differing == 1

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How many bytes of code a program needs most of the time: the event "hot-code-bytes"."""
+"""Computes the event "hot-code-bytes": the size of a program's hot code."""
 
 from collections.abc import Mapping
 
 from compiler_opt_perf.profile.counts import Counts
 from compiler_opt_perf.profile.events import event_named
 
-# The hot code is what executes this share of all executed instructions.
+# Hot code executes this share of all executed instructions.
 _HOT_SHARE = 0.99
 
 
 def hot_instructions(executions: Mapping[int, int]) -> set[int]:
-    """The fewest addresses that have 99% of all executions; of equals, the lowest first."""
+    """The smallest set of addresses with 99% of all executions; lower addresses win ties."""
     wanted = _HOT_SHARE * sum(executions.values())
     hot = set()
     for address, count in sorted(executions.items(), key=lambda item: (-item[1], item[0])):
@@ -23,20 +23,21 @@ def hot_instructions(executions: Mapping[int, int]) -> set[int]:
 
 
 def add_hot_code(counts: Counts, sizes: Mapping[int, int]) -> None:
-    """Adds the event "hot-code-bytes": the size of each hot instruction, and zero for the others.
+    """Adds the event "hot-code-bytes": the size of each hot instruction, zero for the others.
 
-    Nothing is added to counts without executions. A function's total / 64 is the number of its hot
-    cache lines, as if they held nothing else.
+    Counts without executions stay as they are. A function's total / 64 is the least number of
+    cache lines that hold its hot code.
 
     Args:
-      sizes: bytes of each executed instruction, by address.
+      counts: counts by instruction; changed in place.
+      sizes: address of each executed instruction -> its size in bytes.
     """
     names = [event.name for event in counts.events]
     if "executions" not in names:
         return
     executions = names.index("executions")
-    hot = hot_instructions({address: row[executions] for address, row in counts.at.items()})
-    for address, row in counts.at.items():
+    hot = hot_instructions({address: row[executions] for address, row in counts.by_address.items()})
+    for address, row in counts.by_address.items():
         row.append(sizes.get(address, 0) if address in hot else 0)
     counts.events = (*counts.events, event_named("hot-code-bytes"))
     counts.outside.append(0)

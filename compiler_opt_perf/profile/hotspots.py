@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The functions and lines of a PMU profile that lose most time."""
+"""Finds the most costly functions and lines of a PMU profile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from compiler_opt_perf.profile.profile import CountList, Profile
 from compiler_opt_perf.profile.rates import RateEstimate
 from compiler_opt_perf.run.symbol_names import printable
 
-# No source that people wrote is larger.
+# Larger files are not read: they are no hand-written sources.
 _LARGEST_SOURCE = 16 << 20
 
 
 @dataclass(frozen=True)
 class Hotspot:
-    """A function, or a line of one, and what it costs.
+    """A function or line, with its cost.
 
     Attributes:
       function: linkage name.
-      line: None for a whole function.
+      line: the line; None for a whole function.
       source: the function's first line, or the line itself; None when unknown.
-      counts: in the order of the manifest's events.
+      counts: counts in the order of the manifest's events.
       cost: nominal cycles lost to misses and mispredicts; see Event.penalty_cycles.
-      estimates: one for each of `shown_rates`.
+      estimates: one estimate for each of `shown_rates`.
     """
 
     function: str
@@ -37,13 +37,13 @@ class Hotspot:
 
 
 def cost(profile: Profile, counts: Sequence[int]) -> int:
-    """Nominal cycles that the misses and mispredicts among `counts` cost."""
+    """The cost of the misses and mispredicts in `counts`, in nominal cycles."""
     events = profile.samples.events
     return sum(event.penalty_cycles * n for event, n in zip(events, counts, strict=True))
 
 
 def shown_rates(profile: Profile) -> tuple[Rate, ...]:
-    """For each event that has a cost, the manifest's first rate of it."""
+    """The first rate of each event that has a cost."""
     costly = {event.name for event in profile.samples.events if event.penalty_cycles}
     first: dict[str, Rate] = {}
     for rate in profile.manifest.rates:
@@ -53,7 +53,7 @@ def shown_rates(profile: Profile) -> tuple[Rate, ...]:
 
 
 def top_functions(profile: Profile, number: int) -> list[Hotspot]:
-    """The most costly functions, dearest first; inlined copies count as the function itself."""
+    """The most costly functions, costliest first; inlined copies count for the inlined function."""
     totals = {name: profile.total(name) for name in profile.functions}
     chosen = sorted(totals, key=lambda name: (-cost(profile, totals[name]), name))[:number]
     return [
@@ -71,7 +71,7 @@ def top_functions(profile: Profile, number: int) -> list[Hotspot]:
 
 
 def top_lines(profile: Profile, number: int) -> list[Hotspot]:
-    """The most costly source lines, dearest first; blocks of one line are added up."""
+    """The most costly source lines, costliest first; discriminators of one line are added up."""
     places: dict[tuple[str, int], CountList] = {}
     for name, lines in profile.functions.items():
         for line, counts in lines.items():
@@ -107,12 +107,12 @@ class SourceText:
     def __init__(self) -> None:
         self._files: dict[str, list[str]] = {}
 
-    def at(self, source: DeclaredAt | None) -> str:
-        """The line's text, without indentation; empty when it is not to be had."""
+    def line(self, source: DeclaredAt | None) -> str:
+        """The line's text without indentation; empty if the file cannot be read."""
         if source is None:
             return ""
         if source.file not in self._files:
-            # The profile names it: it may be any file, and hold anything.
+            # The profile names the file, so it may be any file on this machine.
             text = ""
             try:
                 path = Path(source.file)

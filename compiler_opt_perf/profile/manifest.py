@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The manifest of a PMU profile: which events, in which files, of which program."""
+"""The manifest of a PMU profile: its program, events, files and rates."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ from compiler_opt_perf.run.json_text import (
 )
 
 FORMAT = "compiler-opt-perf/pmu-profile"
-VERSION = 3
+VERSION = 4
 SUFFIX = ".pmu.json"
 
 _COLLECT_AGAIN = "collect the profile again"
@@ -37,7 +37,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class ProfiledBinary:
-    """The profiled binary: its name, and the build-id (hexadecimal) that the linker gave it."""
+    """The profiled binary: its name, and its build-id in hexadecimal digits."""
 
     path: str
     build_id: str
@@ -51,12 +51,12 @@ class Collector:
       backend: "callgrind" or "perf".
       tool: name and version of the program that counted.
       command: the profiled command line.
-      options: of the tool.
-      cache_geometry: simulated caches, "size,ways,line" in bytes by name (I1, D1, LL); empty when
-        nothing was simulated.
-      runs: how many runs the counts are of; `command` is that of the first.
-      within: the function of whose calls the counts are, with all that they call; empty when they
-        are of whole runs.
+      options: the tool's options.
+      cache_geometry: name of a simulated cache (I1, D1, LL) -> "size,ways,line" in bytes; empty
+        without a simulation.
+      runs: number of runs that were added up; `command` is the first one's.
+      within: the function to whose calls, callees included, counting was limited; empty for whole
+        runs.
     """
 
     backend: str
@@ -69,19 +69,19 @@ class Collector:
 
     @property
     def scope(self) -> str:
-        """What the counts are of, in words."""
+        """The counted part of the runs, in words."""
         return f"calls of {self.within}" if self.within else "whole runs"
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A file of the profile as it was written.
+    """Name, size and checksum of a file of the profile.
 
     Attributes:
       file: its path, relative to the manifest.
       bytes: its size.
-      xxh3: its checksum, XXH3 of 64 bits, as 16 lower-case hexadecimal digits. It finds damage, and
-        costs the compiler a tenth of what SHA-256 would.
+      xxh3: its checksum, XXH3 of 64 bits, as 16 lower-case hexadecimal digits. It finds damage at
+        a tenth of the cost of SHA-256.
     """
 
     file: FileName
@@ -90,7 +90,7 @@ class FileRecord:
 
     @classmethod
     def of(cls, path: Path, name: str | None = None) -> "FileRecord":
-        """The record of the file at `path`, under the name that it will have. Raises OSError."""
+        """Records the file at `path`, which will be renamed to `name`. Raises OSError."""
         data = path.read_bytes()
         return cls(name or path.name, len(data), xxhash.xxh3_64_hexdigest(data))
 
@@ -103,17 +103,16 @@ class EventFile:
     """One event's sample profile.
 
     Attributes:
-      name: of the event.
-      unit: what one count stands for.
-      period: events that one sample stands for; counts in the file are multiplied already.
-      kind: "sum" or "max" over the instructions of a line.
-      precise: whether counts belong to exactly the instruction they are attributed to.
-      total: counts in the program's own code.
-      located: those of them that have a source location and are therefore in the file.
-      outside: counts in other objects (shared libraries, the loader), which are in no file.
-      profile: the sample profile, each count in its inlining context; `UNWRITTEN` before there is
-        one.
-      flattened: the same counts, summed over the contexts; None when only `profile` is there.
+      name: the event's name.
+      unit: the unit of counts.
+      period: occurrences that one sample stands for; counts are already multiplied by it.
+      kind: how the counts of one line's instructions combine, "sum" or "max".
+      precise: whether counts belong to exactly the instruction that caused them.
+      total: counts in the profiled binary.
+      located: counts with a source location, which the file holds.
+      outside: counts in other objects (shared libraries, the loader), which no file holds.
+      profile: the sample profile with inline stacks; `UNWRITTEN` until it is written.
+      flattened: the sample profile summed over inline stacks; None if there is none.
     """
 
     name: str
@@ -133,16 +132,13 @@ class Manifest:
     """A PMU profile, as described in docs/reference/formats.md.
 
     Attributes:
-      path: where the manifest was loaded from or saved to.
-      program: what was profiled.
-      collector: how.
+      path: the manifest's file.
+      program: the profiled binary.
+      collector: how the profile was made.
       events: the sample profiles.
-      rates: ratios of two events that a compiler can ask for.
-      sources: the table that reports find source lines by, JSON: linkage name ->
-        [file, first line]; None when there is none.
-      functions: the table of all functions of the binary, whether they ran or not; None when there
-        is none.
-      index: the tables of the sample profiles, for compilers; None when there is none.
+      rates: ratios of two events that the compiler can look up.
+      sources: JSON table for reports, linkage name -> [file, first line]; None if there is none.
+      functions: table of all functions of the binary (`FunctionTable`); None if there is none.
     """
 
     path: Path = field(compare=False)
@@ -152,15 +148,14 @@ class Manifest:
     rates: tuple[Rate, ...]
     sources: FileRecord | None = None
     functions: FileRecord | None = None
-    index: FileRecord | None = None
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
-        """Reads a manifest and checks that its sample profiles are as they were written.
+        """Reads a manifest, and checks size and checksum of its files.
 
         Raises:
-          PmuError: a file is missing, truncated, changed, or not in this format; names the file
-            and the line or the field.
+          PmuError: a file is missing, truncated, changed, or not in this format. The message names
+            the file, and the line or field.
         """
         try:
             document = decode(read_input(path), _Document, path, (FORMAT, VERSION))
@@ -168,7 +163,9 @@ class Manifest:
         except OSError as error:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
         except JsonError as error:
-            raise PmuError(f"{error}; {_COLLECT_AGAIN}") from error
+            is_named_so = path.name.endswith(SUFFIX)
+            remedy = _COLLECT_AGAIN if is_named_so else f"name the manifest, NAME{SUFFIX}"
+            raise PmuError(f"{error}; {remedy}") from error
         manifest = cls(
             path,
             document.program,
@@ -177,16 +174,15 @@ class Manifest:
             document.rates,
             document.sources,
             document.functions,
-            document.index,
         )
         manifest.verify_files()
         return manifest
 
     def to_json(self) -> str:
-        """The manifest as it stands in its file."""
+        """The text of the manifest's file."""
         document = dataclasses.asdict(self)
         del document["path"]
-        # The fields of an event's file stand among its own.
+        # In the file, the fields of `profile` are fields of the event.
         for event in document["events"]:
             event.update(event.pop("profile"))
         document = {"format": FORMAT, "version": VERSION, **document}
@@ -205,7 +201,7 @@ class Manifest:
         return self.path.parent / event.profile.file
 
     def files(self) -> list[tuple[str, FileRecord]]:
-        """What each file is, for messages, and its record."""
+        """A description of each file, for messages, and its record."""
         files = []
         for event in self.events:
             files.append((f"event {event.name!r}", event.profile))
@@ -215,12 +211,10 @@ class Manifest:
             files.append(("sources", self.sources))
         if self.functions is not None:
             files.append(("functions", self.functions))
-        if self.index is not None:
-            files.append(("index", self.index))
         return files
 
     def read_functions(self) -> FunctionTable | None:
-        """The functions of the binary; None when the profile does not know. Raises PmuError."""
+        """The binary's functions; None if the profile has no such table. Raises PmuError."""
         if self.functions is None:
             return None
         return FunctionTable.read(self.path.parent / self.functions.file)
@@ -234,7 +228,7 @@ class Manifest:
         file = self.path.parent / record.file
         where = f"{self.path}: {what}: {file}"
         try:
-            # Before it is read: a pipe has no end, and another file may be of any size.
+            # Checked before reading, because a pipe has no end and another file may be huge.
             status = file.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise PmuError(f"{where}: is no regular file; {_COLLECT_AGAIN}")
@@ -267,7 +261,7 @@ class Manifest:
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """An event as it stands in the file: the fields of its sample profile are among its own."""
+    """An event as in the file, with the fields of `EventFile.profile` as its own."""
 
     name: str
     unit: str
@@ -304,7 +298,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True):
-    """A manifest as it stands in the file, after format and version."""
+    """A manifest as in the file, without format and version."""
 
     program: ProfiledBinary
     collector: Collector
@@ -312,10 +306,9 @@ class _Document(msgspec.Struct, frozen=True):
     rates: tuple[Rate, ...]
     sources: FileRecord | None = None
     functions: FileRecord | None = None
-    index: FileRecord | None = None
 
     def check(self, path: Path) -> None:
-        """Raises JsonError: names that are none or come twice, rates of what has none."""
+        """Raises JsonError: a name is invalid or repeated, or a rate has an unfit event."""
         _require_names(f"{path}: $.events", [event.name for event in self.events])
         _require_names(f"{path}: $.rates", [rate.name for rate in self.rates])
         kinds = {event.name: event.kind for event in self.events}
@@ -331,7 +324,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def _require_names(table: str, names: Sequence[str]) -> None:
-    """Raises JsonError: one cannot become part of names of files and of tables, or comes twice."""
+    """Raises JsonError: a name cannot be part of a file name, or is repeated."""
     for number, name in enumerate(names):
         place = f"{table}[{number}].name"
         if not name or not name.isprintable() or "/" in name or len(name) > _LONGEST_NAME:
@@ -339,4 +332,4 @@ def _require_names(table: str, names: Sequence[str]) -> None:
                 f"{place}: expected a name of printable characters without '/', found {shown(name)}"
             )
         if name in names[:number]:
-            raise JsonError(f"{place}: {name!r} is there twice")
+            raise JsonError(f"{place}: {name!r} is repeated")

@@ -91,10 +91,10 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("format", ...), "format: is missing"),
         (
             at("version", 2),
-            r"\$\.version: expected 3, found 2: another version of this program wrote it; collect",
+            r"\$\.version: expected 4, found 2: another version of this program wrote it; collect",
         ),
-        (at("version", "1"), 'version: expected 3, found "1"'),
-        (at("version", True), "version: expected 3, found true"),
+        (at("version", "1"), 'version: expected 4, found "1"'),
+        (at("version", True), "version: expected 4, found true"),
         (at("program", ...), "program: is missing"),
         (at("program.build_id", 5), r"\$\.program\.build_id: expected `str`, found 5"),
         (at("program", []), r"program: expected `object`, found \[\]"),
@@ -115,7 +115,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("events.2.total", 0), r"events\[2\]\.located: expected at most the total 0"),
         (at("events.2.period", 0), r"events\[2\]\.period: expected `int` >= 1"),
         (at("events.2.precise", 1), r"events\[2\]\.precise: expected `bool`, found 1"),
-        (at("events.2.name", "executions"), r"events\[2\]\.name: .*'executions' is there twice"),
+        (at("events.2.name", "executions"), r"events\[2\]\.name: .*'executions' is repeated"),
         (at("events.2.file", "gone.afdo"), r"gone\.afdo: cannot be read: No such file"),
         (at("events.2.bytes", 7), r"event 'loads': .*has \d+ bytes, expected 7 \(truncated"),
         (at("events.2.bytes", ...), r"events\[2\]\.bytes: is missing"),
@@ -123,7 +123,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (at("events.2.xxh3", ...), r"events\[2\]\.xxh3: is missing"),
         (at("events.2.flattened.bytes", 7), r"event 'loads', flattened: .*expected 7 \(trunc"),
         (at("events.2.flattened.xxh3", ...), r"events\[2\]\.flattened\.xxh3: is missing"),
-        (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is there twice"),
+        (at("rates.0.name", "branch-mispredict-rate"), r"rates\[1\]\.name: .* is repeated"),
         (at("rates.0.numerator", "cycles"), r'rates\[0\]\.numerator: expected one of.*"cycles"'),
         (at("rates.0.denominator", "executions"), r"rates\[0\]\.denominator: .*of kind 'max'"),
         (
@@ -181,6 +181,11 @@ def test_damaged_manifest(copy: Path, damage: Callable[[bytes], bytes], message:
     copy.write_bytes(damage(copy.read_bytes()))
     with pytest.raises(PmuError, match=message):
         Manifest.load(copy)
+
+
+def test_another_file_of_a_profile_is_not_its_manifest(copy: Path) -> None:
+    with pytest.raises(PmuError, match=r"not JSON: .*; name the manifest, NAME\.pmu\.json$"):
+        Manifest.load(copy.with_name("workload.loads.afdo"))
 
 
 @pytest.mark.parametrize(

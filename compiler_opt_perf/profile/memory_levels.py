@@ -1,42 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where a sampled load found its data, in perf's words.
+"""Parses the memory level at which a sampled load found its data, as perf prints it.
 
-The words are those of tools/perf/util/mem-events.c in Linux 5.10 to 6.17. A word that is not among
-them says nothing: it is neither a hit nor a miss.
+Source of the words: tools/perf/util/mem-events.c in Linux 5.10 to 6.17. An unknown word counts
+neither as a hit nor as a miss.
 """
 
 import re
 from typing import Literal
 
-# Nearest first: the first level, behind it, and behind the last level that the core's own chip has.
+# Nearest first: the first-level cache, another cache of the core's own chip, anything beyond.
 Distance = Literal["l1", "cache", "far"]
 
-# A line that is on its way already (fill and miss buffers) was missed by another load: it counts as
-# a miss of the first level only. A memory-side cache is part of the memory, behind the last level.
+# A fill buffer holds a line that another load already missed: only a first-level miss. A
+# memory-side cache is part of the memory, beyond the last level.
 _WORDS: dict[str, Distance] = {
     **dict.fromkeys(("L0", "L1"), "l1"),
     **dict.fromkeys(("LFB", "LFB/MAB", "L2", "L2 MHB", "L3", "L4"), "cache"),
     **dict.fromkeys(("RAM", "Local RAM", "PMEM", "CXL", "I/O", "IO", "Uncached"), "far"),
     **dict.fromkeys(("UNC", "Memory-side Cache", "MSC"), "far"),
 }
-# These say nothing by themselves; they stand beside a word that does.
+# Words without a level of their own.
 _NEUTRAL = ("Any cache", "N/A")
-# Of another socket or cluster of cores, whatever it is: the core's own last level did not have it.
+# Another socket or cluster of cores: the core's own last level missed.
 _HOPS = re.compile(r"(core, same node|node, same socket|socket, same board|board) ")
 _ELSEWHERE = re.compile(r"Remote (?:RAM|Cache) \(\d hops?\)")
-# Processors of AMD before Zen 4 do not tell the last level from the neighbouring cluster's.
-_EITHER = {"L3", "Remote Cache (1 hop)"}
+# AMD processors before Zen 4 report their own and the neighbouring cluster's last level alike.
+_OWN_OR_NEIGHBOUR = {"L3", "Remote Cache (1 hop)"}
 
 
 def distance(level: str) -> Distance | None:
-    """Where a load found its data, by the text after "LVL"; None when that does not tell.
+    """Parses the text after "LVL"; None if it does not give a level.
 
-    perf joins several words by "or", such as "L3 or L3 hit", where the processor tells in two ways.
+    perf joins words by "or", as in "L3 or L3 hit", if the processor reports the level twice.
     """
     text = level.strip()
     missed = text.endswith(" miss")
     text = re.sub(r" (hit|miss)$", "", text)
-    # "Remote" may stand before all the rest, and how far away it is before that.
+    # "Remote" may precede the words, then the distance in hops.
     is_remote = text.startswith("Remote ")
     if is_remote and not _ELSEWHERE.match(text):
         text = text.removeprefix("Remote ")
@@ -45,21 +45,21 @@ def distance(level: str) -> Distance | None:
     words = set(text.split(" or "))
     if any(not _of_word(word) and word not in _NEUTRAL for word in words):
         return None
-    told = words - set(_NEUTRAL)
+    levels = words - set(_NEUTRAL)
     if is_remote:
-        return "far" if told or "Any cache" in words else None
+        return "far" if levels or "Any cache" in words else None
     if hops:
         return "cache" if hops[1] == "core, same node" else "far"
-    if told == _EITHER:
+    if levels == _OWN_OR_NEIGHBOUR:
         return "cache"
-    found = {_of_word(word) for word in told}
-    if len(found) != 1:
+    distances = {_of_word(word) for word in levels}
+    if len(distances) != 1:
         return None
-    (one,) = found
-    if missed and one != "far":
-        # Of what missed, only the last level tells where it went.
-        return "far" if told <= {"L3", "L4"} else None
-    return one
+    (nearest,) = distances
+    if missed and nearest != "far":
+        # Only a miss of the last level says where the load went.
+        return "far" if levels <= {"L3", "L4"} else None
+    return nearest
 
 
 def _of_word(word: str) -> Distance | None:

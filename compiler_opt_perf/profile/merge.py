@@ -18,18 +18,17 @@ from compiler_opt_perf.profile.store import save_profile
 
 
 def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False) -> Manifest:
-    """Writes the profile of all runs together: the counts of each line are the sums.
+    """Writes one profile with the counts of several.
 
-    Events of kind "sum" become exactly what one longer run would have counted. Executions are
-    sums of each run's maximum over the line's instructions, which is the same unless the runs
-    took different paths through one line. Of "hot-code-bytes" a line keeps the largest count: code
-    that was hot in two runs is needed once.
+    Events of kind "sum" add up exactly. Executions add up each run's maximum over the line's
+    instructions, which is too much only if runs took different paths through one line. For
+    "hot-code-bytes" a line keeps its largest count, because code that is hot in two runs counts
+    once.
 
     Args:
-      paths: at least one manifest; collector and command of the result are those of the first.
+      paths: at least one manifest; the result has the first one's collector and command.
       output: NAME.pmu.json.
-      allow_different: add up profiles of different binaries, simulated caches, back-ends or
-        scopes, instead of refusing to.
+      allow_different: whether binaries, simulated caches, back-ends and scopes may differ.
 
     Raises:
       PmuError: a profile cannot be read, or the profiles do not belong together.
@@ -42,11 +41,11 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     first = manifests[0]
     for other in manifests[1:]:
         if not allow_different:
-            _require_same("build-id", first, other, lambda one: one.program.build_id)
-            _require_same("back-end", first, other, lambda one: one.collector.backend)
-            _require_same("caches", first, other, lambda one: one.collector.cache_geometry)
-            _require_same("scope", first, other, lambda one: one.collector.scope)
-        _require_same("events", first, other, lambda one: {e.name: e.kind for e in one.events})
+            _require_same("build-id", first, other, lambda it: it.program.build_id)
+            _require_same("back-end", first, other, lambda it: it.collector.backend)
+            _require_same("caches", first, other, lambda it: it.collector.cache_geometry)
+            _require_same("scope", first, other, lambda it: it.collector.scope)
+        _require_same("events", first, other, lambda it: {e.name: e.kind for e in it.events})
     collector = dataclasses.replace(
         first.collector, runs=sum(manifest.collector.runs for manifest in manifests)
     )
@@ -57,10 +56,10 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
     events = []
     largest: dict[str, SampleProfile] = {}
     for event in first.events:
-        records = [one.event(event.name) for one in manifests]
+        records = [manifest.event(event.name) for manifest in manifests]
         events.append(_sum(records))
         if known_event(event).merged == "max":
-            files = [one.file(one.event(event.name)) for one in manifests]
+            files = [manifest.file(manifest.event(event.name)) for manifest in manifests]
             largest[event.name] = _largest(known_event(event), files)
             located = largest[event.name].located[0]
             total = located + max(record.total - record.located for record in records)
@@ -71,16 +70,13 @@ def merge(paths: Sequence[Path], output: Path, *, allow_different: bool = False)
         if name in largest:
             largest[name].write(largest[name].events[0], path)
         else:
-            merge_profiles([one.file(one.event(name)) for one in manifests], path)
+            merge_profiles([manifest.file(manifest.event(name)) for manifest in manifests], path)
 
     return save_profile(output, first.program, collector, events, sources, functions, write)
 
 
 def _functions(manifests: Sequence[Manifest]) -> FunctionTable | None:
-    """The functions of all binaries; None when no profile knows those of its binary.
-
-    One that is in no sample profile of the merged runs did not run in any.
-    """
+    """The union of the profiles' function tables; None if no profile has one."""
     merged: FunctionTable | None = None
     for manifest in manifests:
         table = manifest.read_functions()
@@ -91,7 +87,7 @@ def _functions(manifests: Sequence[Manifest]) -> FunctionTable | None:
         if differing:
             logging.warning(
                 "%s: %d functions have another control flow than in the profiles before; their "
-                "checksums are left out, so that no compilation can tell that they changed",
+                "checksums are left out, so that compilers cannot find stale samples",
                 manifest.path,
                 differing,
             )
@@ -99,7 +95,7 @@ def _functions(manifests: Sequence[Manifest]) -> FunctionTable | None:
 
 
 def _largest(event: Event, files: Sequence[Path]) -> SampleProfile:
-    """A profile with the largest count of each line in `files`."""
+    """The sample profile with each line's largest count among `files`."""
     columns = [dataclasses.replace(event, name=str(number)) for number in range(len(files))]
     samples = SampleProfile(columns)
     for column, file in zip(columns, files, strict=True):
@@ -124,7 +120,7 @@ def _require_same(
 
 
 def _sum(events: Sequence[EventFile]) -> EventFile:
-    """The merged event. Its period is the largest, so that it claims no more than is known."""
+    """The merged event; its period is the largest one, so that precision is not overstated."""
     return dataclasses.replace(
         events[0],
         period=max(event.period for event in events),

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads recordings of perf: a perf.data, or the text that perf script made of one.
+"""Reads perf recordings: a perf.data, or its text from perf script.
 
-A perf.data is read by perf itself. It is untrusted input, and perf trusts it: a damaged one can
-write over perf's own stack. So perf runs with limits of memory, processor time and file size, in an
-empty folder of its own, without the user's settings and without the network. It is not kept from
-the user's files.
+perf itself reads a perf.data, which is untrusted input: a damaged one can overwrite perf's stack.
+So perf runs with limits on memory, processor time and file size. It runs in an empty folder,
+without the user's settings, and without servers of debug info. It can still read the user's files.
 """
 
 import contextlib
@@ -21,25 +20,27 @@ from typing import BinaryIO
 from absl import logging
 
 from compiler_opt_perf.profile.errors import PmuError
-from compiler_opt_perf.profile.perf_events import Facts
-from compiler_opt_perf.profile.perf_mappings import DELETED, Recorded, mapped_files
+from compiler_opt_perf.profile.perf_events import RecordingHeader
+from compiler_opt_perf.profile.perf_mappings import DELETED, RecordedBinary, mapped_files
 from compiler_opt_perf.profile.perf_record import version
-from compiler_opt_perf.profile.perf_script import FIELDS, Hop, Script, read_script
+from compiler_opt_perf.profile.perf_script import FIELDS, Script, read_script
+from compiler_opt_perf.profile.perf_stacks import StackBranch
 from compiler_opt_perf.run.command import signal_name, start_command
 from compiler_opt_perf.run.files import input_lines, open_input
 
-# How a perf.data begins, of either byte order; the last two are of version 1.
+# Magic numbers of perf.data in both byte orders; the last two belong to version 1.
 _PERF_DATA = (b"PERFILE2", b"2ELIFREP", b"PERFFILE", b"ELIFFREP")
-# Of a file with a header of this size (tools/perf/Documentation/perf.data-file-format.txt in
-# Linux): magic, sizes of header and attribute; offset and size of attributes, samples and event
-# types; a bit for each feature, whose offsets and sizes follow the samples.
+# Size of a file's header (tools/perf/Documentation/perf.data-file-format.txt in Linux): magic,
+# sizes of header and attribute; offset and size of attributes, samples and event types; a bit for
+# each feature. Offsets and sizes of the features follow the samples.
 _HEADER_BYTES = 104
 _PIPE_HEADER_BYTES = 16
-# A record's type, flags and size; types of those that data follow (tools/lib/perf in Linux).
+# A record's type, flags and size, and the types that are followed by data (tools/lib/perf in
+# Linux).
 _RECORD = struct.Struct("IHH")
 _TRACING_DATA, _AUXTRACE = 66, 71
-# Limits of a perf that reads a recording: memory besides the recording, which it maps as a whole;
-# processor time; what it may write, which is messages alone.
+# Limits on perf while it reads: memory in addition to the recording, which it maps; processor
+# time; size of the files that it writes.
 _MEMORY_BYTES = 8 << 30
 _SECONDS = 3600
 _FILE_BYTES = 16 << 20
@@ -47,7 +48,7 @@ _SHOWN = 500
 
 
 def script_command(recording: str = "perf.data", optional: Sequence[str] = ()) -> str:
-    """The command that turns a recording into the text that `read_recording` reads."""
+    """The command that converts a recording to text for `read_recording`."""
     return shlex.join(_reading(_script_argv(optional, "--header"), recording))
 
 
@@ -57,23 +58,23 @@ def _reading(argv: Sequence[str], recording: str) -> list[str]:
 
 def _script_argv(optional: Sequence[str], *more: str) -> list[str]:
     events = ("--show-mmap-events", "--show-task-events", "--show-lost-events")
-    # Without call chains (-G), which make several lines of a sample.
+    # -G leaves out call chains, which split a sample into several lines.
     fields = ",".join((*FIELDS, *optional))
     return ["perf", "script", "-G", *more, *events, "-F", fields]
 
 
 def is_perf_data(recording: Path) -> bool:
-    """Whether it is perf's binary format: a file, or a folder of `perf record --threads`.
+    """Whether `recording` is binary: a perf.data, or a folder of `perf record --threads`.
 
     Raises:
-      OSError: it cannot be read.
+      OSError: the recording cannot be read.
       PmuError: it is a folder without a recording.
     """
     if recording.is_dir():
         if not (recording / "data").is_file():
             raise PmuError(
-                f"{recording}: is a folder, and none that perf record --threads writes; name a "
-                "perf.data or the text of perf script"
+                f"{recording}: is a folder, but not one of perf record --threads; name a perf.data "
+                "or the text of perf script"
             )
         return True
     with open_input(recording) as stream:
@@ -81,15 +82,17 @@ def is_perf_data(recording: Path) -> bool:
 
 
 def read_recording(
-    recording: Path, binary: Path, on_stack: Callable[[str, list[Hop]], None] | None = None
+    recording: Path, binary: Path, on_stack: Callable[[str, list[StackBranch]], None] | None = None
 ) -> Script:
-    """The samples of a perf.data, or of a text that perf script made of one.
+    """Reads the samples of a perf.data, or of its text from perf script.
 
     Args:
-      on_stack: as of `read_script`.
+      recording: the file, or the folder of `perf record --threads`.
+      binary: the binary that ran.
+      on_stack: see `read_script`.
 
     Raises:
-      PmuError: the recording cannot be read, or is not of this binary.
+      PmuError: the recording cannot be read, or belongs to another binary.
     """
     origin = str(recording)
     try:
@@ -102,12 +105,12 @@ def read_recording(
             f"{recording}: cannot be read: {error.strerror}; name a perf.data or the text of perf "
             "script"
         ) from error
-    facts = Facts()
+    header = RecordingHeader()
     listed = _lines_of(["perf", "evlist", "-v"], recording)
-    header = _lines_of(["perf", "script", "--header-only"], recording)
-    for line in itertools.chain(header, listed):
-        facts.read(line)
-    fields = [event.fields for event in facts.events.values()]
+    header_lines = _lines_of(["perf", "script", "--header-only"], recording)
+    for line in itertools.chain(header_lines, listed):
+        header.read(line)
+    fields = [event.fields for event in header.events.values()]
     optional = [
         name
         for name, flags in (("data_src", {"DATA_SRC"}), ("weight", {"WEIGHT", "WEIGHT_STRUCT"}))
@@ -117,11 +120,11 @@ def read_recording(
         optional.append("brstack")
     recorded = _recorded(recording, binary)
     printed = _lines_of(_script_argv(optional), recording)
-    return read_script(printed, binary, origin, on_stack, recorded, facts)
+    return read_script(printed, binary, origin, on_stack, recorded, header)
 
 
 def _prints(recording: Path, name: str) -> bool:
-    """Whether perf can print that field of a recording that does not list its events."""
+    """Whether perf can print the field `name` of a recording that does not list its events."""
     lines = _lines_of(_script_argv((name,)), recording)
     with contextlib.closing(lines), contextlib.suppress(PmuError):
         next(lines, None)
@@ -129,28 +132,28 @@ def _prints(recording: Path, name: str) -> bool:
     return False
 
 
-def recorded_in_text(recording: Path, binary: Path) -> Recorded:
-    """Which of the files that a text names is the binary.
+def recorded_in_text(recording: Path, binary: Path) -> RecordedBinary:
+    """Finds the binary among the files that a text names.
 
     Raises:
-      OSError: it cannot be read.
-      PmuError: it may be several.
+      OSError: the recording cannot be read.
+      PmuError: several files may be the binary, or none is.
     """
-    return Recorded(binary, mapped_files(input_lines(recording)), str(recording))
+    return RecordedBinary(binary, mapped_files(input_lines(recording)), str(recording))
 
 
-def _recorded(recording: Path, binary: Path) -> Recorded:
-    """Which of the files of a perf.data is the binary. Raises PmuError."""
+def _recorded(recording: Path, binary: Path) -> RecordedBinary:
+    """Finds the binary among the files that a perf.data names. Raises PmuError."""
     listed = _lines_of(["perf", "buildid-list"], recording)
-    # "1234... /usr/bin/true"; blanks in the place of an id that was not recorded.
+    # A line is "1234... /usr/bin/true", with blanks for a build-id that was not recorded.
     files = [(name.strip(), found) for found, _, name in (line.partition(" ") for line in listed)]
     if not any(Path(name.removesuffix(DELETED)).name == binary.name for name, _ in files):
-        # It lists those that it has samples of and could read.
+        # buildid-list leaves out files without samples and unreadable files.
         files += mapped_files(_lines_of(_script_argv(()), recording))
-    recorded = Recorded(binary, files, str(recording))
+    recorded = RecordedBinary(binary, files, str(recording))
     if recorded.paths and not recorded.proven:
         logging.warning(
-            "%s: the build-id of %s was not recorded; make sure that it was %s that ran",
+            "%s: the build-id of %s was not recorded; make sure that %s is the file that ran",
             recording,
             ", ".join(recorded.paths),
             binary,
@@ -159,9 +162,11 @@ def _recorded(recording: Path, binary: Path) -> Recorded:
 
 
 def _require_whole(recording: Path) -> None:
-    """Checks that no part which the header names is cut off; perf reads on without some of them.
+    """Checks that the file holds all parts that its header names; perf does not check some.
 
-    Raises OSError; of a part that is missing, PmuError.
+    Raises:
+      OSError: the file cannot be read.
+      PmuError: the file is cut off.
     """
     with recording.open("rb") as stream:
         if stream.read(8) in _PERF_DATA[2:]:
@@ -182,7 +187,7 @@ def _is_whole(stream: BinaryIO, size: int) -> bool:
     order = "<" if header.startswith(_PERF_DATA[0]) else ">"
     (_, own, _, *places) = struct.unpack(f"{order}9Q", header[:72])
     if own != _HEADER_BYTES:
-        # Written to a pipe: it names no places.
+        # The header of a recording that was written to a pipe has no offsets.
         return own != _PIPE_HEADER_BYTES or _is_whole_pipe(stream, order, own)
     samples_end = places[2] + places[3]
     features = int.from_bytes(header[72:]).bit_count()
@@ -195,14 +200,14 @@ def _is_whole(stream: BinaryIO, size: int) -> bool:
 
 
 def _is_whole_pipe(stream: BinaryIO, order: str, start: int) -> bool:
-    """Whether the last record ends where the file does."""
+    """Whether the last record ends at the end of the file."""
     with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         place = start
         while place + _RECORD.size <= len(data):
             kind, _, size = struct.unpack_from(f"{order}IHH", data, place)
             if size < _RECORD.size:
                 return True  # Damaged; perf says so.
-            # What follows these is as long as they say, and not part of them.
+            # The data after these records are not part of the record's size.
             if kind in (_TRACING_DATA, _AUXTRACE) and place + 16 <= len(data):
                 number = "I" if kind == _TRACING_DATA else "Q"
                 (payload,) = struct.unpack_from(f"{order}{number}", data, place + 8)
@@ -212,7 +217,7 @@ def _is_whole_pipe(stream: BinaryIO, order: str, start: int) -> bool:
 
 
 def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None]:
-    """The lines that perf prints of a recording. Raises PmuError: it failed."""
+    """Yields the lines that perf prints about a recording. Raises PmuError: perf failed."""
     tool = version()
     files = recording.iterdir() if recording.is_dir() else [recording]
     size = sum(path.stat().st_size for path in files)
@@ -221,7 +226,6 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None
         tempfile.TemporaryFile("w+", errors="replace") as messages,
         start_command(
             [*_reading(argv, str(recording.absolute())), "--force"],
-            # A folder of its own.
             cwd=Path(folder),
             env=_environment(folder),
             inherit_env=False,
@@ -246,7 +250,7 @@ def _lines_of(argv: Sequence[str], recording: Path) -> Generator[str, None, None
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Without the user's settings of perf, its cache of binaries and the servers of debug info."""
+    """An environment without perf's user settings, its binary cache, and debug info servers."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": folder,

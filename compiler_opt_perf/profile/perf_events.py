@@ -1,196 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What perf's events count, however they are spelled.
+"""Identifies perf's events, however their names are spelled.
 
-One event has many names: "br_inst_retired.near_taken", "BR_INST_RETIRED.NEAR_TAKEN" and, by
-libpfm, "br_inst_retired:near_taken"; "r20c4" and "cpu/event=0xc4,umask=0x20/" by its code. An event
-is looked up by the code that perf recorded, where there is one, else by its whole name. A name that
-the table does not have says nothing.
+One event has many names: "br_inst_retired.near_taken", "BR_INST_RETIRED.NEAR_TAKEN", libpfm's
+"br_inst_retired:near_taken", and by code "r20c4" or "cpu/event=0xc4,umask=0x20/". An event is
+looked up by its recorded code if there is one, otherwise by its full name.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
-# What a sampling event is an occurrence of: the first ones are the best measure of how often code
-# was executed.
-Unit = Literal["taken branches", "branches", "instructions", "cycles"]
-UNITS: tuple[Unit, ...] = ("taken branches", "branches", "instructions", "cycles")
-
-# Numbers of <linux/perf_event.h>.
-_HARDWARE, _SOFTWARE, _CACHE, _RAW = 0, 1, 3, 4
-# A code that needs a second register: IA32_PEBS_LD_LAT_THRESHOLD or MSR_PEBS_FRONTEND.
-Code = int | tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Known:
-    """An event of which it is known what it counts.
-
-    Attributes:
-      name: as `Event.perf` has it.
-      unit: what branch stacks that were taken at it are scaled by; None when they show too little
-        of the rest of the program, as stacks at mispredicts do.
-      spellings: further names, in small letters, with dots between their parts.
-      intel, amd: codes of the cores' counters; with a second register, both.
-      kernel: type and code of perf's own events.
-    """
-
-    name: str
-    unit: Unit | None = None
-    spellings: tuple[str, ...] = ()
-    intel: tuple[Code, ...] = ()
-    amd: tuple[Code, ...] = ()
-    kernel: tuple[tuple[int, int], ...] = ()
-
-
-# Names and codes: tools/perf/pmu-events and the manual of perf list in Linux, libpfm's tables,
-# Intel's and AMD's manuals. Codes that differ between processors of one maker are left out: 0x01c5
-# is of mispredicted conditional branches up to Skylake, of taken ones since Ice Lake; 0x4088 of
-# branches that are taken on Nehalem, of others since Sandy Bridge.
-KNOWN = (
-    Known(
-        "br_inst_retired.near_taken",
-        "taken branches",
-        ("br_inst_retired.near_taken_pebs", "br_inst_retired.near_taken_ps"),
-        intel=(0x20C4,),
-    ),
-    Known("br_inst_exec.taken", "taken branches"),
-    Known(
-        "ex_ret_brn_tkn",
-        "taken branches",
-        ("retired_taken_branch_instructions", "branch-brs"),
-        amd=(0xC4,),
-    ),
-    Known(
-        "branches",
-        "branches",
-        (
-            "branch-instructions",
-            *("br_inst_retired.all_branches", "br_inst_retired.all_branches_pebs"),
-            *("br_inst_exec.all_branches", "br_inst_exec.any", "br_inst_retired.any"),
-            *("ex_ret_brn", "retired_branch_instructions"),
-        ),
-        intel=(0xC4, 0x04C4, 0xFF88),
-        amd=(0xC2,),
-        kernel=((_HARDWARE, 4),),
-    ),
-    Known(
-        "instructions",
-        "instructions",
-        (
-            *("inst_retired.any", "inst_retired.any_p", "inst_retired.prec_dist"),
-            *("instructions_retired", "ex_ret_instr", "retired_instructions"),
-        ),
-        intel=(0xC0, 0x01C0, 0x0100),
-        amd=(0xC0,),
-        kernel=((_HARDWARE, 1),),
-    ),
-    Known(
-        "cycles",
-        "cycles",
-        (
-            *("cpu-cycles", "cpu_clk_unhalted.thread", "cpu_clk_unhalted.thread_p"),
-            *("cpu_clk_unhalted.core", "cpu_clk_unhalted.core_p", "cpu_clk_unhalted"),
-            *("unhalted_core_cycles", "ls_not_halted_cyc", "cycles_not_in_halt"),
-        ),
-        intel=(0x3C,),
-        amd=(0x76,),
-        kernel=((_HARDWARE, 0),),
-    ),
-    Known("cpu-clock", None, ("task-clock",), kernel=((_SOFTWARE, 0), (_SOFTWARE, 1))),
-    Known(
-        "mem_inst_retired.all_loads",
-        None,
-        ("mem_uops_retired.all_loads", "mem_uop_retired.any_loads"),
-        intel=(0x81D0,),
-    ),
-    Known(
-        "mem_inst_retired.all_stores",
-        None,
-        ("mem_uops_retired.all_stores", "mem_uop_retired.any_stores"),
-        intel=(0x82D0,),
-    ),
-    Known(
-        "mem_load_retired.l1_miss",
-        None,
-        ("mem_load_uops_retired.l1_miss",),
-        intel=(0x08D1,),
-    ),
-    Known(
-        "mem_load_retired.l3_miss",
-        None,
-        (
-            *("mem_load_uops_retired.l3_miss", "mem_load_uops_retired.llc_miss"),
-            "mem_load_retired.llc_miss",
-        ),
-        intel=(0x20D1,),
-    ),
-    Known("mem_trans_retired.load_latency_gt_4", intel=((0x01CD, 4),)),
-    Known("frontend_retired.l1i_miss", intel=((0x01C6, 0x12),)),
-    Known("br_misp_retired.cond", intel=(0x11C5,)),
-    Known("br_misp_retired.conditional"),
-    Known("br_misp_retired.indirect", intel=(0x80C5,)),
-    Known(
-        "branch-misses",
-        None,
-        (
-            *("br_misp_retired.all_branches", "br_misp_retired.all_branches_pebs"),
-            *("ex_ret_brn_misp", "retired_branch_instructions_mispredicted"),
-        ),
-        intel=(0xC5, 0x04C5),
-        amd=(0xC3,),
-        kernel=((_HARDWARE, 5),),
-    ),
-    Known(
-        "ex_ret_msprd_brnch_instr_dir_msmtch",
-        None,
-        ("retired_mispredicted_branch_instructions_direction_mismatch",),
-        amd=(0x1_0000_00C7,),
-    ),
-    Known("ex_ret_brn_cond_misp"),
-    Known(
-        "ex_ret_cond_misp",
-        None,
-        ("retired_conditional_branch_instructions_mispredicted",),
-        amd=(0xD2,),
-    ),
-    Known("ex_ret_ind_brch_instr", None, ("retired_indirect_branch_instructions",), amd=(0xCC,)),
-    Known(
-        "ex_ret_brn_ind_misp",
-        None,
-        ("retired_indirect_branch_instructions_mispredicted",),
-        amd=(0xCA,),
-    ),
-    Known("ibs_op"),
-    Known("L1-dcache-loads", None, ("l1-dcache-load",), kernel=((_CACHE, 0x00000),)),
-    Known("L1-dcache-load-misses", None, ("l1-dcache-load-miss",), kernel=((_CACHE, 0x10000),)),
-    Known("L1-dcache-stores", None, ("l1-dcache-store",), kernel=((_CACHE, 0x00100),)),
-    Known("L1-icache-load-misses", None, ("l1-icache-load-miss",), kernel=((_CACHE, 0x10001),)),
-    Known("LLC-load-misses", None, ("llc-load-miss",), kernel=((_CACHE, 0x10002),)),
+from compiler_opt_perf.profile.perf_event_table import (
+    BY_CODE,
+    BY_KERNEL,
+    BY_NAME,
+    VENDORS,
+    KnownEvent,
 )
-_BY_NAME = {name: row for row in KNOWN for name in (row.name.lower(), *row.spellings)}
-_BY_CODE = {
-    vendor: {
-        (code if isinstance(code, tuple) else (code, 0)): row
-        for row in KNOWN
-        for code in getattr(row, vendor.lower())
-    }
-    for vendor in ("Intel", "AMD")
-}
-_BY_KERNEL = {key: row for row in KNOWN for key in row.kernel}
-VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
+
+# The type of raw codes in <linux/perf_event.h>.
+_RAW = 4
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """What perf recorded of an event besides its name; None and 0 where it does not say.
+    """The recorded attributes of an event; 0 or empty where perf recorded none.
 
     Attributes:
-      type, config, config1: of struct perf_event_attr.
-      precise: precise_ip: how precisely samples are attributed, 0 to 3.
-      fields: what samples hold, such as "DATA_SRC".
-      branches: which branches the stacks hold, such as "ANY"; empty when it does not say.
+      type, config, config1: fields of struct perf_event_attr.
+      precise: its field precise_ip, 0 to 3.
+      fields: the fields of samples, such as "DATA_SRC".
+      branches: the kinds of branches in the stacks, such as "ANY".
     """
 
     type: int
@@ -202,33 +42,33 @@ class Attributes:
 
     @property
     def all_branches(self) -> bool:
-        """Whether all taken branches are in the stacks, so that code between two of them ran."""
+        """Whether stacks hold all taken branches, so that the code between two of them ran."""
         some = {"CALL_STACK", "IN_TX", "NO_TX", "ABORT_TX"}
         return not self.branches or ("ANY" in self.branches and self.branches.isdisjoint(some))
 
 
 @dataclass
-class Facts:
-    """What a recording says of itself.
+class RecordingHeader:
+    """The header of a recording.
 
     Attributes:
-      vendor: "Intel", "AMD" or "other"; empty when it does not say.
-      pmus: names of kinds of counters, by the type that the kernel gave them.
-      events: by perf's name of the event, with its modifiers.
+      vendor: the processor's vendor, "Intel", "AMD" or "other"; empty if unknown.
+      pmus: number of the PMU type in the kernel -> name of the PMU.
+      events: perf's name of the event, with modifiers -> its attributes.
     """
 
     vendor: str = ""
     pmus: dict[int, str] = field(default_factory=dict)
     events: dict[str, Attributes] = field(default_factory=dict)
 
-    def of(self, printed: str) -> Attributes | None:
-        """The attributes of an event, if known; perf may list it with other modifiers."""
+    def attributes_of(self, printed: str) -> Attributes | None:
+        """The attributes of an event, if known; the header may list it with other modifiers."""
         base = _Spelling.of(printed).base
-        alike = {one for name, one in self.events.items() if _Spelling.of(name).base == base}
+        alike = {attr for name, attr in self.events.items() if _Spelling.of(name).base == base}
         return self.events.get(printed) or (alike.pop() if len(alike) == 1 else None)
 
     def read(self, line: str) -> None:
-        """Takes what a line of `perf evlist -v` or of `perf script --header` says, if anything."""
+        """Reads a line of `perf evlist -v` or `perf script --header`; ignores other lines."""
         event = _EVENT_LINE.match(line)
         if event is not None:
             rest = line[event.end(event.lastgroup or 0) :]
@@ -246,7 +86,7 @@ _EVENT_LINE = re.compile(
 )
 
 
-# Of 64 bits.
+# An unsigned number of 64 bits.
 _NUMBER = r"0x[0-9a-fA-F]{1,16}|[0-9]{1,20}"
 
 
@@ -275,50 +115,50 @@ def _attributes(text: str) -> Attributes:
 
 @dataclass(frozen=True)
 class Identity:
-    """What an event is.
+    """The identity of an event.
 
     Attributes:
-      name: `Known.name`; of an unknown event perf's name without modifiers.
-      known: whether it is known what it counts.
+      name: `KnownEvent.name`; for an unknown event, perf's name without modifiers.
+      known: the row of the table; None for an unknown event.
       precise: whether each sample is attributed to the instruction that caused it.
-      cores: the kind of cores whose counters they are, on processors that have two; else empty.
-      levels: the privilege levels that are counted: of "ukh".
+      cores: the PMU on processors with two kinds of cores ("cpu_core" or "cpu_atom"); else empty.
+      levels: the counted privilege levels, letters of "ukh".
     """
 
     name: str
-    known: Known | None
+    known: KnownEvent | None
     precise: bool
     cores: str
     levels: frozenset[str]
 
 
-# perf's modifiers after the last colon or slash, and libpfm's attributes, which are no event.
+# perf's modifiers after the last colon or slash, and libpfm's attributes.
 _MODIFIERS = re.compile(r"[ukhHGpPSDWebIR]*")
 _ATTRIBUTES = {"u", "k", "h", "mh", "mg", "excl", "pinned", "precise", "e", "i", "intx", "intxcp"}
-# The cores' counters, whose codes are in the table.
+# The core PMUs, whose codes are in the table.
 _CORES = ("cpu", "cpu_core", "cpu_atom")
 _RAW_NAME = re.compile(r"(?:r|raw 0x)([0-9a-f]{1,16})", re.IGNORECASE)
 
 
-def identify(printed: str, facts: Facts | None = None) -> Identity:
-    """What the event is that perf calls `printed`.
+def identify(printed: str, header: RecordingHeader | None = None) -> Identity:
+    """Identifies the event that perf prints as `printed`.
 
-    The code that perf recorded decides; where it is not known, or not in the table, the name does.
+    The recorded code decides; if it is missing, or not in the table, the name does.
     """
-    facts = facts or Facts()
-    attributes = facts.of(printed)
+    header = header or RecordingHeader()
+    attributes = header.attributes_of(printed)
     spelling = _Spelling.of(printed)
-    by_name = _BY_NAME.get(spelling.name)
-    coded = list(_by_code(spelling, attributes, facts))
+    by_name = BY_NAME.get(spelling.name)
+    coded = list(_by_code(spelling, attributes, header))
     known = by_name if by_name in coded or not coded else None
     if coded and known is None and len(coded) == 1:
         known = coded[0]
-    if by_name is None and attributes is not None and _is_ibs(attributes, facts):
-        known = _BY_NAME["ibs_op"]
+    if by_name is None and attributes is not None and _is_ibs(attributes, header):
+        known = BY_NAME["ibs_op"]
     precise = attributes.precise > 0 if attributes is not None else spelling.precise
     name = known.name if known else spelling.base
-    if known is None and name.lower() in _BY_NAME:
-        # It has that name, and the code of another event.
+    if known is None and name.lower() in BY_NAME:
+        # The event has a known name, but the code of another event.
         name = f"{printed} (of another code)"
     return Identity(
         name,
@@ -334,11 +174,11 @@ class _Spelling:
     """The parts of an event's printed name.
 
     Attributes:
-      base: without modifiers.
-      name: the event alone, in small letters, with dots between its parts; empty for a mere code.
-      cores: as of `Identity`.
-      code: as the name has it, with the second register; None when it has none.
-      precise, levels: as the modifiers say.
+      base: the name without modifiers.
+      name: the event's name in lower case, with dots between its parts; empty for a bare code.
+      cores: see `Identity`.
+      code: (code, second register) in the name; None if it has none.
+      precise, levels: the meaning of the modifiers, see `Identity`.
     """
 
     base: str
@@ -381,10 +221,10 @@ class _Spelling:
         text, _, modifiers = rest.rpartition("/")
         terms = [term.partition("=")[::2] for term in text.split(",") if term]
         named = [word for word, value in terms if not value]
-        # Of several words the others are terms such as "percore".
-        known = [word for word in named if _plain(word) in _BY_NAME or _RAW_NAME.fullmatch(word)]
+        # Other words are terms such as "percore".
+        known = [word for word in named if _plain(word) in BY_NAME or _RAW_NAME.fullmatch(word)]
         numbers = {word: _number(value) for word, value in terms if re.fullmatch(_NUMBER, value)}
-        # Without a PMU the event itself is in its place, as in "LLC-load-misses/period=1009/u".
+        # A generic event stands in the PMU's place, as in "LLC-load-misses/period=1009/u".
         name = (known or named or ["" if pmu in _CORES else pmu])[0]
         base = name or printed.rpartition("/")[0] + "/"
         code = None
@@ -408,52 +248,43 @@ class _Spelling:
 
 
 def _plain(name: str) -> str:
-    """An event's name as the table has it; libpfm puts a colon between its parts."""
+    """An event's name as in the table; libpfm puts a colon between its parts."""
     return name.lower().replace(":", ".")
 
 
 def _composed(numbers: dict[str, int]) -> tuple[int, int]:
-    """The code that the terms of a PMU's event make, with the second register."""
+    """Composes (code, second register) from the terms of a PMU event."""
     event = numbers.get("event", 0)
     code = numbers.get("config", 0) | event & 0xFF | numbers.get("umask", 0) << 8
-    # Where AMD has the rest of a number, and both have what changes an event's meaning.
+    # The high bits of AMD's event number, and the bits that change an event's meaning.
     code |= event >> 8 << 32 | numbers.get("edge", 0) << 18 | numbers.get("any", 0) << 21
     code |= numbers.get("inv", 0) << 23 | numbers.get("cmask", 0) << 24
     return code, numbers.get("config1", 0) or numbers.get("ldlat", 0) or numbers.get("frontend", 0)
 
 
-def _is_ibs(attributes: Attributes, facts: Facts) -> bool:
-    return facts.pmus.get(attributes.type) == "ibs_op"
+def _is_ibs(attributes: Attributes, header: RecordingHeader) -> bool:
+    return header.pmus.get(attributes.type) == "ibs_op"
 
 
-def _by_code(spelling: _Spelling, attributes: Attributes | None, facts: Facts) -> Iterator[Known]:
-    """The events that the recorded code may be of; where the maker is not known, those of each."""
+def _by_code(
+    spelling: _Spelling, attributes: Attributes | None, header: RecordingHeader
+) -> Iterator[KnownEvent]:
+    """Yields the events that the code may mean; without a known vendor, each vendor's event."""
     code = spelling.code
     if attributes is not None:
-        # On processors with two kinds of cores the upper half says which.
-        row = _BY_KERNEL.get((attributes.type, attributes.config & 0xFFFF_FFFF))
+        # On processors with two kinds of cores the upper half gives the PMU.
+        row = BY_KERNEL.get((attributes.type, attributes.config & 0xFFFF_FFFF))
         if row is not None:
             yield row
-        pmu = facts.pmus.get(attributes.type, "cpu" if attributes.type == _RAW else "")
+        pmu = header.pmus.get(attributes.type, "cpu" if attributes.type == _RAW else "")
         if pmu not in _CORES:
             return
         code = attributes.config, attributes.config1
     if code is None:
         return
     found = []
-    for vendor in [facts.vendor] if facts.vendor else VENDORS.values():
-        row = _BY_CODE.get(vendor, {}).get(code)
+    for vendor in [header.vendor] if header.vendor else VENDORS.values():
+        row = BY_CODE.get(vendor, {}).get(code)
         if row is not None and row not in found:
             found.append(row)
     yield from found
-
-
-def unit_of(name: str) -> Unit | None:
-    """What branch stacks taken at an event are scaled by; None when they cannot be."""
-    row = _BY_NAME.get(name.lower())
-    return row.unit if row else None
-
-
-def is_known(name: str) -> bool:
-    """Whether it is known what an event of that name counts."""
-    return name.lower() in _BY_NAME

@@ -4,7 +4,8 @@ import re
 import pytest
 
 from compiler_opt_perf.profile.events import EVENTS
-from compiler_opt_perf.profile.perf_events import Facts, identify, unit_of
+from compiler_opt_perf.profile.perf_event_table import unit_of
+from compiler_opt_perf.profile.perf_events import RecordingHeader, identify
 
 INTEL = "# cpuid : GenuineIntel,6,85,7\n"
 AMD = "# cpuid : AuthenticAMD,25,17,1\n"
@@ -150,12 +151,14 @@ def test_every_event_of_profiles_is_known() -> None:
 def test_the_recorded_code_decides(listed: str, maker: str, name: str | None) -> None:
     """As `perf evlist -v` and as the header of a text have it."""
     printed, _, attributes = listed.partition(": ")
-    header = f"# event : name = {printed}, , id = {{ 1, 2 }}, {attributes.replace(': ', ' = ')}"
-    for line in (listed, header):
-        facts = Facts()
+    header_line = (
+        f"# event : name = {printed}, , id = {{ 1, 2 }}, {attributes.replace(': ', ' = ')}"
+    )
+    for line in (listed, header_line):
+        header = RecordingHeader()
         for part in (maker, MAPPINGS, line + "sample_type: IP|TID, precise_ip: 2, exclude_hv: 1\n"):
-            facts.read(part)
-        found = identify(printed, facts)
+            header.read(part)
+        found = identify(printed, header)
         assert (found.known.name if found.known else None) == name
         if line == listed:
             assert found.precise
@@ -163,12 +166,12 @@ def test_the_recorded_code_decides(listed: str, maker: str, name: str | None) ->
 
 def test_events_that_are_listed_with_other_modifiers() -> None:
     """As perf 6.1 does for what came through a pipe."""
-    facts = Facts(vendor="Intel")
-    facts.read("rc4:uH: type: 4, size: 128, config: 0xc4, \n")
-    assert identify("rc4:u", facts).name == "branches"
-    facts.read("rc4:k: type: 4, size: 128, config: 0x20c4, \n")
-    assert identify("rc4:u", facts).known is not None
-    assert identify("rc4:k", facts).name == "br_inst_retired.near_taken"
+    header = RecordingHeader(vendor="Intel")
+    header.read("rc4:uH: type: 4, size: 128, config: 0xc4, \n")
+    assert identify("rc4:u", header).name == "branches"
+    header.read("rc4:k: type: 4, size: 128, config: 0x20c4, \n")
+    assert identify("rc4:u", header).known is not None
+    assert identify("rc4:k", header).name == "br_inst_retired.near_taken"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,9 @@ def test_events_that_are_listed_with_other_modifiers() -> None:
     ],
 )
 def test_which_branches_stacks_hold(filter_: str, all_branches: bool) -> None:
-    facts = Facts()
-    facts.read(f"cycles:u: type: 0, size: 128, sample_type: IP|BRANCH_STACK, {filter_}inherit: 1\n")
-    assert facts.events["cycles:u"].all_branches == all_branches
-    assert facts.events["cycles:u"].fields == {"IP", "BRANCH_STACK"}
+    header = RecordingHeader()
+    header.read(
+        f"cycles:u: type: 0, size: 128, sample_type: IP|BRANCH_STACK, {filter_}inherit: 1\n"
+    )
+    assert header.events["cycles:u"].all_branches == all_branches
+    assert header.events["cycles:u"].fields == {"IP", "BRANCH_STACK"}

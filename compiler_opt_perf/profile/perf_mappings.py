@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which of a recording's files is the binary, and where processes had it in memory."""
+"""Finds the binary among a recording's files, and its addresses in the recorded processes."""
 
 import itertools
 import re
@@ -16,23 +16,29 @@ MMAP = re.compile(
     r"(?: <([0-9a-f]*)>)?[^\]]*\]: (\S+) (.*)$"
 )
 DELETED = " (deleted)"
-# The shortest part of a build-id that tells binaries apart, in hexadecimal digits.
+# The shortest prefix of a build-id that identifies a binary, in hexadecimal digits.
 _SHORTEST_ID = 16
 
 
-class Recorded:
-    """Which of the files that a recording names are the binary."""
+class RecordedBinary:
+    """The files of a recording that are the binary.
+
+    Attributes:
+      name: the binary's file name.
+      paths: recorded paths of the binary; if empty, any path with its file name is taken.
+      proven: whether a recorded build-id identifies the binary.
+    """
 
     def __init__(self, binary: Path, files: Iterable[tuple[str, str]], origin: str):
-        """Chooses among files of the binary's name, by build-id, else by folder.
+        """Chooses among the files of the binary's name by build-id, otherwise by folder.
 
         Args:
-          binary: where it is now.
-          files: path and build-id of files that were mapped; the id is empty where nothing tells.
-          origin: what to call the recording in messages.
+          binary: the binary's present path.
+          files: path and build-id of each mapped file; the build-id is empty if unknown.
+          origin: name of the recording in messages.
 
         Raises:
-          PmuError: the binary is none of them, or may be several.
+          PmuError: no file is the binary, or several may be.
         """
         self.name = binary.name
         self._id = build_id(binary)
@@ -42,9 +48,7 @@ class Recorded:
                 ids[path].add(found if found.strip("0") else "")
         proven = {path for path, found in ids.items() if any(map(self._is_mine, found))}
         possible = {path for path, found in ids.items() if "" in found}
-        #: Paths that are taken for the binary; any of its name when there are none.
         self.paths: Collection[str] = proven or _nearest(possible, binary)
-        #: Whether the recording tells that it is the binary.
         self.proven = bool(proven)
         if ids and not self.paths:
             path, others = min(ids.items())
@@ -54,13 +58,13 @@ class Recorded:
             )
         if len(self.paths) > 1 and not proven:
             raise PmuError(
-                f"{origin}: several programs called {binary.name} ran, and nothing tells which of "
-                f"them {binary} is: {', '.join(sorted(self.paths))}; name it by a path that ends "
-                "as one of these does, or record with build-ids (perf record --buildid-mmap)"
+                f"{origin}: several programs called {binary.name} ran, and {binary} may be any of "
+                f"them: {', '.join(sorted(self.paths))}; give a path that ends like one of these, "
+                "or record with build-ids (perf record --buildid-mmap)"
             )
 
     def takes(self, path: str, found: str) -> bool:
-        """Whether a mapped file, whose build-id may be empty, is the binary."""
+        """Whether the mapped file `path` with build-id `found` (may be empty) is the binary."""
         if not self._may_be(path):
             return False
         if found.strip("0"):
@@ -71,13 +75,13 @@ class Recorded:
         return Path(path.removesuffix(DELETED)).name == self.name
 
     def _is_mine(self, found: str) -> bool:
-        """Whether a recorded build-id is the binary's; perf pads and cuts them to 20 bytes."""
+        """Whether a recorded build-id is the binary's; perf pads or cuts build-ids to 20 bytes."""
         known, mine = found.rstrip("0"), self._id.rstrip("0")
         return known == mine or (len(known) >= _SHORTEST_ID and self._id.startswith(known))
 
 
 def _nearest(paths: Collection[str], binary: Path) -> Collection[str]:
-    """Of several paths, those that have most folders in common with the binary's, from its name."""
+    """The paths that share the longest suffix of folders with the binary's path."""
     if len(paths) < 2:
         return paths
     mine = binary.absolute().parts[::-1]
@@ -91,7 +95,7 @@ def _nearest(paths: Collection[str], binary: Path) -> Collection[str]:
 
 
 def mapped_files(lines: Iterable[str]) -> set[tuple[str, str]]:
-    """Path and build-id of each executable file that the output of perf script says was mapped."""
+    """Path and build-id of each executable mapping in the output of perf script."""
     found = set()
     for line in lines:
         mapped = MMAP.search(line) if "PERF_RECORD_MMAP" in line else None
@@ -101,13 +105,18 @@ def mapped_files(lines: Iterable[str]) -> set[tuple[str, str]]:
 
 
 class Mappings:
-    """Where the processes of a recording had the binary in memory."""
+    """The memory mappings of the binary in each process of a recording.
 
-    def __init__(self, binary: Path, recorded: Recorded):
+    Attributes:
+      seen: names of all mapped files.
+      found: whether any process mapped the binary.
+    """
+
+    def __init__(self, binary: Path, recorded: RecordedBinary):
         self._recorded = recorded
-        # Of each process, begin, end and offset in the file; these do not overlap.
+        # Process -> (begin, end, file offset) of the binary's mappings, which do not overlap.
         self._by_process: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        # Where it put something else over the binary: begin, end, and what.
+        # Process -> (begin, end, name) of other mappings over the binary.
         self._hidden: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
         self.seen: set[str] = set()
         self.found = False
@@ -120,10 +129,10 @@ class Mappings:
     def add(
         self, pid: int, start: int, size: int, offset: int, name: str, identity: str = ""
     ) -> None:
-        """The process maps a part of a file, whose build-id is `identity` where that is known."""
+        """Records that a process mapped part of a file; `identity` is its build-id, or empty."""
         self.seen.add(name)
         end = start + size
-        # What is mapped over a part of an older mapping hides that part.
+        # A new mapping hides the parts of older mappings that it overlaps.
         parts = []
         ours = self._recorded.takes(name, identity)
         for begin, stop, place in self._by_process[pid]:
@@ -142,25 +151,25 @@ class Mappings:
         self._by_process[pid] = parts
 
     def fork(self, child: int, parent: int) -> None:
-        """The child has its parent's mappings."""
+        """Records that a child process inherits its parent's mappings."""
         if child != parent:
             self._by_process[child] = list(self._by_process[parent])
             self._hidden[child] = list(self._hidden[parent])
 
     def forget(self, pid: int) -> None:
-        """The process runs another program from here on."""
+        """Records that a process now runs another program."""
         self._by_process.pop(pid, None)
         self._hidden.pop(pid, None)
 
     def hidden_by(self, pid: int, address: int) -> str | None:
-        """What the process put there over the binary; None where it did not."""
+        """The name of the mapping that covers the binary at `address`; None if there is none."""
         for start, end, name in self._hidden.get(pid, ()):
             if start <= address < end:
                 return name
         return None
 
     def link_time(self, pid: int, address: int) -> int | None:
-        """The address in the binary; None outside it."""
+        """The link-time address in the binary; None outside it."""
         for start, end, offset in self._by_process.get(pid, ()):
             if start <= address < end:
                 place = address - start + offset

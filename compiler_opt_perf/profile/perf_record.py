@@ -15,7 +15,7 @@ from compiler_opt_perf.profile.workload import run_under
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.workload import Run
 
-# Without these a profile says too little to be worth more than a simulated one.
+# A hardware profile without these events is worth less than a simulated one.
 NEEDED = ("executions", "loads", "llc-load-misses", "conditional-branch-mispredicts")
 
 _SHOWN = 2000
@@ -23,12 +23,12 @@ _SHOWN = 2000
 
 @dataclass(frozen=True)
 class _Source:
-    """A way to record what `Event.perf` calls a source.
+    """A way to record a source of `Event.perf`.
 
     Attributes:
-      name: key of `Event.perf`.
-      vendor: of the processors that have it; None for all.
-      spec: perf's event specification, of the core's PMU, and the name and period of one event.
+      name: the source's key in `Event.perf`.
+      vendor: the vendor of the processors that have it; None for all.
+      spec: perf's event specification, a format string with {pmu}, {event} and {period}.
     """
 
     name: str
@@ -36,12 +36,12 @@ class _Source:
     spec: str
 
     def fits(self, name: str, vendor: str) -> bool:
-        """Whether this is a way to record that source on a vendor's processors."""
+        """Whether this records the source `name` on a vendor's processors."""
         return self.name == name and self.vendor in (vendor, None)
 
 
-# Of each source, the rows are tried from top to bottom, and the first that opens is recorded.
-# Recorded once, for all events that name the source.
+# The rows of one source are tried from top to bottom; the first that perf can open is recorded.
+# One recording of a shared source serves all events.
 _SHARED_SOURCES = (
     _Source(
         "branches",
@@ -49,18 +49,18 @@ _SHARED_SOURCES = (
         "{pmu}/br_inst_retired.near_taken,period=100003,branch_type=any/ppu",
     ),
     _Source("branches", "AMD", "{pmu}/ex_ret_brn_tkn,period=100003,branch_type=any/u"),
-    # Counts branches that are not taken, too; the reader makes up for it.
+    # Counts untaken branches too, for which the reader corrects.
     _Source("branches", None, "branches/period=100003,branch_type=any/u"),
-    # Counts in steps of 16 ops. Of all privilege levels: IBS cannot leave out the kernel, whose
-    # samples are then outside of the binary.
+    # Its period is a multiple of 16 ops. IBS cannot exclude the kernel, whose samples fall outside
+    # the binary.
     _Source("ibs", "AMD", "ibs_op/cnt_ctl=1,period=100000/"),
 )
-# Recorded for one event.
+# Sources that are recorded for each event.
 _SOURCES = (
     _Source("intel", "Intel", "{pmu}/{event},period={period}/ppu"),
     _Source("latency", "Intel", "{pmu}/{event},period={period}/ppu"),
     _Source("timed", "Intel", "{pmu}/{event},period={period}/ppu"),
-    # They are events of branches, and are reported late (skid): the stack says which branch it was.
+    # Branch events with skid: the branch stack identifies the branch.
     _Source("amd", "AMD", "{pmu}/{event},period={period},branch_type=any/u"),
     _Source("amd", "AMD", "{pmu}/{event},period={period}/u"),
     _Source("generic", None, "{event}/period={period}/u"),
@@ -69,13 +69,13 @@ _SOURCES = (
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """What perf records on a kind of processor.
+    """The events that perf records on a kind of processor.
 
     Attributes:
       vendor: "Intel", "AMD" or "generic".
       events: perf's event specifications.
       options: further options of `perf record`.
-      missing: names of our events that this machine cannot count.
+      missing: names of the events of `EVENTS` that this machine cannot count.
     """
 
     vendor: str
@@ -93,7 +93,7 @@ def version() -> str:
     """The installed perf, as "perf-6.1.187".
 
     Raises:
-      PmuError: there is none.
+      PmuError: perf is not installed.
     """
     if shutil.which("perf") is None:
         raise PmuError("perf: not found on PATH; install it (apt-get install linux-perf)")
@@ -104,7 +104,7 @@ def version() -> str:
 
 
 def cpu_vendor() -> str:
-    """The processor's maker: "Intel", "AMD", or "generic" for others."""
+    """The processor's vendor: "Intel", "AMD", or "generic" for others."""
     text = Path("/proc/cpuinfo").read_text(errors="replace")
     found = re.search(r"^vendor_id\s*: (\S+)", text, re.MULTILINE)
     return {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}.get(
@@ -113,7 +113,7 @@ def cpu_vendor() -> str:
 
 
 def opens(event: str) -> bool:
-    """Whether perf can record `event` here, in hardware."""
+    """Whether perf can record `event` with a hardware counter of this machine."""
     with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
         recording = Path(folder) / "perf.data"
         try:
@@ -124,22 +124,22 @@ def opens(event: str) -> bool:
             listed = run_command(["perf", "evlist", "-v", "-i", recording], timeout_s=60).stdout
         except CommandError:
             return False
-    # Without a hardware counter perf silently takes the clock instead: type 1, software.
+    # Without a hardware counter perf silently records the clock: type 1, software.
     return not re.search(r"\btype: 1(,| \()", listed)
 
 
-def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> RecordingPlan:
-    """Chooses events that the machine has, for as many of `EVENTS` as possible.
+def find_plan(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> RecordingPlan:
+    """Chooses perf events that this machine can record, for as many of `EVENTS` as possible.
 
     Args:
-      vendor: as from `cpu_vendor`.
-      opens: whether the machine can record a perf event.
-      pmu: perf's name of the cores' counters; "cpu_core" on processors with two kinds of cores.
+      vendor: the result of `cpu_vendor`.
+      opens: tells whether the machine can record a perf event.
+      pmu: perf's name of the core PMU; "cpu_core" on processors with two kinds of cores.
     """
     chosen: list[str] = []
 
     def record_first(specs: Iterable[str]) -> bool:
-        """Chooses the first that opens. One perf event may be the source of several of ours."""
+        """Chooses the first specification that opens; several events may share it."""
         for spec in specs:
             if spec in chosen:
                 return True
@@ -168,7 +168,7 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
         and "software" not in event.perf
         and (event.perf or event.callgrind)
     )
-    # Data sources and latencies of loads, for all events or none.
+    # These options of perf add data source and latency to the samples of all events.
     options: tuple[str, ...] = ()
     if any(spec.startswith("ibs_op") for spec in chosen):
         options = ("--data", "--weight")
@@ -178,11 +178,12 @@ def find_recipe(vendor: str, opens: Callable[[str], bool], pmu: str = "cpu") -> 
 
 
 def _specs(event: Event, vendor: str, pmu: str, shared: Collection[str]) -> Iterator[str]:
-    """What may be recorded for one event, the best first.
+    """Yields event specifications for one event, best first.
 
     Args:
-      vendor, pmu: as of `find_recipe`.
-      shared: sources that are recorded. What comes after one of them is worse than what there is.
+      event: the event.
+      vendor, pmu: see `find_plan`.
+      shared: shared sources that are recorded; the sources after one of them are worse.
     """
     for source, names in event.perf.items():
         if source in shared:
@@ -193,24 +194,24 @@ def _specs(event: Event, vendor: str, pmu: str, shared: Collection[str]) -> Iter
                     yield row.spec.format(pmu=pmu, event=name, period=event.period)
 
 
-def host_recipe() -> RecordingPlan:
-    """The recipe for this machine. Raises PmuError when there is no perf."""
+def host_plan() -> RecordingPlan:
+    """The plan for this machine. Raises PmuError: perf is not installed."""
     version()
     hybrid = Path("/sys/bus/event_source/devices/cpu_core").exists()
-    return find_recipe(cpu_vendor(), opens, "cpu_core" if hybrid else "cpu")
+    return find_plan(cpu_vendor(), opens, "cpu_core" if hybrid else "cpu")
 
 
-def record(recipe: RecordingPlan, run: Run, directory: Path) -> Path:
+def record(plan: RecordingPlan, run: Run, directory: Path) -> Path:
     """Runs a program under `perf record`; returns the path of perf.data, in `directory`.
 
     Threads and forked processes are recorded, too.
 
     Raises:
-      PmuError: perf is not allowed to, or the run failed or hung.
+      PmuError: perf may not record, or the run failed or timed out.
     """
     recording = directory.resolve() / "perf.data"
     diagnostics = directory / "stderr"
-    finished = run_under("perf", run, [*recipe.command(recording), *run.command], diagnostics)
+    finished = run_under("perf", run, [*plan.command(recording), *run.command], diagnostics)
     if finished.status != run.expected_status or not recording.exists():
         printed = diagnostics.read_bytes()[-_SHOWN:].decode(errors="replace").strip()
         hint = ""

@@ -14,7 +14,7 @@ from compiler_opt_perf.profile.events import EVENTS, Event
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.perf_data import read_recording, script_command
 from compiler_opt_perf.profile.perf_events import identify
-from compiler_opt_perf.profile.perf_record import RecordingPlan, find_recipe, opens, version
+from compiler_opt_perf.profile.perf_record import RecordingPlan, find_plan, opens, version
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.report import show as show_profile
 from compiler_opt_perf.profile.report import summarize
@@ -37,13 +37,13 @@ def recording(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Which events, by processor
 
 
-def names(recipe: RecordingPlan) -> list[str]:
-    return [identify(event).name for event in recipe.events]
+def names(plan: RecordingPlan) -> list[str]:
+    return [identify(event).name for event in plan.events]
 
 
 def test_intel() -> None:
-    recipe = find_recipe("Intel", lambda event: "br_misp_retired.cond," not in event)
-    assert names(recipe) == [
+    plan = find_plan("Intel", lambda event: "br_misp_retired.cond," not in event)
+    assert names(plan) == [
         "br_inst_retired.near_taken",
         "cycles",
         "mem_inst_retired.all_loads",
@@ -54,65 +54,65 @@ def test_intel() -> None:
         "br_misp_retired.conditional",
         "frontend_retired.l1i_miss",
     ]
-    assert recipe.events[0] == ("cpu/br_inst_retired.near_taken,period=100003,branch_type=any/ppu")
-    assert recipe.events[4] == "cpu/mem_load_retired.l3_miss,period=1009/ppu"
-    assert recipe.options == ("--weight",)
-    assert recipe.missing == ()
+    assert plan.events[0] == ("cpu/br_inst_retired.near_taken,period=100003,branch_type=any/ppu")
+    assert plan.events[4] == "cpu/mem_load_retired.l3_miss,period=1009/ppu"
+    assert plan.options == ("--weight",)
+    assert plan.missing == ()
 
 
 def test_intel_with_two_kinds_of_cores() -> None:
-    recipe = find_recipe("Intel", lambda event: True, "cpu_core")
-    assert all(event.startswith("cpu_core/") for event in recipe.events)
-    assert "br_misp_retired.cond" in names(recipe)
+    plan = find_plan("Intel", lambda event: True, "cpu_core")
+    assert all(event.startswith("cpu_core/") for event in plan.events)
+    assert "br_misp_retired.cond" in names(plan)
 
 
 def test_intel_without_precise_events() -> None:
-    recipe = find_recipe("Intel", lambda event: not event.endswith("/ppu"))
-    assert "LLC-load-misses" in names(recipe)
-    assert "branches" in names(recipe)
+    plan = find_plan("Intel", lambda event: not event.endswith("/ppu"))
+    assert "LLC-load-misses" in names(plan)
+    assert "branches" in names(plan)
 
 
 def test_amd() -> None:
-    recipe = find_recipe("AMD", lambda event: True)
-    assert names(recipe)[:2] == ["ex_ret_brn_tkn", "ibs_op"]
+    plan = find_plan("AMD", lambda event: True)
+    assert names(plan)[:2] == ["ex_ret_brn_tkn", "ibs_op"]
     # Branch records leave out branches that were wrongly predicted to be taken.
-    (mispredicts,) = [event for event in recipe.events if "ex_ret_msprd" in event]
+    (mispredicts,) = [event for event in plan.events if "ex_ret_msprd" in event]
     assert mispredicts == ("cpu/ex_ret_msprd_brnch_instr_dir_msmtch,period=10007,branch_type=any/u")
     # Indirect branches are taken, so that branch records hold all of them.
-    assert "ex_ret_brn_ind_misp" not in names(recipe)
-    assert "branch-misses" not in names(recipe)
-    assert recipe.events[1] == "ibs_op/cnt_ctl=1,period=100000/"
-    assert recipe.options == ("--data", "--weight")
-    assert recipe.missing == ()
-    command = recipe.command(Path("perf.data"))
+    assert "ex_ret_brn_ind_misp" not in names(plan)
+    assert "branch-misses" not in names(plan)
+    assert plan.events[1] == "ibs_op/cnt_ctl=1,period=100000/"
+    assert plan.options == ("--data", "--weight")
+    assert plan.missing == ()
+    command = plan.command(Path("perf.data"))
     assert command[:3] == ["perf", "record", "--quiet"]
     assert command[-3:] == ["-o", "perf.data", "--"]
 
 
 def test_amd_before_branch_stacks() -> None:
-    recipe = find_recipe("AMD", lambda event: "branch_type" not in event)
-    assert names(recipe)[0] == "ibs_op"
-    assert "instructions" in names(recipe)
-    assert "cpu/ex_ret_msprd_brnch_instr_dir_msmtch,period=10007/u" in recipe.events
-    assert {"ex_ret_ind_brch_instr", "ex_ret_brn_ind_misp"} <= set(names(recipe))
-    assert recipe.missing == ("conditional-branches",)
+    plan = find_plan("AMD", lambda event: "branch_type" not in event)
+    assert names(plan)[0] == "ibs_op"
+    assert "instructions" in names(plan)
+    assert "cpu/ex_ret_msprd_brnch_instr_dir_msmtch,period=10007/u" in plan.events
+    assert {"ex_ret_ind_brch_instr", "ex_ret_brn_ind_misp"} <= set(names(plan))
+    assert plan.missing == ("conditional-branches",)
 
 
 def test_amd_of_which_perf_knows_no_events() -> None:
-    recipe = find_recipe("AMD", lambda event: "ex_ret" not in event and "branch" not in event[:8])
-    assert names(recipe)[0] == "ibs_op"
-    assert {"conditional-branches", "indirect-branch-mispredicts"} <= set(recipe.missing)
+    plan = find_plan("AMD", lambda event: "ex_ret" not in event and "branch" not in event[:8])
+    assert names(plan)[0] == "ibs_op"
+    assert {"conditional-branches", "indirect-branch-mispredicts"} <= set(plan.missing)
 
 
 def test_other_processor() -> None:
-    recipe = find_recipe("generic", lambda event: "branch_type" not in event)
-    assert names(recipe) == [event.perf["generic"] for event in EVENTS if "generic" in event.perf]
+    plan = find_plan("generic", lambda event: "branch_type" not in event)
+    assert names(plan) == [event.perf["generic"] for event in EVENTS if "generic" in event.perf]
 
 
 def test_nothing_opens() -> None:
-    recipe = find_recipe("Intel", lambda event: False)
-    assert recipe.events == ()
-    assert set(perf_record.NEEDED) <= set(recipe.missing)
+    plan = find_plan("Intel", lambda event: False)
+    assert plan.events == ()
+    assert set(perf_record.NEEDED) <= set(plan.missing)
 
 
 def test_software_clock_is_not_taken_for_hardware() -> None:
@@ -158,9 +158,9 @@ def test_a_perf_event_is_one_row(
     row = Event("page-faults", "sum", "faults", perf={"generic": "page-faults"}, period=1)
     for module in ("perf_record", "perf_attribution"):
         monkeypatch.setattr(f"compiler_opt_perf.profile.{module}.EVENTS", (*EVENTS, row))
-    recipe = find_recipe("generic", lambda event: event.startswith("page-faults"))
-    assert recipe.events == ("page-faults/period=1/u",)
-    monkeypatch.setattr(perf_record, "host_recipe", lambda: recipe)
+    plan = find_plan("generic", lambda event: event.startswith("page-faults"))
+    assert plan.events == ("page-faults/period=1/u",)
+    monkeypatch.setattr(perf_record, "host_plan", lambda: plan)
     path = tmp_path / "w.pmu.json"
     manifest = collect(workload, ["measure"], path, backend="perf", timeout_s=60)
     # The ring's 8 MiB are written first by the function that makes it.
@@ -221,7 +221,7 @@ def test_auto_says_which_and_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     lacking = RecordingPlan("Intel", ("cycles",), (), ("loads", "llc-load-misses"))
-    monkeypatch.setattr(perf_record, "host_recipe", lambda: lacking)
+    monkeypatch.setattr(perf_record, "host_plan", lambda: lacking)
     with caplog.at_level("INFO", logger="absl"):
         manifest = collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="auto")
     assert manifest.collector.backend == "callgrind"
@@ -252,7 +252,7 @@ def test_perf_where_all_is_there(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(perf_record, "host_recipe", lambda: CLOCK)
+    monkeypatch.setattr(perf_record, "host_plan", lambda: CLOCK)
     with caplog.at_level("INFO", logger="absl"):
         manifest = collect(
             workload, ["repeat", "100000"], tmp_path / "w.pmu.json", backend="auto", timeout_s=60
@@ -267,7 +267,7 @@ def test_perf_where_all_is_there(
 def test_perf_without_counters(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = find_recipe("Intel", lambda event: False)
-    monkeypatch.setattr(perf_record, "host_recipe", lambda: nothing)
+    nothing = find_plan("Intel", lambda event: False)
+    monkeypatch.setattr(perf_record, "host_plan", lambda: nothing)
     with pytest.raises(PmuError, match=r"no hardware counters.*use --backend=callgrind"):
         collect(workload, ["threads"], tmp_path / "w.pmu.json", backend="perf")

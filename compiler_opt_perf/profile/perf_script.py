@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads what `perf script` prints, and adds up the samples that fell into one binary."""
+"""Reads the output of `perf script`, and adds up the samples in one binary."""
 
-import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,11 +11,12 @@ from absl import logging
 
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.memory_levels import distance
-from compiler_opt_perf.profile.perf_events import Facts, Identity, identify
-from compiler_opt_perf.profile.perf_mappings import MMAP, Mappings, Recorded
+from compiler_opt_perf.profile.perf_events import Identity, RecordingHeader, identify
+from compiler_opt_perf.profile.perf_mappings import MMAP, Mappings, RecordedBinary
+from compiler_opt_perf.profile.perf_stacks import StackBranch, Stacks, read_stack
 
-# What the reader needs; data source, weight (a load's latency) and branch stack where they were
-# recorded.
+# Fields that the reader needs, and fields that it reads if they were recorded. The weight is a
+# load's latency.
 FIELDS = ("pid", "event", "ip", "period")
 OPTIONAL_FIELDS = ("data_src", "weight", "brstack")
 
@@ -31,100 +31,36 @@ _SAMPLE = re.compile(
     r"(?P<ip>[0-9a-f]{1,16})"
     r"(?P<stack>(?:\s+0x[0-9a-f]+/0x[0-9a-f]+/\S*)*)\s*$"
 )
-# A sample whose call chain follows in lines of its own, which begin with a tab. The first of these
-# is the sample's address; of an empty chain there is none.
+# A call chain follows its sample in separate lines that begin with a tab. Its first line is the
+# sample's address; an empty chain has no line.
 _EMPTY = " (empty call chain)"
 _WITHOUT_CHAIN = re.compile(_HEAD + r".*" + re.escape(_EMPTY) + "$")
 _CHAIN = re.compile(r"^\t\s*[0-9a-f]+(?:\s.*)?$")
 _CHAIN_STACK = re.compile(r"^\s*0x[0-9a-f]+/0x[0-9a-f]+/")
 
 
-@dataclass(frozen=True)
-class Hop:
-    """A branch of a stack; an end in other code is None.
-
-    Attributes:
-      mispredicted: None when the record does not say.
-      cycles: since the branch before it; 0 where the processor does not count them.
-      taken: newer processors can record those that are not.
-    """
-
-    source: int | None
-    target: int | None
-    mispredicted: bool | None
-    cycles: int
-    taken: bool = True
-
-
-@dataclass
-class Stacks:
-    """The branch stacks of one perf event, added up: a recording has many more than code branches.
-
-    Attributes:
-      number: of stacks.
-      branches: by source, target and whether it was mispredicted, occurrences of the event that
-        such taken branches of stacks stand for. A stack of n branches that was taken once a period
-        stands for period / n of each.
-      not_taken: by source, the same of mispredicted branches that were not taken.
-      predicted: whether any branch says if it was predicted.
-      ranges: by the older branch's target and the newer one's source, the same of stretches
-        between two branches of a stack, of which it has n - 1; and their cycles, multiplied.
-      newest: by the address of the sample and the ends of the last branch before it, the sum of
-        the periods.
-    """
-
-    number: int = 0
-    branches: dict[tuple[int | None, int | None, bool], float] = field(
-        default_factory=lambda: defaultdict(float)
-    )
-    not_taken: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    predicted: bool = False
-    ranges: dict[tuple[int | None, int | None], tuple[float, float]] = field(default_factory=dict)
-    newest: Counter[tuple[int | None, int | None, int | None]] = field(default_factory=Counter)
-
-    def add(self, address: int | None, period: int, hops: Sequence[Hop]) -> None:
-        """Adds a stack, its newest branch first, of a sample at `address`."""
-        taken = [hop for hop in hops if hop.taken]
-        if not taken:
-            return
-        self.number += 1
-        self.newest[address, taken[0].source, taken[0].target] += period
-        for hop in hops:
-            self.predicted = self.predicted or hop.mispredicted is not None
-            if hop.taken:
-                place = hop.source, hop.target, bool(hop.mispredicted)
-                self.branches[place] += period / len(taken)
-            elif hop.mispredicted and hop.source is not None:
-                self.not_taken[hop.source] += period / len(taken)
-        for newer, older in itertools.pairwise(taken):
-            ends = older.target, newer.source
-            weight = period / (len(taken) - 1)
-            executions, cycles = self.ranges.get(ends, (0.0, 0.0))
-            self.ranges[ends] = executions + weight, cycles + weight * newer.cycles
-
-
 @dataclass
 class Script:
-    """The samples of one recording that fell into one binary; addresses are link-time addresses.
+    """The samples of one recording in one binary, at link-time addresses.
 
-    Perf events have the names of `Event.perf` where it is known what they count (`identify`), else
-    perf's name without modifiers.
+    Keys are names of perf events as in `Event.perf` (see `identify`). Unknown events have perf's
+    name without modifiers.
 
     Attributes:
       program: the binary's name.
-      samples: for each perf event, the summed periods by address.
-      outside: for each perf event, the summed periods of all other code.
-      periods: for each perf event, how many samples it has, and the sum of their periods.
-      precise: for each perf event, whether it was recorded with a precise modifier (p).
-      unknown: perf's names of the events of which it is not known what they count.
-      stacks: for each perf event, its branch stacks.
-      filtered: events with stacks that hold some kinds of branches only, which are not in `stacks`.
-      memory: for each perf event, the summed periods by address of samples that were a "load", an
-        "l1 miss", an "llc miss", a "store", by their data source; as "latency", periods times
-        weight of the loads, and as "timed", periods of those loads that have a weight.
-      untold: for each perf event, how many of its loads do not tell where they found their data.
-      hidden: by the name of a mapping that the program put over its own code, the samples there.
-      lost: samples that perf says were lost.
+      samples: event -> address -> sum of periods.
+      outside: event -> sum of periods in other code.
+      periods: event -> (number of samples, sum of periods), in all code.
+      precise: event -> whether it was recorded with a precise modifier (p).
+      unknown: the unknown events.
+      stacks: event -> its branch stacks.
+      filtered: events whose stacks hold only some kinds of branches; `stacks` lacks them.
+      memory: event -> operation -> address -> sum of periods. The operations "load", "l1 miss",
+        "llc miss" and "store" come from the data source. "timed" are loads with a weight, and
+        "latency" their periods times weight.
+      without_level: event -> number of loads without a memory level.
+      hidden: name of a mapping over the program's code -> number of samples in it.
+      lost: number of samples that perf lost.
     """
 
     program: str = ""
@@ -138,14 +74,14 @@ class Script:
     memory: dict[str, dict[str, Counter[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
     )
-    untold: Counter[str] = field(default_factory=Counter)
+    without_level: Counter[str] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)
     lost: int = 0
 
     def period(self, event: str) -> int:
-        """Occurrences between two samples of a perf event, on average.
+        """The mean period of a perf event's samples, at least 1.
 
-        A recording at a given frequency has another period at each sample.
+        A recording at a fixed frequency varies the period.
         """
         samples, occurrences = self.periods[event]
         return max(1, round(occurrences / samples))
@@ -155,37 +91,36 @@ def read_script(
     lines: Iterable[str],
     binary: Path,
     origin: str,
-    on_stack: Callable[[str, list[Hop]], None] | None = None,
-    recorded: Recorded | None = None,
-    facts: Facts | None = None,
+    on_stack: Callable[[str, list[StackBranch]], None] | None = None,
+    recorded: RecordedBinary | None = None,
+    header: RecordingHeader | None = None,
 ) -> Script:
     """Reads the output of `perf script --show-mmap-events --show-task-events -F ...`.
 
     Args:
-      lines: the output; the fields are `FIELDS` and any of `OPTIONAL_FIELDS`, with call chains or
-        without, after a header (`--header`) or not.
-      binary: whose instructions are wanted; in the recording it may have been in another folder.
-      origin: what to call the output in messages.
-      on_stack: called with each branch stack, its newest branch first, and its event; of branches
-        that were taken.
-      recorded: which of the mapped files is the binary; any of its name when None.
-      facts: what is known of the recording besides.
+      lines: the output, with `FIELDS` and any of `OPTIONAL_FIELDS`. A header (`--header`) and call
+        chains are optional.
+      binary: the wanted binary; its folder may differ from the recorded one.
+      origin: name of the output in messages.
+      on_stack: called with the event and the taken branches of each stack, newest first.
+      recorded: identifies the binary among the mapped files; None takes any file of its name.
+      header: what perf's other commands printed about the recording.
 
     Raises:
       PmuError: a line is neither a sample nor an event, or the binary was never mapped.
     """
-    mappings = Mappings(binary, recorded or Recorded(binary, (), origin))
-    reader = _Reader(mappings, facts or Facts(), Script(program=binary.name))
+    mappings = Mappings(binary, recorded or RecordedBinary(binary, (), origin))
+    reader = _Reader(mappings, header or RecordingHeader(), Script(program=binary.name))
     number = 0
-    for number, line in _joined(lines, origin, reader.facts):
+    for number, line in _joined(lines, origin, reader.header):
         place = f"{origin}:{number}"
         sample = _SAMPLE.match(line)
         if sample is None:
             reader.read_other(line, place)
             continue
-        event, hops = reader.read_sample(sample, place)
-        if hops and on_stack is not None:
-            on_stack(event, [hop for hop in hops if hop.taken])
+        event, branches = reader.read_sample(sample, place)
+        if branches and on_stack is not None:
+            on_stack(event, [branch for branch in branches if branch.taken])
     if not number:
         raise PmuError(f"{origin}: empty; was anything recorded?")
     if not mappings.found:
@@ -197,13 +132,20 @@ def read_script(
     return reader.script
 
 
-def _joined(lines: Iterable[str], origin: str, facts: Facts) -> Iterator[tuple[int, str]]:
-    """Numbered lines, samples of several lines put together; the header goes to `facts`.
+def _joined(
+    lines: Iterable[str], origin: str, header: RecordingHeader
+) -> Iterator[tuple[int, str]]:
+    """Yields lines with their numbers, and joins the lines of one sample.
+
+    Args:
+      lines: the output of perf script.
+      origin: name of the output in messages.
+      header: receives the lines of a header.
 
     Raises:
       PmuError: the last line is not complete.
     """
-    sample, first, has_address, header = "", 0, False, False
+    sample, first, has_address, in_header = "", 0, False, False
     number = 0
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
@@ -225,11 +167,11 @@ def _joined(lines: Iterable[str], origin: str, facts: Facts) -> Iterator[tuple[i
             yield first, f"{sample}\n"
             sample = ""
         if line.startswith("#"):
-            facts.read(line)
-            # Between two such lines a command line may go over several.
-            header = not header if line.startswith("# =====") else header
+            header.read(line)
+            # The recorded command in the header may have line breaks.
+            in_header = not in_header if line.startswith("# =====") else in_header
             yield number, "\n"
-        elif header:
+        elif in_header:
             yield number, "\n"
         elif " " in line and "PERF_RECORD_" not in line:
             sample, first, has_address = line.rstrip("\n"), number, False
@@ -244,15 +186,15 @@ class _Reader:
     """Adds up samples.
 
     Attributes:
-      mappings: of the lines so far.
-      facts: what is known of the recording's events.
-      script: what was added up.
-      identities: of the events that were seen, by perf's name.
-      names: the names in `script` of these.
+      mappings: the mappings of all lines so far.
+      header: the recording's header.
+      script: the result.
+      identities: perf's name of each event so far -> its identity.
+      names: perf's name of each event so far -> its name in `script`.
     """
 
     mappings: Mappings
-    facts: Facts
+    header: RecordingHeader
     script: Script
     identities: dict[str, Identity] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -260,13 +202,12 @@ class _Reader:
     def name(self, printed: str) -> str:
         """The name in `script` of the event that perf calls `printed`.
 
-        Two events that count the same at the same time are not added up: the second one gets a
-        name of which nothing is known.
+        Two events that count the same are not added up: the second gets an unknown name.
         """
         known = self.names.get(printed)
         if known is not None:
             return known
-        event = identify(printed, self.facts)
+        event = identify(printed, self.header)
         name, is_known = event.name, event.known is not None
         for other, earlier in self.identities.items():
             if (
@@ -282,14 +223,14 @@ class _Reader:
         self.names[printed] = name
         if event.known is None:
             self.script.unknown.add(name)
-        attributes = self.facts.of(printed)
+        attributes = self.header.attributes_of(printed)
         if attributes is not None and not attributes.all_branches:
             self.script.filtered.add(name)
         self.script.precise[name] = event.precise and self.script.precise.get(name, True)
         return name
 
-    def read_sample(self, sample: re.Match[str], place: str) -> tuple[str, list[Hop]]:
-        """Adds a sample; returns its event and its branch stack, the newest branch first."""
+    def read_sample(self, sample: re.Match[str], place: str) -> tuple[str, list[StackBranch]]:
+        """Adds a sample; returns its event and its branch stack, newest branch first."""
         script = self.script
         pid, period = int(sample["pid"]), int(sample["period"])
         event = self.name(sample["event"])
@@ -304,15 +245,15 @@ class _Reader:
         else:
             script.samples[event][address] += period
             self._add_memory(sample, event, address, period)
-        hops = _read_stack(sample["stack"], pid, self.mappings, place)
-        if hops:
+        branches = read_stack(sample["stack"], pid, self.mappings, place)
+        if branches:
             if event in script.filtered:
                 return event, []
-            script.stacks[event].add(address, period, hops)
-        return event, hops
+            script.stacks[event].add(address, period, branches)
+        return event, branches
 
     def _add_memory(self, sample: re.Match[str], event: str, address: int, period: int) -> None:
-        """Adds what the data source and the weight of a sample say."""
+        """Adds the data source and the weight of a sample."""
         memory = self.script.memory[event]
         is_load = not sample["source"]
         if sample["source"]:
@@ -321,7 +262,7 @@ class _Reader:
             if operation == "store":
                 memory["store"][address] += period
             elif is_load and level is None:
-                self.script.untold[event] += 1
+                self.script.without_level[event] += 1
             elif is_load:
                 for what in level or ():
                     memory[what][address] += period
@@ -331,7 +272,7 @@ class _Reader:
             memory["timed"][address] += period
 
     def read_other(self, line: str, place: str) -> None:
-        """Reads a line that is no sample. Raises PmuError."""
+        """Reads a line that is not a sample with an address. Raises PmuError."""
         without = _WITHOUT_CHAIN.match(line)
         if without is not None:
             event, period = self.name(without["event"]), int(without["period"])
@@ -342,43 +283,8 @@ class _Reader:
             read_event(line, self.mappings, self.script, place)
 
 
-def _read_stack(text: str, pid: int, mappings: Mappings, place: str) -> list[Hop]:
-    """A branch stack: for each branch "source/target/flags/..."; empty where there is none."""
-    hops = []
-    previous: tuple[int, int] | None = None
-    try:
-        for entry in text.split():
-            from_text, to_text, flags, *rest = entry.split("/")
-            source, target = int(from_text, 16), int(to_text, 16)
-            # What the processor took back was not executed, and the code before and after it was
-            # executed in one go.
-            if "SPEC_WRONG_PATH" in rest:
-                continue
-            # Some processors record the newest branch twice. A branch that does follow itself leads
-            # back to itself.
-            if (source, target) == previous and target > source:
-                continue
-            previous = source, target
-            hops.append(
-                Hop(
-                    mappings.link_time(pid, source),
-                    mappings.link_time(pid, target),
-                    # Newer versions of perf may print several letters.
-                    "M" in flags if set("MP") & set(flags) else None,
-                    cycles=int(rest[2]) if len(rest) > 2 and rest[2].isdigit() else 0,
-                    taken="N" not in flags,
-                )
-            )
-    except ValueError as error:
-        raise PmuError(
-            f"{place}: not a branch stack: {text.strip()[:80]!r}; "
-            "make it with perf script -F +brstack"
-        ) from error
-    return hops
-
-
 def read_event(line: str, mappings: Mappings, script: Script, place: str) -> None:
-    """Reads a line that is no sample. Raises PmuError."""
+    """Reads a record of a mapping, process or loss. Raises PmuError: the line is something else."""
     mapped = MMAP.search(line)
     if mapped is not None:
         pid, start, size, offset, identity, mode, name = mapped.groups()
@@ -397,7 +303,7 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
     if "PERF_RECORD_SAMPLE" in line:
         raise PmuError(
             f"{place}: is a dump of raw records (perf script -D), which has no branch stacks; make "
-            "text without -D, by the command of docs/collect-in-hardware.md"
+            "the text without -D, by the command in docs/collect-in-hardware.md"
         )
     lost = re.search(r"PERF_RECORD_LOST(?:_SAMPLES)? .*?lost ([0-9]{1,20})", line)
     if lost is not None:
@@ -410,10 +316,11 @@ def read_event(line: str, mappings: Mappings, script: Script, place: str) -> Non
 
 
 def _source(text: str) -> tuple[str, tuple[str, ...] | None]:
-    """What a data source says: "load", "store" or another operation, and where a load ended.
+    """Parses a sample's data source.
 
-    The latter in the words of the table of events: "load", "l1 miss", "llc miss"; None when it does
-    not tell.
+    Returns:
+      The operation: "load", "store", or empty for another. For a load also the operations of
+      `Script.memory` that it counts as; None if the source gives no memory level.
     """
     parts = dict(part.split(" ", 1) for part in text.split("|") if " " in part)
     operation = parts.get("OP", "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A collected PMU profile with its counts in memory, and rates at any place of it."""
+"""A PMU profile in memory, with its rates by program, function and line."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,26 +16,25 @@ from compiler_opt_perf.run.json_text import Count, CText, JsonError, decode
 
 _COLLECT_AGAIN = "collect the profile again"
 
-# The table of sources, by function: a file, of which nothing may be known, and a line.
+# The table of sources: linkage name -> (file, first line); the file may be empty.
 _Sources = dict[str, tuple[CText, Count]]
-# One count an event, in the manifest's order.
+# One count per event, in the manifest's order.
 CountList = list[int]
 
 
 class Profile:
     """The counts of a PMU profile, by source function and line.
 
-    Counts of inlined copies of a function are those of the function here; `samples` has them apart.
+    Inlined copies of a function are added to the function; `samples` keeps them apart.
 
     Attributes:
-      manifest: what the profile is of.
+      manifest: the profile's manifest.
       samples: the sample profiles, with inline stacks.
-      functions: for each function, by linkage name, the counts of its lines.
-      executed: names of all functions with samples; of some all lines are those of functions that
-        were inlined into them.
-      sources: for each function, where it is; empty when the profile has no table of sources.
-      table: the functions of the profiled binary, whether they ran or not; None when the profile
-        has no such table.
+      functions: linkage name -> line -> counts, without functions that have no lines of their own.
+      executed: names of all functions with samples, also without lines of their own.
+      sources: linkage name -> file and first line; empty if the profile has no such table.
+      table: the functions of the profiled binary; None if the profile has no such table.
+      index: name of an event -> its index in counts.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class Profile:
                 for index, count in enumerate(counts):
                     known[index] += count
         self.index = {event.name: index for index, event in enumerate(manifest.events)}
-        # What `total` has been asked for.
+        # Results of `total`.
         self._totals: dict[str, CountList] = {}
 
     @classmethod
     def load(cls, path: Path) -> "Profile":
-        """Reads a manifest and all that it names.
+        """Reads a manifest and the files that it names.
 
         Raises:
           PmuError: a file is missing, damaged, or not in its format.
@@ -77,7 +76,7 @@ class Profile:
         return cls(manifest, samples, read_sources(manifest), manifest.read_functions())
 
     def did_not_run(self, function: str) -> bool:
-        """Whether a function was profiled and has no samples; False when it is not known."""
+        """Whether a function was profiled and did not run; False if the profile does not know."""
         return self.table is not None and function in self.table and function not in self.executed
 
     def total(self, function: str) -> CountList:
@@ -88,7 +87,7 @@ class Profile:
         return self._totals[function]
 
     def estimate(self, rate: Rate, counts: Sequence[int], towards: float | None) -> RateEstimate:
-        """The rate of a place with `counts`, whose surroundings have the rate `towards`."""
+        """Estimates the rate of a location with `counts`, shrunk towards the rate `towards`."""
         numerator = counts[self.index[rate.numerator]]
         denominator = counts[self.index[rate.denominator]]
         low, high = 0.0, 1.0
@@ -113,13 +112,13 @@ class Profile:
         return self.estimate(rate, self.total(function), self.of_program(rate).raw)
 
     def of_line(self, rate: Rate, function: str, line: Line) -> RateEstimate:
-        """The rate of a line, shrunk towards its function's; the compiler's own estimate."""
+        """The rate of a line, shrunk towards its function's. The compiler computes the same."""
         around = self.of_function(rate, function).shrunk
         return self.estimate(rate, self.functions[function][line], around)
 
 
 def lines_of(function: str, samples: FunctionSamples) -> Iterator[tuple[str, Line, CountList]]:
-    """Each line with counts in `samples` and in what is inlined there, with its function."""
+    """Yields (function, line, counts) for each line in `samples`, inlined functions included."""
     for line, counts in samples.lines.items():
         yield function, line, counts
     for site, inlined in samples.callees.items():
@@ -127,14 +126,14 @@ def lines_of(function: str, samples: FunctionSamples) -> Iterator[tuple[str, Lin
 
 
 def names_in(function: str, samples: FunctionSamples) -> Iterator[str]:
-    """The function, and all that are inlined there."""
+    """Yields the function's name and the names of functions inlined into it."""
     yield function
     for site, inlined in samples.callees.items():
         yield from names_in(site.callee, inlined)
 
 
 def read_sources(manifest: Manifest) -> dict[str, DeclaredAt]:
-    """The profile's table of sources; empty when it has none. Raises PmuError."""
+    """Reads the profile's table of sources; empty if it has none. Raises PmuError."""
     if manifest.sources is None:
         return {}
     path = manifest.path.parent / manifest.sources.file
@@ -148,7 +147,7 @@ def read_sources(manifest: Manifest) -> dict[str, DeclaredAt]:
 
 
 def known_event(record: EventFile) -> Event:
-    """The row of `EVENTS` for a manifest's event; one made up for an event of later versions."""
+    """The row of `EVENTS` for a manifest's event; a new row for an event of a later version."""
     for event in EVENTS:
         if event.name == record.name:
             return event

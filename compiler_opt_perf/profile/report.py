@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PMU profiles as text: what they hold, where time is lost, how two of them differ."""
+"""Text reports of PMU profiles: summary, hotspots, and differences of two profiles."""
 
+import math
 import textwrap
 from collections.abc import Collection, Sequence
 
@@ -20,22 +21,25 @@ from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.profile.rates import RateEstimate
 from compiler_opt_perf.run.symbol_names import demangled, printable, shortened
 
-# Columns of what is shown, and of a place in a plot.
+# Widths in columns: of the report, of its indentation, and of a location in a plot.
 _WIDTH = 100
 _INDENT = 9
 PLOT_WIDTH = 72
+# Rates below this one matter to nobody, whatever their digits.
+_LEAST_RATE = 1e-4
 
 
 def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> str:
-    """What was profiled, and for each event and rate its total and how much of it was located.
+    """Summarises a profile: program, command, total of each event, and rates of the program.
 
-    The rates are those of the whole program, from located counts, as the compiler sees them.
+    Rates are computed from counts with a source location, which the compiler sees.
 
     Args:
-      executed: names of the functions with samples; None when they are not at hand.
+      manifest: the profile's manifest.
+      executed: names of the functions with samples; None if unknown.
 
     Raises:
-      PmuError: the table of functions is damaged.
+      PmuError: the function table is damaged.
     """
     program, collector = manifest.program, manifest.collector
     caches = "".join(f", {name} {cache}" for name, cache in collector.cache_geometry.items())
@@ -66,9 +70,9 @@ def summarize(manifest: Manifest, executed: Collection[str] | None = None) -> st
 
 
 def describe_functions(table: FunctionTable | None, executed: Collection[str] | None) -> str:
-    """How many functions were profiled, how many of them did not run, in words."""
+    """The number of profiled and of unexecuted functions, in words."""
     if table is None:
-        return "of those that did not run nothing is known"
+        return "unexecuted ones are unknown"
     text = f"{len(table):,} profiled"
     if executed is not None:
         text += f", {table.unexecuted(executed):,} of them did not run"
@@ -76,7 +80,7 @@ def describe_functions(table: FunctionTable | None, executed: Collection[str] | 
 
 
 def penalties(profile: Profile) -> str:
-    """The nominal costs in cycles that hotspots are ordered by, in words."""
+    """The nominal costs of events in cycles, which order hotspots, in words."""
     return ", ".join(
         f"{event.name} {event.penalty_cycles}"
         for event in profile.samples.events
@@ -87,7 +91,7 @@ def penalties(profile: Profile) -> str:
 def show(profile: Profile, number: int) -> str:
     """The summary, and the `number` most costly functions and lines.
 
-    A profile without an event that has a cost (only of time, say) has a summary alone.
+    A profile without events that have a cost, such as one of time only, has no hotspots.
     """
     if not penalties(profile):
         return summarize(profile.manifest, profile.executed)
@@ -99,12 +103,12 @@ def show(profile: Profile, number: int) -> str:
     summary = summarize(profile.manifest, profile.executed)
     out = [summary, *_wrapped(f"cost in nominal cycles: {penalties(profile)}"), ""]
     for title, spots in (("functions", functions), ("lines", lines)):
-        out += [f"most costly {title}; rates of what occurred, with their 95% interval", ""]
+        out += [f"most costly {title}; rates with 95% confidence interval", ""]
         for spot in spots:
-            # A share of less than a hundredth of a percent takes more than its column.
+            # A share below 0.01% is wider than its column.
             share = f"{_percent(spot.cost, everything):>{_INDENT - 2}}  "
             out.append(share + place(spot, names[spot.function], _WIDTH - len(share)))
-            text = texts.at(spot.source) if spot.line is not None else ""
+            text = texts.line(spot.source) if spot.line is not None else ""
             if text:
                 out.append(f"{'':{_INDENT}}| {_cut(text, _WIDTH - _INDENT - 2)}")
             occurred = [
@@ -118,7 +122,7 @@ def show(profile: Profile, number: int) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line of the summary in as many as it takes, below its first column."""
+    """Wraps a line of the summary; continuation lines are indented to its second column."""
     return textwrap.wrap(
         line, _WIDTH, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False
     )
@@ -129,7 +133,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _packed(cells: Sequence[str]) -> list[str]:
-    """The cells, as many in a line as fit."""
+    """Packs as many cells into each line as fit."""
     lines: list[str] = []
     for cell in cells:
         if lines and len(lines[-1]) + 3 + len(cell) <= _WIDTH:
@@ -140,9 +144,9 @@ def _packed(cells: Sequence[str]) -> list[str]:
 
 
 def place(spot: Hotspot, name: str, width: int) -> str:
-    """Where a hotspot is: its function, and file and line where those are known.
+    """A hotspot's function, with file and line if known.
 
-    Long names are shortened so that this takes `width` columns, unless the file's name does.
+    The function's name is shortened to fit `width` columns, but keeps at least 20.
     """
     if spot.source is not None:
         file = printable(spot.source.file.rpartition("/")[2])
@@ -153,43 +157,44 @@ def place(spot: Hotspot, name: str, width: int) -> str:
 
 
 def interval(estimate: RateEstimate) -> str:
-    """A rate with its interval and its denominator: "12.3% [10.1, 14.8] of 1.23M"."""
+    """A rate with confidence interval and denominator: "12% [10, 15] of 1.23M"."""
     if estimate.raw is None:
         return "-"
-    return f"{_short(estimate)} of {_compact(estimate.denominator)}"
+    known = _short(estimate) if estimate.high >= _LEAST_RATE else f"below {_LEAST_RATE:.2%}"
+    return f"{known} of {_compact(estimate.denominator)}"
 
 
 def diff(before: Profile, after: Profile, number: int) -> str:
-    """How the second profile differs from the first: totals, rates, and rates of functions.
+    """The differences of two profiles: totals, rates, and rates of functions.
 
-    Of functions only those are shown whose rate differs by more than chance.
+    Only functions whose rates differ significantly are listed.
     """
-    one, two = before.manifest, after.manifest
-    out = [f"before  {one.path}: {one.program.path}, build-id {one.program.build_id}"]
-    out.append(f"after   {two.path}: {two.program.path}, build-id {two.program.build_id}")
-    if one.collector.cache_geometry != two.collector.cache_geometry:
+    old, new = before.manifest, after.manifest
+    out = [f"before  {old.path}: {old.program.path}, build-id {old.program.build_id}"]
+    out.append(f"after   {new.path}: {new.program.path}, build-id {new.program.build_id}")
+    if old.collector.cache_geometry != new.collector.cache_geometry:
         out.append("note    the simulated caches differ, so misses cannot be compared")
-    if one.collector.backend != two.collector.backend:
+    if old.collector.backend != new.collector.backend:
         out.append("note    one was counted by perf, the other simulated")
-    if one.collector.scope != two.collector.scope:
-        out.append(f"note    of {one.collector.scope} before, of {two.collector.scope} after")
+    if old.collector.scope != new.collector.scope:
+        out.append(f"note    counted {old.collector.scope} before, {new.collector.scope} after")
     out += ["", f"{'event':32}{'before':>18}{'after':>18}{'change':>10}"]
-    known = {event.name for event in one.events}
-    for event in two.events:
+    known = {event.name for event in old.events}
+    for event in new.events:
         if event.name in known:
-            earlier = one.event(event.name).total
+            earlier = old.event(event.name).total
             relative = f"{100 * (event.total / earlier - 1):+.2f}%" if earlier else "-"
             out.append(f"{event.name:32}{earlier:18,}{event.total:18,}{relative:>10}")
-    missing = known ^ {event.name for event in two.events}
+    missing = known ^ {event.name for event in new.events}
     if missing:
-        out.append(f"only in one of them: {', '.join(sorted(missing))}")
+        out.append(f"only in one profile: {', '.join(sorted(missing))}")
     out += ["", f"{'rate':32}{'before':>18}{'after':>18}"]
-    for rate in two.rates:
+    for rate in new.rates:
         values = [
             rate_value(
                 rate, part.event(rate.numerator).located, part.event(rate.denominator).located
             )
-            for part in (one, two)
+            for part in (old, new)
             if {rate.numerator, rate.denominator} <= {event.name for event in part.events}
         ]
         if len(values) == 2:
@@ -212,12 +217,18 @@ def diff(before: Profile, after: Profile, number: int) -> str:
 
 
 def _short(estimate: RateEstimate) -> str:
-    low, high = 100 * estimate.low, 100 * estimate.high
-    return f"{100 * (estimate.raw or 0):.3g}% [{low:.3g}, {high:.3g}]"
+    """A rate and its interval in percent, with the digits that the interval's width leaves."""
+    value, low, high = (100 * share for share in (estimate.raw or 0, estimate.low, estimate.high))
+    # At most three that are significant.
+    digits = 2 - math.floor(math.log10(high)) if high > 0 else 0
+    if high > low:
+        digits = min(digits, -math.floor(math.log10(high - low)))
+    digits = max(digits, 0)
+    return f"{value:.{digits}f}% [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _compact(count: int) -> str:
-    """A count in three digits: 1.23M."""
+    """A count with three digits: 1.23M."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if count >= size:
             return f"{count / size:.3g}{unit}"
@@ -225,11 +236,14 @@ def _compact(count: int) -> str:
 
 
 def rate_value(rate: Rate, numerator: int, denominator: int) -> str:
-    """A rate in words: a share in percent, a mean such as a latency as it is."""
+    """A rate in words: a share in percent, a mean such as a latency as a number."""
     if rate.is_mean:
         return f"{numerator / denominator:.3g}" if denominator else "-"
     return _percent(numerator, denominator)
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.3g}%" if whole else "-"
+    if not whole:
+        return "-"
+    share = 100 * part / whole
+    return "<0.001%" if 0 < share < 0.001 else f"{share:.3g}%"

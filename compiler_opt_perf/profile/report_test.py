@@ -22,7 +22,8 @@ from compiler_opt_perf.profile.hotspots import (
 )
 from compiler_opt_perf.profile.manifest import FileRecord, Manifest
 from compiler_opt_perf.profile.profile import Profile, read_sources
-from compiler_opt_perf.profile.report import diff, show, summarize
+from compiler_opt_perf.profile.rates import RateEstimate, wilson
+from compiler_opt_perf.profile.report import diff, interval, show, summarize
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.symbol_names import demangled
@@ -193,8 +194,8 @@ def test_profile_without_misses(workload: Path, tmp_path: Path) -> None:
         for counts in lines.values():
             counts[:] = [0] * len(counts)
     _, functions, lines_shown = show(profile, 3).split("\nmost costly ")
-    assert functions == "functions; rates of what occurred, with their 95% interval\n\n"
-    assert lines_shown == "lines; rates of what occurred, with their 95% interval\n\n"
+    assert functions == "functions; rates with 95% confidence interval\n\n"
+    assert lines_shown == "lines; rates with 95% confidence interval\n\n"
 
 
 @pytest.mark.compiler
@@ -221,6 +222,23 @@ def test_a_mean_is_no_share(workload: Path, tmp_path: Path) -> None:
     changed = diff(profiles[0], profiles[1], 3)
     assert re.search(r"^load-latency +47 +52$", changed, re.MULTILINE)
     assert re.search(r"^l1-miss-probability +100% +100%$", changed, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [
+        (300_000, 2_100_000, "14.3% [14.2, 14.3] of 2.1M"),
+        (5, 40, "12% [5, 26] of 40"),
+        (1, 24_000_000, "below 0.01% of 24M"),
+        (12, 40_000, "0.03% [0.02, 0.05] of 40k"),
+        (0, 7, "0% [0, 35] of 7"),
+        (9_000_000, 9_000_000, "100% [100, 100] of 9M"),
+        (0, 0, "-"),
+    ],
+)
+def test_a_rate_has_the_digits_that_are_known(part: int, whole: int, shown: str) -> None:
+    low, high = wilson(part, whole)
+    assert interval(RateEstimate(part, whole, None, low, high)) == shown
 
 
 @pytest.mark.compiler
@@ -254,11 +272,11 @@ def test_source_text_is_that_of_sources_only(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as stream:
         stream.truncate(1 << 36)
     texts = SourceText()
-    assert texts.at(DeclaredAt(str(tmp_path / "a.c"), 2)) == (
+    assert texts.line(DeclaredAt(str(tmp_path / "a.c"), 2)) == (
         "two \N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}"
     )
     for name in ("pipe", "large", "absent", "."):
-        assert texts.at(DeclaredAt(str(tmp_path / name), 1)) == ""
+        assert texts.line(DeclaredAt(str(tmp_path / name), 1)) == ""
 
 
 @pytest.mark.compiler

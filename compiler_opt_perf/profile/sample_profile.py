@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Counts by source location, written as LLVM sample profiles, one file an event."""
+"""Counts by source location, written as LLVM sample profiles, one file per event."""
 
 import re
 import tempfile
@@ -14,7 +14,7 @@ from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.files import input_lines, require_space
 from compiler_opt_perf.run.llvm import stock_tool
 
-# A call target of a line, after a space. Names may hold spaces and colons.
+# A call target of a line, after a space. Names may contain spaces and colons.
 _TARGET = re.compile(r" (.+?):(\d+)(?= |$)")
 
 
@@ -22,9 +22,9 @@ class FunctionSamples:
     """Counts of one function, or of one inlined copy of it.
 
     Attributes:
-      lines: for each line, one count an event.
-      targets: for each line with calls, how often each function was called from it.
-      callees: the inlined copies in it, by call site.
+      lines: line -> one count per event.
+      targets: line with calls -> callee -> number of calls.
+      callees: call site -> counts of the copy inlined there.
     """
 
     __slots__ = ("callees", "lines", "targets")
@@ -36,13 +36,13 @@ class FunctionSamples:
 
 
 class SampleProfile:
-    """The counts of a program, for several events at once.
+    """The counts of a program by source location, for several events.
 
     Attributes:
-      events: what is counted, in the order of all counts here.
-      functions: counts by the linkage name of the function that holds the instructions.
-      entries: how often each function was entered by a call.
-      located: for each event, the counts added so far, as they were counted (or read).
+      events: the events, in the order of counts.
+      functions: linkage name of the function that holds the instructions -> its counts.
+      entries: linkage name -> number of calls that entered the function.
+      located: for each event, the sum of all counts, before scaling by duplication factors.
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -59,10 +59,10 @@ class SampleProfile:
         return samples
 
     def add(self, location: Location, counts: Sequence[int]) -> None:
-        """Adds one instruction's `counts`, one an event, to its source line.
+        """Adds one instruction's `counts`, one per event, to its source line.
 
-        Copies of the line in other blocks, as flow-sensitive discriminators tell them, are kept
-        apart until `add_up_copies`.
+        Flow-sensitive discriminators tell copies of a line in several basic blocks apart; these
+        are kept apart until `add_up_copies`.
         """
         lines = self._samples(location).lines
         offset, discriminator = location.line
@@ -77,10 +77,10 @@ class SampleProfile:
             known[index] = max(known[index], count) if event.kind == "max" else known[index] + count
 
     def add_up_copies(self) -> None:
-        """Adds to each line the counts of its copies in other blocks, for events of any kind.
+        """Adds the counts of a line's copies in several basic blocks, for events of any kind.
 
-        Each executes in other rounds of a loop, or on another way. (Without flow-sensitive
-        discriminators the duplication factor stands for that.)
+        The copies execute in different iterations or on different paths, so executions add up.
+        Without flow-sensitive discriminators the duplication factor corrects for copies.
         """
         for location, copy in self._copies:
             lines = self._samples(location).lines
@@ -90,14 +90,14 @@ class SampleProfile:
         self._copies.clear()
 
     def add_call(self, location: Location | None, callee: str, count: int) -> None:
-        """Adds `count` calls of `callee`, from `location` where that is known."""
+        """Adds `count` calls of `callee`; `location` is None if the call site is unknown."""
         self.entries[callee] += count
         if location is not None:
             targets = self._samples(location).targets
             targets.setdefault(location.line, Counter())[callee] += count
 
     def largest(self, event: Event) -> "SampleProfile":
-        """A profile of `event` alone: at each line, the largest of the counts here."""
+        """A profile of `event` alone, with each line's largest count over all events."""
         result = SampleProfile([event])
 
         def reduce(samples: FunctionSamples) -> FunctionSamples:
@@ -112,9 +112,9 @@ class SampleProfile:
         return result
 
     def read(self, event: Event, path: Path) -> None:
-        """Adds the counts and call targets of one event from a profile in either format.
+        """Adds the counts and call targets of one event from a text or binary profile.
 
-        Raises as `convert_to_text`.
+        Raises the errors of `convert_to_text`.
         """
         with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
             text = Path(folder) / "text"
@@ -125,7 +125,7 @@ class SampleProfile:
         """Adds the counts and call targets of one event from a profile in LLVM's text format.
 
         Raises:
-          PmuError: not such a profile; names the line.
+          PmuError: the file is not such a profile; the message names the line.
         """
         index = self.events.index(event)
         stack: list[FunctionSamples] = []
@@ -142,9 +142,12 @@ class SampleProfile:
             raise PmuError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _read_line(self, index: int, text: str, stack: list[FunctionSamples]) -> None:
-        """Adds one line; `stack` holds the function it is in and those around, outermost first.
+        """Adds one line. Raises ValueError or IndexError: the line is malformed.
 
-        Raises ValueError or IndexError.
+        Args:
+          index: the event's index.
+          text: the line.
+          stack: the enclosing functions, outermost first; updated.
         """
         content = text.lstrip(" ")
         depth = len(text) - len(content)
@@ -177,7 +180,7 @@ class SampleProfile:
     def write(self, event: Event, path: Path) -> None:
         """Writes the profile of one event in LLVM's extensible binary format.
 
-        Raises as `merge_profiles`.
+        Raises the errors of `merge_profiles`.
         """
         with tempfile.TemporaryDirectory(prefix="pmu-profile-") as folder:
             text = Path(folder) / "text"
@@ -187,11 +190,10 @@ class SampleProfile:
     def write_text(self, event: Event, path: Path) -> None:
         """Writes the profile of one event in LLVM's text format.
 
-        The format is described in llvm/ProfileData/SampleProfReader.h. Locations without a count
-        are left out; but in profiles of kind "max", executions, a location that was added with
-        zeros for all events has a count of zero: it was not executed. Function entries and call
-        targets are counts of executions and appear in profiles of kind "max" only. The same counts
-        give the same bytes.
+        llvm/ProfileData/SampleProfReader.h describes the format. Locations with a count of zero
+        are left out, except in profiles of kind "max" (executions): there, a location with zeros
+        for all events was not executed. Function entries and call targets count executions, so
+        only profiles of kind "max" have them. Equal counts give equal bytes.
         """
         index = self.events.index(event)
         with_calls = event.kind == "max"
@@ -205,16 +207,15 @@ class SampleProfile:
                     stream.writelines(lines)
                     empty = False
             if empty:
-                # LLVM takes an empty file for one of another format; an event that never occurred
-                # is a profile all the same.
+                # LLVM rejects an empty file, so an event that never occurred lists its functions.
                 for name in sorted(self.functions):
                     stream.write(f"{name}:0:0\n")
 
     def flattened(self) -> "SampleProfile":
-        """The same counts by source function, whichever function it was inlined into.
+        """The same counts without inline stacks: inlined copies are added to their function.
 
-        In a profile of kind "max", the line of an inlined call gets as many executions as the
-        callee was entered there, for no instruction of the call is left.
+        Nothing remains of an inlined call instruction. In a profile of kind "max" its line gets as
+        many executions as the inlined copy was entered.
         """
         flat = SampleProfile(self.events)
         for name, samples in self.functions.items():
@@ -224,7 +225,7 @@ class SampleProfile:
     def _flatten_into(
         self, flat: "SampleProfile", name: str, samples: FunctionSamples, calls: int
     ) -> None:
-        """Adds a copy of the function `name` that was called `calls` times (0: unknown)."""
+        """Adds a copy of the function `name` that was called `calls` times (0 if unknown)."""
         lines = {line: list(counts) for line, counts in samples.lines.items()}
         maxima = [index for index, event in enumerate(self.events) if event.kind == "max"]
         if maxima:
@@ -247,10 +248,13 @@ class SampleProfile:
 
 
 def entered(samples: FunctionSamples, index: int) -> int:
-    """How often an inlined copy was entered: as often as the first of its lines that ran.
+    """The number of times an inlined copy was entered: the executions of its first executed line.
 
-    `index` is that of an event of kind "max". An inlined call ran as often as its callees were
-    entered.
+    A line with an inlined call was executed as often as the call's inlined copies were entered.
+
+    Args:
+      samples: the counts of the inlined copy.
+      index: the index of an event of kind "max".
     """
     ran = {line: counts[index] for line, counts in samples.lines.items() if counts[index]}
     calls: Counter[Line] = Counter()
@@ -263,7 +267,7 @@ def entered(samples: FunctionSamples, index: int) -> int:
 def _render(
     samples: FunctionSamples, index: int, with_calls: bool, depth: int
 ) -> tuple[int, list[str]]:
-    """The total of event number `index` in `samples`, and the lines of the text format."""
+    """The total of event `index` in `samples`, and its lines in the text format."""
     total = 0
     rendered = []
     indent = " " * depth
@@ -295,33 +299,35 @@ def _targets(targets: Mapping[str, int]) -> str:
 def convert_to_binary(text: Path, output: Path) -> None:
     """Converts a text profile to LLVM's extensible binary format, which compilers read faster.
 
-    Raises as `merge_profiles`.
+    Raises the errors of `merge_profiles`.
     """
     merge_profiles([text], output)
 
 
 def convert_to_text(profile: Path, output: Path) -> None:
-    """Converts a profile of either format to the text one.
+    """Converts a text or binary profile to the text format.
 
     Raises:
       MissingToolError: llvm-profdata is not installed.
-      CommandError: it refused the profile.
-      PmuError: it crashes on the profile.
+      CommandError: llvm-profdata refused the profile.
+      PmuError: llvm-profdata crashed on the profile.
       FileWriteError: the disk is full.
     """
     _merge("--text", [profile], output)
 
 
 def flatten_profile(kind: Combination, profile: Path, output: Path) -> None:
-    """Writes the flattened counts of a profile of either format (see `SampleProfile.flattened`).
+    """Flattens a text or binary profile (see `SampleProfile.flattened`).
 
     Args:
-      kind: of the event, "sum" or "max".
+      kind: the event's kind, "sum" or "max".
+      profile: file to read.
+      output: file to write.
 
     Raises:
       MissingToolError: llvm-profdata is not installed.
-      CommandError: it refused the profile.
-      PmuError: it crashes on the profile.
+      CommandError: llvm-profdata refused the profile.
+      PmuError: llvm-profdata crashed on the profile.
       FileWriteError: the disk is full.
     """
     event = Event("", kind, "")
@@ -331,12 +337,12 @@ def flatten_profile(kind: Combination, profile: Path, output: Path) -> None:
 
 
 def merge_profiles(profiles: Sequence[Path], output: Path) -> None:
-    """Adds up profiles of either format, into LLVM's extensible binary format.
+    """Adds up text or binary profiles, into LLVM's extensible binary format.
 
     Raises:
       MissingToolError: llvm-profdata is not installed.
-      CommandError: it refused a profile.
-      PmuError: it crashes on one.
+      CommandError: llvm-profdata refused a profile.
+      PmuError: llvm-profdata crashed on a profile.
       FileWriteError: the disk is full.
     """
     _merge("--extbinary", profiles, output)
@@ -350,7 +356,7 @@ def _merge(form: str, profiles: Sequence[Path], output: Path) -> None:
             timeout_s=600,
         )
     except CommandError as error:
-        # It says "IO failure on output stream" of a full disk.
+        # llvm-profdata's message for a full disk is "IO failure on output stream".
         require_space(output.parent)
         if error.kind != "crashed":
             raise

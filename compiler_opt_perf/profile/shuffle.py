@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Exchanges the counts of a PMU profile between places: they tell nothing of their place then."""
+"""Shuffles the counts of a PMU profile over its lines: a control without location information."""
 
 import random
 from collections import Counter
@@ -13,17 +13,16 @@ from compiler_opt_perf.profile.store import save_profile
 
 
 def shuffle(path: Path, output: Path, seed: int) -> None:
-    """Writes a profile with the same places and counts, but of other places each.
+    """Writes a profile whose counts are permuted among its lines.
 
-    What was counted at a line (in its inline stack), of all events, goes to another line, by one
-    permutation of all lines with samples. So every rate is as often there as before, together with
-    the counts that it is of and with the other rates. What stays: which lines have samples at all,
-    how often functions were called, and the totals.
+    One random permutation moves the counts of all events from each line, in its inline stack, to
+    another line. So the joint distribution of counts and rates does not change. The set of lines
+    with samples, the number of calls of each function, and the totals do not change either.
 
     Args:
       path: the manifest, NAME.pmu.json.
-      output: of the new profile. The same profile and seed give the same files.
-      seed: of the permutation.
+      output: the new manifest. The same profile and seed give the same files.
+      seed: the permutation's seed.
 
     Raises:
       PmuError: the profile cannot be read.
@@ -35,12 +34,12 @@ def shuffle(path: Path, output: Path, seed: int) -> None:
     places = [
         place for name in sorted(samples.functions) for place in _places(samples.functions[name])
     ]
-    counted = [(one.lines[line], one.targets.pop(line, None)) for one, line in places]
+    counted = [(owner.lines[line], owner.targets.pop(line, None)) for owner, line in places]
     random.Random(seed).shuffle(counted)
-    for (one, line), (counts, targets) in zip(places, counted, strict=True):
-        one.lines[line] = counts
+    for (owner, line), (counts, targets) in zip(places, counted, strict=True):
+        owner.lines[line] = counts
         if targets is not None:
-            one.targets[line] = Counter(targets)
+            owner.targets[line] = Counter(targets)
 
     def write(number: int, file: Path) -> None:
         samples.write(samples.events[number], file)
@@ -58,7 +57,7 @@ def shuffle(path: Path, output: Path, seed: int) -> None:
 
 
 def _places(samples: FunctionSamples) -> Iterator[tuple[FunctionSamples, Line]]:
-    """Each line with samples, in a fixed order."""
+    """Yields each line with samples, and the counts that hold it, in a fixed order."""
     for line in sorted(samples.lines):
         yield samples, line
     for site in sorted(samples.callees):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the files of a PMU profile: all of them, or none."""
+"""Writes the files of a PMU profile, all together or none."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ from pathlib import Path
 from compiler_opt_perf.binary.symbolize import DeclaredAt
 from compiler_opt_perf.profile.events import RATES, Rate
 from compiler_opt_perf.profile.function_table import FunctionTable
-from compiler_opt_perf.profile.index import write_index
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import (
     SUFFIX,
     Collector,
@@ -24,7 +24,7 @@ from compiler_opt_perf.profile.rates import trial_size
 from compiler_opt_perf.profile.sample_profile import flatten_profile
 from compiler_opt_perf.run.files import FileWriteError, atomic_write, exclusive
 
-# Rates of less than this share of the program are drawn to those around them, whatever was counted.
+# The least prior weight of a rate, as a share of the program's total of its denominator.
 _LEAST_PRIOR_SHARE = 16e-6
 
 
@@ -37,26 +37,27 @@ def save_profile(
     functions: FunctionTable | None,
     write: Callable[[int, Path], None],
 ) -> Manifest:
-    """Writes a manifest and beside it its sample profiles, flattened ones too, and its tables.
+    """Writes a manifest, and beside it sample profiles, flattened sample profiles and tables.
 
     Args:
       path: NAME.pmu.json.
-      events: as they shall stand in the manifest, but for the records of their files.
-      sources: where functions are, by linkage name.
-      functions: of the profiled binary, whether they ran or not; None when they are not known.
-      write: writes the sample profile of the event of the given number to the given path.
+      program, collector: entries of the manifest.
+      events: entries of the manifest, without file records.
+      sources: linkage name -> file and first line.
+      functions: the functions of the profiled binary; None if unknown.
+      write: writes the sample profile of the event with the given index to the given path.
 
     Raises:
-      FileWriteError: disk full, or the folder cannot be written.
+      FileWriteError: the disk is full, or the folder cannot be written.
       MissingToolError: llvm-profdata is not installed.
-      CommandError: it failed.
+      CommandError: llvm-profdata failed.
     """
     stem = path.name.removesuffix(SUFFIX)
     entries = []
     profiles = []
     require_writable(path.parent)
     with exclusive(path.parent), contextlib.ExitStack() as files:
-        # Entered first, renamed last: a manifest never names a file that is not there yet.
+        # The manifest is entered first and so renamed last: it never names a missing file.
         manifest_file = files.enter_context(atomic_write(path))
         for number, event in enumerate(events):
             name = f"{stem}.{event.name}.afdo"
@@ -80,27 +81,25 @@ def save_profile(
         )
         table = FileRecord.of(temporary, name)
         known = None
-        if functions is not None:
+        content = None if functions is None else functions.to_bytes()
+        if content is not None:
             name = f"{stem}.functions"
             temporary = files.enter_context(atomic_write(path.with_name(name)))
-            temporary.write_bytes(functions.to_bytes())
+            temporary.write_bytes(content)
             known = FileRecord.of(temporary, name)
-        name = f"{stem}.index"
-        temporary = files.enter_context(atomic_write(path.with_name(name)))
-        write_index(profiles, temporary)
-        index = FileRecord.of(temporary, name)
         rates = rates_of(entries)
-        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known, index)
+        manifest = Manifest(path, program, collector, tuple(entries), rates, table, known)
         manifest_file.write_text(manifest.to_json(), encoding="utf-8")
+        index = files.enter_context(atomic_write(index_of(path)))
+        write_index(manifest_file.read_bytes(), profiles, content, index)
     return manifest
 
 
 def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
-    """The rates of `RATES` whose events are there.
+    """The rates of `RATES` whose two events are in `events`, with their prior weights.
 
-    Of what was counted one by one, the prior is a fixed share of the program: the same code has the
-    same rates, however long the run was. Counts of sampled events are periods times what is known
-    of them, so that where samples are few the prior has to weigh as much more.
+    For counted events the prior weight is a fixed share of the program, so rates do not depend on
+    the length of the run. Sampled events have fewer independent trials, so the prior weighs more.
     """
     known = {event.name: event for event in events}
     rates = []
@@ -108,7 +107,7 @@ def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
         if row.numerator in known and row.denominator in known:
             numerator, denominator = known[row.numerator], known[row.denominator]
             overall = numerator.located / denominator.located if denominator.located else 0.0
-            # Of a mean, such as a latency, a sample is one trial.
+            # For a mean, such as a latency, a sample is one trial.
             size = trial_size(min(overall, 1.0), numerator.period, denominator.period)
             share = row.prior_trials * size / denominator.total if denominator.total else 0.0
             rates.append(row.with_prior(max(_LEAST_PRIOR_SHARE, share)))
@@ -116,7 +115,7 @@ def rates_of(events: Sequence[EventFile]) -> tuple[Rate, ...]:
 
 
 def require_writable(folder: Path) -> None:
-    """Makes `folder` if need be. Raises FileWriteError when no file can be made in it."""
+    """Makes `folder` if it does not exist. Raises FileWriteError: no file can be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs the program that is profiled, inside the tool that counts."""
+"""Runs the profiled program under a profiling tool."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ from compiler_opt_perf.run.workload import Run, WorkloadError, run_workload
 
 
 def run_under(tool: str, run: Run, argv: Sequence[str], diagnostics: Path) -> CompletedCommand:
-    """Runs `argv`, which runs the program under a tool.
+    """Runs the command `argv`, which runs the program under a tool.
 
     Args:
-      tool: its name for messages.
-      run, argv, diagnostics: as of `run_workload`.
+      tool: the tool's name in messages.
+      run, argv, diagnostics: see `run_workload`.
 
     Raises:
-      PmuError: a file cannot be opened, or the run took too long.
+      PmuError: a file cannot be opened, or the run timed out.
     """
 
     def report(seconds: float) -> None:

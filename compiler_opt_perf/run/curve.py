@@ -5,8 +5,8 @@ Both files are written anew from all points, so that an interruption changes not
 """
 
 import contextlib
-import io
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,54 @@ def write_scalars(folder: Path, rows: Sequence[tuple[int, float, Mapping[str, fl
 
 
 def _events(rows: Sequence[tuple[int, float, Mapping[str, float]]]) -> bytes:
-    # Imported here, since it takes long. It does not load TensorFlow.
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    stream = io.BytesIO()
-    writer = RecordWriter(stream)
-    writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+    """An event file: the messages of tensorflow/core/util/event.proto, one a record."""
+    version = _bytes_field(3, b"brain.Event:2")
+    records = [_record(version)]
     for step, seconds, values in rows:
-        scalars = [Summary.Value(tag=name, simple_value=one) for name, one in values.items()]
-        event = Event(wall_time=seconds, step=step, summary=Summary(value=scalars))
-        writer.write(event.SerializeToString(deterministic=True))
-    return stream.getvalue()
+        # Event.wall_time, Event.step and Event.summary; Protobuf leaves out what is 0.
+        event = struct.pack("<Bd", 1 << 3 | 1, seconds) if seconds else b""
+        event += bytes([2 << 3]) + _varint(step) if step else b""
+        scalars = b"".join(
+            # Summary.value, whose fields are tag and simple_value.
+            _bytes_field(1, _bytes_field(1, name.encode()) + struct.pack("<Bf", 2 << 3 | 5, one))
+            for name, one in values.items()
+        )
+        records.append(_record(event + _bytes_field(5, scalars)))
+    return b"".join(records)
+
+
+def _record(message: bytes) -> bytes:
+    """A record of a TFRecord file: length and message, each with its checksum."""
+    length = struct.pack("<Q", len(message))
+    return b"".join((length, _checksum(length), message, _checksum(message)))
+
+
+def _checksum(content: bytes) -> bytes:
+    """The masked CRC-32C of TFRecord files, little-endian."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _bytes_field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _crc_of_byte(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC_TABLE = [_crc_of_byte(byte) for byte in range(256)]

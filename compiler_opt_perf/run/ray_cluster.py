@@ -36,6 +36,7 @@ from compiler_opt_perf.run.executor import (
     WorkerError,
     called,
 )
+from compiler_opt_perf.run.extras import require_extra
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.scratch import scratch_folder
 
@@ -128,7 +129,7 @@ class RayExecutor(Executor):
         return count if self._most is None else min(count, self._most)
 
     def __enter__(self) -> Self:
-        """Starts the cluster, or connects to it. Raises ClusterError."""
+        """Starts the cluster, or connects to it. Raises ClusterError or MissingExtraError."""
         if self._address not in (AUTO, LOCAL):
             _require_reachable(self._address)
         with contextlib.ExitStack() as stack:
@@ -138,10 +139,9 @@ class RayExecutor(Executor):
         return self
 
     def _connect(self, stack: contextlib.ExitStack) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise ClusterError("Ray is not installed; run tools/bootstrap") from error
+        require_extra("ray")
+        import ray
+
         standard_logging.getLogger("ray").setLevel(standard_logging.CRITICAL)
         given: dict[str, Any] = {"address": self._address}
         if self._address == LOCAL:

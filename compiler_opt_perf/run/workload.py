@@ -45,6 +45,13 @@ class Run:
         return self.program.name
 
     @property
+    def started(self) -> str:
+        """What is said when the run begins, after its name and tool."""
+        if self.stdout is None:
+            return "its standard output is discarded"
+        return f"its standard output goes to {self.stdout}"
+
+    @property
     def command(self) -> list[str]:
         """The program and its arguments, to be run in any folder."""
         # Links are not resolved: some programs act by the name that they are called by.

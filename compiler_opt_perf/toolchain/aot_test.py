@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.run.llvm import LLVM_VERSION
+from compiler_opt_perf.toolchain import aot
 from compiler_opt_perf.toolchain.aot import aot_compile, package_directory
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, ToolchainError
@@ -75,6 +76,16 @@ def test_a_change_of_the_features_checks_again(saved_model: Path, tmp_path: Path
     del features["mask"]
     with pytest.raises(ToolchainError, match="'mask', which is no feature"):
         aot_compile(evict, EVICT_MODEL, features, tmp_path)
+
+
+def test_a_missing_tensorflow_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(aot, "has_tensorflow", lambda: False)
+    (tmp_path / "saved_model.pb").touch()
+    message = f"{tmp_path}: needs TensorFlow, .* run tools/bootstrap --with=tensorflow"
+    with pytest.raises(ToolchainError, match=message):
+        aot_compile(tmp_path, INLINE_MODEL, {}, tmp_path / "output")
 
 
 def test_a_missing_package_is_named() -> None:

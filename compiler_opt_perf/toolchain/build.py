@@ -19,6 +19,7 @@ from compiler_opt_perf.toolchain import overlay
 from compiler_opt_perf.toolchain.aot import (
     aot_compile,
     generate_mock,
+    has_tensorflow,
     package_directory,
     tensorflow_version,
 )
@@ -34,16 +35,21 @@ from compiler_opt_perf.toolchain.model_inputs import (
     EVICT_MODEL,
     INLINE_MODEL,
     MODELS,
+    GeneratedModel,
     ReleaseModel,
+    check_inputs,
     fed_features,
 )
 from compiler_opt_perf.toolchain.patches import PatchedTree
 
+#: What is compiled in: a policy as C++, or the folder of a SavedModel, which TensorFlow compiles.
+Model = GeneratedModel | Path
+
 
 def build(
     set_name: str,
-    inline_model: Path | None = None,
-    evict_model: Path | None = None,
+    inline_model: Model | None = None,
+    evict_model: Model | None = None,
     build_directory: Path = BUILD,
 ) -> Toolchain:
     """Builds the tools with one set of models, in `build/toolchain/<set_name>`.
@@ -54,8 +60,8 @@ def build(
     Args:
       set_name: "dev" for no models (development and interactive mode only), "mock" for upstream's
         mock models, any other name for the models given.
-      inline_model: SavedModel of the inliner's policy.
-      evict_model: SavedModel of the register allocator's eviction policy.
+      inline_model: the inliner's policy; `policy.cpp_source.release_model` makes it of a folder.
+      evict_model: the register allocator's eviction policy, as well.
       build_directory: folder of all outputs.
 
     Returns:
@@ -124,8 +130,8 @@ def check_overlay(build_directory: Path = BUILD) -> overlay.Plan:
 
 
 def check_models(
-    set_name: str, inline_model: Path | None, evict_model: Path | None
-) -> dict[ReleaseModel, Path]:
+    set_name: str, inline_model: Model | None, evict_model: Model | None
+) -> dict[ReleaseModel, Model]:
     """The models of a set.
 
     Raises:
@@ -133,34 +139,48 @@ def check_models(
     """
     set_folder(set_name)
     given = {INLINE_MODEL: inline_model, EVICT_MODEL: evict_model}
-    models = {model: path for model, path in given.items() if path is not None}
+    models = {place: model for place, model in given.items() if model is not None}
     if set_name in (DEVELOPMENT_SET, MOCK_SET) and models:
         raise ToolchainError(
             f"{set_name}: this set's models are fixed; choose another name for a set of your own"
         )
     if set_name not in (DEVELOPMENT_SET, MOCK_SET) and not models:
         raise ToolchainError(
-            f"{set_name}: give a SavedModel for the inliner, for eviction, or for both (the set "
+            f"{set_name}: give a policy for the inliner, for eviction, or for both (the set "
             f"without models is called {DEVELOPMENT_SET})"
         )
     return models
 
 
 def _compile_model(
-    tree: PatchedTree, output: Path, models: Mapping[ReleaseModel, Path], model: ReleaseModel
+    tree: PatchedTree, output: Path, models: Mapping[ReleaseModel, Model], place: ReleaseModel
 ) -> None:
-    """Compiles the set's model ahead of time; removes an old one if the set has none."""
-    if model in models:
-        aot_compile(models[model], model, fed_features(tree.directory, model), output)
-    else:
-        for old in output.glob(f"{model.name}.*"):
+    """Writes what the set has for a place; removes an old model if it has none."""
+    model = models.get(place)
+    if isinstance(model, Path):
+        aot_compile(model, place, fed_features(tree.directory, place), output)
+        return
+    header, description = (output / f"{place.name}{suffix}" for suffix in (".h", ".json"))
+    if model is not None:
+        check_inputs(model.inputs, place, fed_features(tree.directory, place), model.origin)
+    # Also the objects of a SavedModel, first the digest that says that they are up to date.
+    for old in sorted(output.glob(f"{place.name}*"), key=lambda file: file.suffix != ".digest"):
+        if model is None or old not in (header, description):
             old.unlink()
+    if model is None:
+        return
+    # A header that is written again would be compiled again.
+    if not header.is_file() or header.read_text() != model.header:
+        logging.info("Writing %s as C++ to %s", model.origin, header)
+        write_text(header, model.header)
+    write_text(description, model.description)
 
 
 def _mock_model(source: Path, model: ReleaseModel, directory: Path) -> None:
     """Generates upstream's mock model in `directory` again if its script or TensorFlow changed."""
-    script = (source / model.generator).read_bytes()
-    origin = f"{hashlib.sha256(script).hexdigest()} TensorFlow {tensorflow_version()}\n"
+    script = source / model.generator
+    digest = hashlib.sha256(script.read_bytes()).hexdigest()
+    origin = f"{digest} TensorFlow {tensorflow_version(script)}\n"
 
     def generate() -> None:
         logging.info("Generating upstream's mock model %s", directory)
@@ -208,7 +228,14 @@ def configure(tree: PatchedTree, build_directory: Path) -> None:
     Raises:
       ToolchainError: CMake fails.
     """
-    sets = sorted(path.parent.name for path in (build_directory / "toolchain").glob("*/models"))
+    # CMake decides by the models that exist what to compile.
+    models = sorted((build_directory / "toolchain").glob("*/models/*.[ho]"))
+    by_tensorflow = {path.parent.parent.name for path in models if path.suffix == ".o"}
+    sets = {path.parent.name for path in (build_directory / "toolchain").glob("*/models")}
+    if not has_tensorflow():
+        # Sets that were built when it was installed stay as they are.
+        sets -= by_tensorflow
+        by_tensorflow = set()
     directory = build_directory / "overlay"
     definitions = {
         "CMAKE_BUILD_TYPE": "Release",
@@ -216,14 +243,12 @@ def configure(tree: PatchedTree, build_directory: Path) -> None:
         "LLVM_TREE": tree.directory,
         "LLVM_PREFIX": LLVM_PREFIX,
         "PLAN": directory / "plan.cmake",
-        "TENSORFLOW": package_directory("tensorflow"),
+        "TENSORFLOW": package_directory("tensorflow") if by_tensorflow else "",
         "TOOLCHAINS": build_directory / "toolchain",
-        "SETS": ";".join(sets),
+        "SETS": ";".join(sorted(sets)),
     }
     command = ["cmake", "-G", "Ninja", "-S", str(OVERLAY_PROJECT), "-B", str(directory)]
     command += [f"-D{name}={value}" for name, value in definitions.items()]
-    # CMake decides by the models that exist what to compile.
-    models = sorted((build_directory / "toolchain").glob("*/models/*.o"))
 
     def configure() -> None:
         try:

@@ -8,10 +8,11 @@ import pytest
 
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import LLVM_PREFIX, stock_tool
-from compiler_opt_perf.toolchain.build import _mock_model, build
+from compiler_opt_perf.toolchain.build import _compile_model, _mock_model, build
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import REPO_ROOT, ToolchainError
-from compiler_opt_perf.toolchain.model_inputs import INLINE_MODEL
+from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT, ToolchainError
+from compiler_opt_perf.toolchain.model_inputs import INLINE_MODEL, GeneratedModel, ModelTensor
+from compiler_opt_perf.toolchain.patches import PatchedTree
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,35 @@ def test_two_builds_at_once_are_safe_and_do_nothing_twice(toolchain: Toolchain) 
         results = list(pool.map(build, ["mock", "mock"]))
     assert results == [toolchain, toolchain]
     assert toolchain.clang.stat().st_mtime_ns == before
+
+
+@pytest.mark.compiler
+def test_a_set_holds_what_its_last_build_named(toolchain: Toolchain, tmp_path: Path) -> None:
+    assert toolchain.opt.exists()
+    tree = PatchedTree.in_build(BUILD)
+    one_number = ModelTensor("int64_t", 1)
+    policy = GeneratedModel(tmp_path / "policy", {"cost_estimate": one_number}, "// C++\n", "{}")
+    saved_model = BUILD / "models" / f"mock-{INLINE_MODEL.name}"
+    output = tmp_path / "models"
+    output.mkdir()
+
+    def compile_in(model: GeneratedModel | Path | None) -> set[str]:
+        models = {} if model is None else {INLINE_MODEL: model}
+        _compile_model(tree, output, models, INLINE_MODEL)
+        return {path.suffix for path in output.iterdir()}
+
+    assert compile_in(policy) == {".h", ".json"}
+    header = output / f"{INLINE_MODEL.name}.h"
+    assert header.read_text() == "// C++\n"
+    written = header.stat().st_mtime_ns
+    assert compile_in(policy) == {".h", ".json"}
+    assert header.stat().st_mtime_ns == written
+    assert compile_in(saved_model) == {".h", ".o", ".digest"}
+    unfit = GeneratedModel(tmp_path / "policy", {"colour": one_number}, "", "{}")
+    with pytest.raises(ToolchainError, match=f"{tmp_path}/policy: .*'colour', which is no feature"):
+        compile_in(unfit)
+    assert compile_in(policy) == {".h", ".json"}
+    assert compile_in(None) == set()
 
 
 def test_mock_models_follow_their_script(tmp_path: Path) -> None:

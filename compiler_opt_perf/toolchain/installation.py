@@ -61,10 +61,16 @@ class Toolchain:
         """Finds the tools in `directory`.
 
         Raises:
-          ToolchainError: a tool, clang's headers or LiteRT is missing.
+          ToolchainError: a tool, clang's headers or LiteRT is missing, or the tools are of another
+            LLVM.
         """
         bin_directory = directory.absolute() / "bin"
         tools = {tool: bin_directory / tool for tool in ("clang", "opt", "llc")}
+        if directory.is_file():
+            raise ToolchainError(
+                f"{directory}: is a file; name the folder that has bin/clang in it, or "
+                f"{build_advice(directory, {})}"
+            )
         for path in tools.values():
             if not os.access(path, os.X_OK):
                 raise ToolchainError(f"{path}: no such program; {build_advice(directory, {})}")
@@ -72,6 +78,11 @@ class Toolchain:
             raise ToolchainError(
                 f"{directory / 'lib' / 'clang'}: clang's own headers are missing; run "
                 "tools/bootstrap, which installs the distribution's clang"
+            )
+        if not (directory / "models").is_dir():
+            raise ToolchainError(
+                f"{directory}: is another LLVM, not one with the patches of this project; "
+                f"{build_advice(directory, {})}"
             )
         return cls(directory.absolute(), litert_library=litert_library(), **tools)
 
@@ -85,7 +96,9 @@ def build_advice(directory: Path, models: Mapping[str, str | Path]) -> str:
         placeholder.
     """
     fixed = directory.name in (DEVELOPMENT_SET, MOCK_SET)
-    if (fixed and models) or not is_folder_name(directory.name):
+    # What is there and is not ours is not to be replaced.
+    foreign = directory.exists() and not (directory / "models").is_dir()
+    if (fixed and models) or foreign or not is_folder_name(directory.name):
         directory = BUILD / "toolchain" / _NEW_SET
     if not fixed and not models:
         models = {"--inline-model": "POLICY"}

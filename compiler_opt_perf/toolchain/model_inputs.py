@@ -2,8 +2,8 @@
 """Checks that a model of release mode takes only inputs that the compiler feeds.
 
 Nothing else checks this: the compiler never writes an input that it does not know, and the model
-would read uninitialised memory. The compiler's features come from macro lists in the patched
-sources, the model's inputs from the header that TensorFlow generates.
+would decide by what happens to be there. The compiler's features come from macro lists in the
+patched sources, the inputs of a SavedModel from the header that TensorFlow generates.
 """
 
 import re
@@ -11,10 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from compiler_opt_perf.run.files import read_input
-from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.toolchain.layout import ToolchainError
 
 # The number of elements of each shape, as the sources write it. PerLiveRangeShape is
@@ -37,6 +33,23 @@ class ModelTensor:
 
     def __str__(self) -> str:
         return f"{self.type}[{self.elements}]"
+
+
+@dataclass(frozen=True)
+class GeneratedModel:
+    """A model as C++ source, which needs nothing else.
+
+    Attributes:
+      origin: the policy's folder, for messages.
+      inputs: what it takes, by name.
+      header: the C++ header.
+      description: the policy's model.json.
+    """
+
+    origin: Path
+    inputs: Mapping[str, ModelTensor]
+    header: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -71,9 +84,9 @@ class ReleaseModel:
       extra_prefixes: prefixes of the features that -pmu-extra-features adds. The rest of a name is
         a rate of the profile, which is known only when the compiler runs.
       extra_tensor: type and size of each such feature.
-      kind: the features that make up a decision's kind, in the order of `may_differ`'s arguments.
-      may_differ: C++ macro that is true for the kinds of decisions that the model is asked about.
-        A header without the macro has the model asked about all decisions.
+      may_differ: C++ macro that is true for the kinds of decisions that the model is asked about;
+        its arguments are the fields of `policy.network.DecisionKind`. A header without the macro
+        has the model asked about all decisions.
       digest: C++ macro for the digest of the model's content, which goes into keys of caches.
     """
 
@@ -86,7 +99,6 @@ class ReleaseModel:
     feature_lists: tuple[FeatureList, ...]
     extra_prefixes: tuple[str, ...]
     extra_tensor: ModelTensor
-    kind: tuple[str, ...] = ()
     may_differ: str = ""
     digest: str = ""
 
@@ -124,7 +136,6 @@ INLINE_MODEL = ReleaseModel(
     ),
     extra_prefixes=("pmu_callsite_", "pmu_callee_"),
     extra_tensor=ModelTensor("int64_t", _ELEMENTS["{1}"]),
-    kind=("inlining_default", "callee_is_comdat", "callee_is_mangled"),
     may_differ="LLVM_INLINER_SIZE_MODEL_MAY_DIFFER",
     digest="LLVM_INLINER_SIZE_MODEL_DIGEST",
 )
@@ -169,59 +180,6 @@ def fed_features(tree: Path, model: ReleaseModel) -> dict[str, ModelTensor]:
     return features
 
 
-class _Description(msgspec.Struct, frozen=True):
-    """The fields of model.json that the toolchain reads."""
-
-    problem: str
-    asked: tuple[dict[str, int], ...] | None = None
-
-
-def check_problem(saved_model: Path, model: ReleaseModel) -> None:
-    """Checks that a policy's model.json, if it has one, names the problem of `model`.
-
-    Raises:
-      ToolchainError: the policy is for another problem, or model.json cannot be read.
-    """
-    described = _description(saved_model)
-    if described is None or described.problem == model.problem:
-        return
-    options = {other.problem: f"; give it with {other.option}" for other in MODELS}
-    raise ToolchainError(
-        f"{saved_model}: a policy for {described.problem} (its model.json), but {model.option} "
-        f"takes one for {model.problem}{options.get(described.problem, '')}"
-    )
-
-
-def may_differ_macro(saved_model: Path, model: ReleaseModel) -> str:
-    """The C++ macro that is true for the kinds of decisions that the model is asked about.
-
-    Returns:
-      The definition of `model.may_differ`; "" if the model is asked about all decisions.
-
-    Raises:
-      ToolchainError: model.json describes kinds of decisions by other features.
-    """
-    described = _description(saved_model)
-    if described is None or described.asked is None:
-        return ""
-    for kind in described.asked:
-        if tuple(kind) != model.kind:
-            raise ToolchainError(
-                f"{saved_model / 'model.json'}: $.asked: expected "
-                f"{', '.join(model.kind) or 'nothing'} for {model.name}, found "
-                f"{', '.join(kind)}; publish the policy again"
-            )
-    terms = [
-        " && ".join(f"({name}) == {value}" for name, value in kind.items())
-        for kind in described.asked
-    ]
-    return (
-        "\n// Elsewhere the policy decides as the compiler does.\n"
-        f"#define {model.may_differ}({', '.join(model.kind)}) \\\n"
-        f"  ({' || '.join(f'({term})' for term in terms) or 'false'})\n"
-    )
-
-
 def digest_macro(digest: str, model: ReleaseModel) -> str:
     """The C++ macro with the first 64 bits of the digest of a model's content.
 
@@ -229,32 +187,58 @@ def digest_macro(digest: str, model: ReleaseModel) -> str:
       digest: the digest in hexadecimal, 64 bits or more.
       model: the model, whose field `digest` names the macro.
     """
-    return f"\n// Of the model's content.\n#define {model.digest} UINT64_C(0x{digest[:16]})\n"
-
-
-def _description(saved_model: Path) -> _Description | None:
-    """The content of a policy's model.json; None if a SavedModel has no such file.
-
-    Raises:
-      ToolchainError: the file cannot be read.
-    """
-    path = saved_model / "model.json"
-    if not path.is_file():
-        return None
-    try:
-        return decode(read_input(path), _Description, path)
-    except (OSError, JsonError) as error:
-        raise ToolchainError(f"{error}; export the policy again, or remove the file") from error
+    return (
+        "\n// The digest of the model's content, a part of the keys of caches.\n"
+        f"#define {model.digest} UINT64_C(0x{digest[:16]})\n"
+    )
 
 
 def check_inputs(
+    inputs: Mapping[str, ModelTensor],
+    model: ReleaseModel,
+    features: Mapping[str, ModelTensor],
+    origin: Path,
+) -> None:
+    """Checks that the compiler feeds each input of a model.
+
+    The features of -pmu-extra-features are known only when the compiler runs; the compiler then
+    reports one that the model takes and the option does not add.
+
+    Args:
+      inputs: what the model takes, by name.
+      model: the place in the compiler that the model is for.
+      features: the features that the compiler feeds to it, by name.
+      origin: the model's folder, for messages.
+
+    Raises:
+      ToolchainError: an input does not fit.
+    """
+    for name, tensor in sorted(inputs.items()):
+        expected = features.get(name)
+        if expected is None and model.is_extra(name):
+            expected = model.extra_tensor
+        if expected is None:
+            raise ToolchainError(
+                f"{origin}: decides on the input '{name}', which is no feature that the "
+                f"compiler feeds to {model.name}; give {model.option} a policy trained for "
+                f"{model.problem}, or add the feature to the compiler (docs/add-a-feature.md). The "
+                f"features are: {', '.join(features)}"
+            )
+        if tensor != expected:
+            raise ToolchainError(
+                f"{origin}: takes the input '{name}' as {tensor}, but the compiler feeds "
+                f"{expected} to {model.name}; give {model.option} a policy trained for "
+                f"{model.problem} with this version of the features"
+            )
+
+
+def check_header(
     header: str, model: ReleaseModel, features: Mapping[str, ModelTensor], saved_model: Path
 ) -> None:
-    """Checks that the compiler feeds each input of a compiled model, which outputs a decision.
+    """Checks that a compiled SavedModel outputs a decision, and its inputs as `check_inputs`.
 
     A SavedModel may have further inputs, for example a trainer's: TensorFlow drops those on which
-    the decision does not depend. The features of -pmu-extra-features are known only when the
-    compiler runs; the compiler then reports one that the model takes and the option does not add.
+    the decision does not depend.
 
     Args:
       header: text of the header that TensorFlow has generated.
@@ -273,23 +257,7 @@ def check_inputs(
             "generated for it; is this the TensorFlow that requirements.txt pins? Run "
             "tools/bootstrap"
         )
-    for name, tensor in sorted(inputs.items()):
-        expected = features.get(name)
-        if expected is None and model.is_extra(name):
-            expected = model.extra_tensor
-        if expected is None:
-            raise ToolchainError(
-                f"{saved_model}: decides on the input '{name}', which is no feature that the "
-                f"compiler feeds to {model.name}; give {model.option} a policy trained for "
-                f"{model.problem}, or add the feature to the compiler (docs/add-a-feature.md). The "
-                f"features are: {', '.join(features)}"
-            )
-        if tensor != expected:
-            raise ToolchainError(
-                f"{saved_model}: takes the input '{name}' as {tensor}, but the compiler feeds "
-                f"{expected} to {model.name}; give {model.option} a policy trained for "
-                f"{model.problem} with this version of the features"
-            )
+    check_inputs(inputs, model, features, saved_model)
     outputs = _accessors(header, "result_fetch")
     decision = outputs.get(model.decision)
     if decision is None or decision.type != "int64_t":

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tests of the check of release models, with the patched sources and real models' headers."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,8 @@ from compiler_opt_perf.toolchain.model_inputs import (
     MODELS,
     ModelTensor,
     ReleaseModel,
-    check_inputs,
-    check_problem,
+    check_header,
     fed_features,
-    may_differ_macro,
 )
 
 _TREE = BUILD / f"llvm-{LLVM_VERSION}"
@@ -71,7 +68,7 @@ def test_a_list_that_is_not_understood_is_named(text: str, message: str, tmp_pat
 @pytest.mark.compiler
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_upstreams_mock_models_fit(model: ReleaseModel, headers: dict[ReleaseModel, str]) -> None:
-    check_inputs(headers[model], model, fed_features(_TREE, model), _SAVED_MODEL)
+    check_header(headers[model], model, fed_features(_TREE, model), _SAVED_MODEL)
 
 
 @pytest.mark.compiler
@@ -101,7 +98,7 @@ def test_what_does_not_fit_is_named(
     assert old in header
     features = fed_features(_TREE, EVICT_MODEL)
     with pytest.raises(ToolchainError, match=f"{_SAVED_MODEL}: .*{message}"):
-        check_inputs(header.replace(old, new), EVICT_MODEL, features, _SAVED_MODEL)
+        check_header(header.replace(old, new), EVICT_MODEL, features, _SAVED_MODEL)
 
 
 @pytest.mark.compiler
@@ -109,46 +106,8 @@ def test_features_of_any_rate_are_known_by_their_form(headers: dict[ReleaseModel
     header = headers[EVICT_MODEL].replace("feed_mask", "feed_pmu_tlb_miss_rate")
     features = fed_features(_TREE, EVICT_MODEL)
     as_float = header.replace("int64_t* arg_feed", "float* arg_feed")
-    check_inputs(as_float, EVICT_MODEL, features, _SAVED_MODEL)
+    check_header(as_float, EVICT_MODEL, features, _SAVED_MODEL)
     with pytest.raises(ToolchainError, match=r"as int64_t\[33\], but .* feeds float\[33\]"):
-        check_inputs(header, EVICT_MODEL, features, _SAVED_MODEL)
+        check_header(header, EVICT_MODEL, features, _SAVED_MODEL)
     assert INLINE_MODEL.is_extra("pmu_callsite_tlb_miss_rate")
     assert not INLINE_MODEL.is_extra("pmu_tlb_miss_rate")
-
-
-def test_a_policy_says_what_it_is_for(tmp_path: Path) -> None:
-    check_problem(tmp_path, INLINE_MODEL)
-    description = tmp_path / "model.json"
-    description.write_text('{"problem": "inline-size"}')
-    check_problem(tmp_path, INLINE_MODEL)
-    message = "for inline-size .*--evict-model takes .* regalloc-evict; give it with --inline-model"
-    with pytest.raises(ToolchainError, match=message):
-        check_problem(tmp_path, EVICT_MODEL)
-    for text, problem in (
-        ("{", ":1:2: not JSON"),
-        ("[]", r": \$: expected `object`"),
-        ("{}", r": \$\.problem: is missing"),
-        ('{"problem": 1}', r": \$\.problem: expected `str`, found 1; export the policy again"),
-    ):
-        description.write_text(text)
-        with pytest.raises(ToolchainError, match=f"model.json{problem}"):
-            check_problem(tmp_path, INLINE_MODEL)
-
-
-def test_the_compiler_is_told_which_decisions_a_policy_is_asked_about(tmp_path: Path) -> None:
-    kind = dict.fromkeys(INLINE_MODEL.kind, 0)
-    path = tmp_path / "model.json"
-
-    def told(asked: list[dict[str, int]] | None, model: ReleaseModel = INLINE_MODEL) -> str:
-        path.write_text(json.dumps({"problem": model.problem, "asked": asked}))
-        return may_differ_macro(tmp_path, model)
-
-    assert may_differ_macro(tmp_path, INLINE_MODEL) == ""
-    assert told(None) == ""
-    assert told([]).endswith("\\\n  (false)\n")
-    one = "(inlining_default) == 0 && (callee_is_comdat) == 0 && (callee_is_mangled) == "
-    assert told([kind, {**kind, "callee_is_mangled": 1}]).endswith(f"  (({one}0) || ({one}1))\n")
-    with pytest.raises(ToolchainError, match=r"model.json: \$\.asked: .*, found inlining_default;"):
-        told([{"inlining_default": 0}])
-    with pytest.raises(ToolchainError, match=r"expected nothing for RegAllocEvictModel"):
-        told([kind], EVICT_MODEL)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from compiler_opt_perf.binary.address_map import read_address_map
 from compiler_opt_perf.trace.errors import TraceError
 
-# Longest padding before an aligned block, bytes.
+# Longest padding before an aligned block, in bytes.
 _MOST_PADDING = 64
 
 
@@ -59,7 +59,7 @@ class BlockTable:
         return ~falls_through
 
     def to_bytes(self) -> bytes:
-        """Returns the table's bytes in the file (docs/reference/formats.md)."""
+        """Serialises the table (docs/reference/formats.md)."""
         names = [name.encode() for name in self.names]
         ends = np.cumsum([len(name) for name in names], dtype="<u4")
         columns = (self.address, self.size, self.block_id, self.function, self.entry, ends)
@@ -72,7 +72,7 @@ class BlockTable:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Reads the bytes of `to_bytes`. Raises TraceError when they contradict themselves."""
+        """Reads the bytes of `to_bytes`. Raises TraceError when they are malformed."""
         try:
             functions, blocks = struct.unpack_from("<II", raw)
             place = 8
@@ -116,7 +116,7 @@ class BlockTable:
 
 
 def read_block_table(binary: Path) -> BlockTable:
-    """Reads the machine blocks of a linked binary. Raises BinaryError as read_address_map."""
+    """Reads the machine blocks of a linked binary. Raises the errors of read_address_map."""
     functions = read_address_map(binary)
     rows = [
         (*block, number) for number, function in enumerate(functions) for block in function.blocks

@@ -17,9 +17,10 @@ from absl import logging
 
 from compiler_opt_perf.binary.elf import build_id
 from compiler_opt_perf.profile.perf_data import is_perf_data, read_recording, recorded_in_text
-from compiler_opt_perf.profile.perf_events import unit_of
+from compiler_opt_perf.profile.perf_event_table import unit_of
 from compiler_opt_perf.profile.perf_mappings import Mappings
-from compiler_opt_perf.profile.perf_script import Hop, Script, read_event
+from compiler_opt_perf.profile.perf_script import Script, read_event
+from compiler_opt_perf.profile.perf_stacks import StackBranch
 from compiler_opt_perf.run.files import input_lines
 from compiler_opt_perf.trace.block_table import BlockTable, read_block_table
 from compiler_opt_perf.trace.errors import TraceError
@@ -125,10 +126,10 @@ def _fragments(recording: Path, binary: Path, table: BlockTable) -> _BlockPath:
     """Returns the blocks of all branch stacks of one perf event."""
     paths: dict[str, _BlockPath] = defaultdict(lambda: _BlockPath(table))
 
-    def add(event: str, hops: list[Hop]) -> None:
+    def add(event: str, branches: list[StackBranch]) -> None:
         path = paths[event]
         # A stretch in other code has no blocks to list, and the chain continues after it.
-        for older, newer in itertools.pairwise(reversed(hops)):
+        for older, newer in itertools.pairwise(reversed(branches)):
             if older.target is not None and newer.source is not None:
                 path.add_range(older.target, newer.source)
         path.end_chain()

@@ -24,8 +24,8 @@ def merge(traces: Sequence[Trace], output: Path) -> Trace:
     for trace in traces[1:]:
         if trace.description.build_id != first.description.build_id:
             raise TraceError(
-                f"{trace.path}: of {trace.description.program} with build-id "
-                f"{trace.description.build_id}, but {first.path} is of "
+                f"{trace.path}: a trace of {trace.description.program} with build-id "
+                f"{trace.description.build_id}, but {first.path} has build-id "
                 f"{first.description.build_id}; traces of different builds cannot be merged"
             )
     fragments = any(trace.description.fragments for trace in traces)
@@ -59,9 +59,11 @@ def cut(
     """Writes a part of a trace.
 
     Args:
+      trace: the trace to cut.
+      output: NAME.bbtrace.
       streams: numbers of the streams to keep; all when None. The numbers stay.
       first: number of blocks to skip at the beginning of each stream.
-      number: number of blocks of each stream to keep after those; all when None.
+      number: number of blocks to keep after these in each stream; all when None.
 
     Raises:
       TraceError: a stream is missing, nothing is left, the trace is damaged, or the output's name

@@ -42,7 +42,7 @@ def library(name: str) -> Path:
         return native_library(source, [SOURCES / "record.h"], ["-lzstd"])
     except CommandError as error:
         raise TraceError(
-            f"{source}: does not compile; tools/bootstrap installs what it needs\n{error}"
+            f"{source}: does not compile; tools/bootstrap installs the missing packages\n{error}"
         ) from error
 
 
@@ -154,7 +154,7 @@ class WindowCounter:
             _reader().trace_windows_delete(self._state)
 
     def add(self, numbers: Numbers, starts: bool) -> int:
-        """Counts the windows that end at `numbers`; returns how many these are.
+        """Counts the windows that end at `numbers`; returns their number.
 
         Args:
           numbers: the stream's next blocks.

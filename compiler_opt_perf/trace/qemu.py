@@ -26,21 +26,21 @@ from compiler_opt_perf.trace.trace_file import BLOCKS_IN_RECORD, Trace, TraceDes
 from compiler_opt_perf.trace.trace_writer import require_suffix, write_end, write_start
 
 _QEMU = "qemu-x86_64"
-# All features of QEMU (AVX2, no AVX-512) but fast string operations: with them, libc copies by
-# repeated string instructions, which QEMU executes byte by byte.
+# All CPU features of QEMU (AVX2, no AVX-512) except fast string operations: with these, libc copies
+# by repeated string instructions, which QEMU executes byte by byte.
 _CPU = "max,-erms,-fsrm"
 _STDERR_BYTES_SHOWN = 2000
 # Remedies by the signal that ended a run.
 _REMEDIES: dict[int, str] = {
     signal.SIGILL: "QEMU lacks one of its instructions, such as AVX-512; compile it with at most "
     "-march=x86-64-v3",
-    signal.SIGKILL: "if it was the time limit, give more, or less work",
+    signal.SIGKILL: "if it was the time limit, raise it, or give less work",
 }
 
 
 @dataclass(frozen=True)
 class SyncPoints:
-    """How a run marks sync points, and where its progress at each is written.
+    """How a run marks sync points, and the file for its progress at each.
 
     Attributes:
       library: shared library to preload. It marks a sync point by calling clock_gettime() with a
@@ -188,7 +188,7 @@ def record(
             # Some programs act by their own name.
             *("-0", str(run.program), *run.command),
         ]
-        logging.info("%s: running under %s", run.name, description.tool)
+        logging.info("%s: running under %s; %s", run.name, description.tool, run.started)
         status = _run(run, argv, unfinished, folder / "stderr")
         messages = (folder / "messages").read_text(errors="replace").splitlines()
         _check_run(run, status, messages, folder / "stderr")
@@ -198,8 +198,9 @@ def record(
             _check_signal(run, -status, has_blocks, folder / "stderr")
         elif not has_blocks:
             raise TraceError(
-                f"{binary}: none of its blocks ran; is this the binary that was run? (A program "
-                "with an RPATH loads a library from there. Programs that it starts are not traced.)"
+                f"{binary}: none of its blocks ran; did the program run another file? (A program "
+                "with an RPATH loads its libraries from there. Programs that it starts are not "
+                "traced.)"
             )
     return Trace.load(output, quiet=True)
 
@@ -231,7 +232,7 @@ def _report(name: str, trace: Path, seconds: float) -> None:
 
 
 def _check_run(run: Run, status: int, messages: Sequence[str], diagnostics: Path) -> None:
-    """Raises TraceError when the run gave no trace to keep; logs warnings for the user."""
+    """Raises TraceError if the run gave no trace; logs warnings for the user."""
     errors = [line.removeprefix("error: ") for line in messages if line.startswith("error: ")]
     if errors:
         raise TraceError(f"{run.program}: the trace could not be written: {errors[0]}")
@@ -263,8 +264,8 @@ def _check_signal(run: Run, number: int, has_blocks: bool, diagnostics: Path) ->
         return
     raise TraceError(
         f"{run.program}: ended by {signal_name(number)} before a thread had executed "
-        f"{BLOCKS_IN_RECORD:,} blocks of the traced code, which are written at once: the trace is "
-        f"empty. {remedy[0].upper()}{remedy[1:]}{_stderr_tail(diagnostics)}"
+        f"{BLOCKS_IN_RECORD:,} blocks of the traced code, the smallest unit that is written: the "
+        f"trace is empty. {remedy[0].upper()}{remedy[1:]}{_stderr_tail(diagnostics)}"
     )
 
 

@@ -183,7 +183,9 @@ def test_a_failing_run_leaves_nothing(program: Path, tmp_path: Path) -> None:
 
 def test_other_code_only(build: Build, program: Path, tmp_path: Path) -> None:
     other = build(name="other")
-    with pytest.raises(TraceError, match="none of its blocks ran; is this the binary that was run"):
+    with pytest.raises(
+        TraceError, match="none of its blocks ran; did the program run another file"
+    ):
         record(other, ["turn"], tmp_path / "t.bbtrace", program=program)
 
 

@@ -33,7 +33,7 @@ class HotFunction:
       executions: sum of the executions of its blocks.
       share: its share of all executions in the trace, 0 to 1.
       blocks: number of its executed blocks.
-      of: number of all its blocks; the field's name in JSON.
+      all_blocks: number of all its blocks.
       code_bytes: size of its executed blocks, bytes.
     """
 
@@ -41,8 +41,13 @@ class HotFunction:
     executions: int
     share: float
     blocks: int
-    of: int
+    all_blocks: int
     code_bytes: int
+
+    def document(self) -> dict[str, Any]:
+        """The fields as JSON values; `all_blocks` is called "of"."""
+        fields = dataclasses.asdict(self)
+        return {"of" if name == "all_blocks" else name: value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Statistics:
         lines += ["", "    share       executions      blocks     bytes  function"]
         for hot in self.functions[:top]:
             lines.append(
-                f"  {hot.share:6.2%} {hot.executions:16,} {hot.blocks:5} / {hot.of:<4} "
+                f"  {hot.share:6.2%} {hot.executions:16,} {hot.blocks:5} / {hot.all_blocks:<4} "
                 f"{hot.code_bytes:7,}  {hot.name}"
             )
         return "\n".join(lines) + "\n"
@@ -172,14 +177,15 @@ class Statistics:
                 }
                 for stream in self.trace.streams.values()
             ],
-            "hot_functions": [dataclasses.asdict(hot) for hot in self.functions[:top]],
+            "hot_functions": [hot.document() for hot in self.functions[:top]],
         }
 
 
 def list_blocks(trace: Trace, stream: int, first: int, number: int) -> list[dict[str, Any]]:
     """Returns `number` blocks of a stream from place `first` on, as JSON values.
 
-    Each has its `place` in the stream and its `block`; all but gaps have `address` and `bytes`.
+    Each has its `place` in the stream and its `block`. Blocks, but not gaps, have `address` and
+    `bytes`.
 
     Raises:
       TraceError: the stream is missing, or the trace is damaged.

@@ -17,7 +17,7 @@ def test_hot_functions(trace: Trace) -> None:
     hot = statistics.functions[0]
     assert hot.name == "turn"
     assert hot.share > 0.99
-    assert hot.blocks <= hot.of
+    assert hot.blocks <= hot.all_blocks
     assert statistics.hottest(1.0) == int((statistics.counts > 0).sum())
     assert 1 <= statistics.hottest(0.5) <= 4
     text = statistics.text(3)

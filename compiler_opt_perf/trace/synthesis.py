@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Synthesises a trace of a program from a PMU profile of another build.
 
-When a candidate inlines other calls, the blocks of an old trace are not its blocks. But its address
-map names the successors of each block, and debug info gives its blocks the counts of a PMU profile.
-From these, fragments of a path are drawn. Each begins at a block drawn by its count and continues
-as a Markov chain, which enters direct calls and returns from them. Blocks and edges are about as
+A candidate that inlines other calls has other blocks than an old trace. But its address map names
+the successors of each block, and debug info maps the counts of a PMU profile to its blocks. From
+these, fragments of a path are drawn. Each begins at a block drawn by its count. It continues as a
+Markov chain, which enters direct calls and returns from them. Blocks and edges are about as
 frequent as in the profile; the history of a branch has no effect.
 """
 
@@ -77,9 +77,9 @@ class Flow:
       next: [B] distribution of each block's successors in its function.
       calls: [B] entry blocks of the functions that each block calls, in order; None for an
         indirect call.
-      tail: entry block of the callee, by the block that ends with a tail call.
-      callers: distribution of the direct calls of a function, by the function's index.
-      indirect: distribution of entry blocks, by the calls that direct calls do not explain.
+      tail: block that ends with a tail call -> entry block of the callee.
+      callers: index of a function -> distribution of the direct calls that enter it.
+      indirect: distribution of entry blocks, weighted by the entries that no direct call explains.
     """
 
     table: BlockTable
@@ -184,7 +184,7 @@ def _read_successors(
 ) -> tuple[dict[int, int], list[list[tuple[int, float]]]]:
     """Returns entry blocks by function address, and (block, probability) of all successors [B].
 
-    Raises BinaryError as `Flow.read`.
+    Raises BinaryError: see `Flow.read`.
     """
     number_of = {
         pair: number
@@ -325,8 +325,8 @@ def _fit(
     leaving = np.bincount(source, weight, number)
     guess = np.array([p for _, _, p in edges])
     chance = np.where(leaving[source] > 0, weight / np.maximum(leaving[source], 1e-300), guess)
-    # A line in several blocks gives some of them too large a count: a loop's preheader gets that of
-    # the loop. No block can run more often than it is entered.
+    # A line in several blocks gives some of them too large a count: a loop's preheader gets the
+    # count of the loop. No block can run more often than it is entered.
     for _ in range(_ROUNDS):
         entering = np.bincount(target, counts[source] * chance, number)
         counts = np.where(is_entry, counts, np.minimum(counts, entering))
@@ -350,8 +350,8 @@ def synthesise(binary: Path, profile: Profile, output: Path, *, blocks: int, see
       seed: seed of the draws; the same seed gives the same trace.
 
     Raises:
-      TraceError: as Flow.read, or the output's name is wrong.
-      BinaryError: as Flow.read.
+      TraceError: see Flow.read; or the output's name is wrong.
+      BinaryError: see Flow.read.
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
     require_suffix(output)

@@ -28,7 +28,7 @@ FORMAT = "compiler-opt-perf/block-trace"
 VERSION = 1
 BLOCKS_IN_RECORD = 1 << 16
 
-DESCRIPTION, TABLE, BLOCKS, INDEX, WINDOWS, BRANCHES = range(1, 7)
+DESCRIPTION, TABLE, BLOCKS, INDEX, WINDOWS, BRANCHES, ACCESSES, SAMPLE_ACCESSES = range(1, 9)
 MAGIC = 0x184D2A5B
 HEAD = struct.Struct("<10I")
 TRAILER = struct.Struct("<IIQ")
@@ -98,7 +98,7 @@ class TraceDescription:
 
 
 def scan(stream: BinaryIO, path: Path) -> tuple[list[Record], int]:
-    """Returns the complete records of a file and the end of the last; TraceError: damaged head."""
+    """Returns the complete records and their end. Raises TraceError: a head is damaged."""
     size = os.fstat(stream.fileno()).st_size
     records: list[Record] = []
     place = 0
@@ -128,7 +128,7 @@ class _Program(msgspec.Struct, frozen=True):
 
 
 class _Fields(msgspec.Struct, frozen=True):
-    """The description's fields in the file, after format and version."""
+    """The description's fields in the file, without format and version."""
 
     program: _Program
     command: tuple[str, ...]
@@ -318,13 +318,13 @@ class Trace:
         """Checks that the trace was recorded from this build of the binary.
 
         Raises:
-          TraceError: the trace is of another build.
+          TraceError: the trace belongs to another build.
           BinaryError: the binary cannot be read or has no build-id.
         """
         actual = build_id(binary)
         if actual != self.description.build_id:
             raise TraceError(
-                f"{self.path}: of {self.description.program} with build-id "
+                f"{self.path}: a trace of {self.description.program} with build-id "
                 f"{self.description.build_id}, but {binary} has {actual}: block numbers mean "
-                "nothing in another build; record a trace of this one"
+                "nothing in another build; record a trace of this build"
             )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Window histograms: the distinct windows (n-gram contexts) of k consecutive blocks, with counts.
 
-An evaluator that simulates each block after its k - 1 predecessors needs only this of a trace. Its
+An evaluator that simulates each block after its k - 1 predecessors needs only the histogram. Its
 work grows with the number of distinct windows, not with the length of the run.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
@@ -14,19 +14,27 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from compiler_opt_perf.run.leb128 import read_leb128s, write_leb128s
 from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.trace import native
+from compiler_opt_perf.trace.accesses import Stretch, read_stretches
 from compiler_opt_perf.trace.block_table import BlockTable
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import Numbers
-from compiler_opt_perf.trace.trace_file import BRANCHES, WINDOWS, Record, Trace
+from compiler_opt_perf.trace.trace_file import (
+    ACCESSES,
+    BRANCHES,
+    SAMPLE_ACCESSES,
+    WINDOWS,
+    Record,
+    Stream,
+    Trace,
+)
 from compiler_opt_perf.trace.trace_writer import new_trace, write_blocks, write_record
 
 SUFFIX = ".bbwindows"
 FORMAT = "compiler-opt-perf/block-windows"
 LONGEST = 64
-# LEB128 bytes of a 64-bit number.
-_LONGEST_CODE = 10
 _WINDOWS_IN_RECORD = 1 << 14
 _OUT_OF_RANGE = "a block number is larger than the block table"
 #: Number of samples of the run that a histogram keeps, and blocks in each.
@@ -37,7 +45,7 @@ PREDICTED_BLOCKS = 200_000_000
 
 
 class _Fields(msgspec.Struct, frozen=True):
-    """The field that a histogram's description has besides those of a trace."""
+    """The field that a histogram's description has in addition to a trace's."""
 
     window: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)]
 
@@ -125,7 +133,7 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
     """Writes the histogram of a trace, with samples of the run, to `output`, NAME.bbwindows.
 
     Raises:
-      TraceError: as Windows.count, or the output's name is wrong.
+      TraceError: see Windows.count; or the output's name is wrong.
       FileWriteError: the disk is full, or the folder cannot be written.
     """
     if output.suffix != SUFFIX:
@@ -141,10 +149,13 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
             executed = np.flatnonzero(windows.branches.any(axis=1))
             deltas = np.diff(executed, prepend=0)[:, np.newaxis]
             branch_rows = np.hstack([deltas, windows.branches[executed].astype(np.int64)])
-            raw = to_leb128(branch_rows.ravel().tolist())
+            raw = write_leb128s(branch_rows.ravel().tolist())
             write_record(stream, BRANCHES, raw, count=len(executed))
-        for number, numbers in enumerate(samples(trace)):
+        for number, (numbers, accesses) in enumerate(samples(trace)):
             write_blocks(stream, [numbers], number=number, ends=True)
+            if accesses is not None:
+                raw = _encode_accesses(accesses)
+                write_record(stream, SAMPLE_ACCESSES, raw, number=number, count=len(accesses))
     return windows
 
 
@@ -170,63 +181,70 @@ def overlap(first: Windows, second: Windows) -> float:
     return float(sum(min(share, shares[1].get(row, 0.0)) for row, share in shares[0].items()))
 
 
-def samples(trace: Trace) -> Iterator[Numbers]:
+def samples(trace: Trace) -> Iterator[tuple[Numbers, npt.NDArray[np.uint64] | None]]:
     """Yields samples evenly spread over a run; the whole run when it is short.
 
-    Each has SAMPLE_BLOCKS blocks, or fewer at the end of a stream. Raises TraceError.
+    Each has SAMPLE_BLOCKS blocks, or fewer at the end of a stream, and its accesses to memory as
+    `Stretch.rows` has them; None where the trace has none. Raises TraceError.
     """
     step = max(SAMPLE_BLOCKS, trace.total // SAMPLES)
     before = 0
     for stream in trace.streams.values():
         # Samples begin half a step after each multiple of the step, counted over the whole run.
         first = (step // 2 - before) % step if step > SAMPLE_BLOCKS else 0
-        for begin in range(first, len(stream), step):
+        begins = np.arange(first, len(stream), step)
+        stretches: list[Stretch | None] = [None] * len(begins)
+        if recorded := _stretches(trace, stream):
+            # The nearest stretch begins less than a step away.
+            places = np.array([stretch.first for stretch in recorded])
+            nearest = np.unique(np.abs(places - begins[:, np.newaxis]).argmin(axis=1))
+            stretches = [recorded[index] for index in nearest]
+            begins = places[nearest]
+        for begin, stretch in zip(begins.tolist(), stretches, strict=True):
             end = min(begin + SAMPLE_BLOCKS, len(stream))
-            yield np.concatenate(list(trace.part(stream, begin, end)))
+            numbers = np.concatenate(list(trace.part(stream, begin, end)))
+            yield numbers, None if stretch is None else stretch.rows(trace.table, numbers)
         before += len(stream)
+
+
+def _stretches(trace: Trace, stream: Stream) -> list[Stretch]:
+    """Those of a stream whose accesses were recorded. Raises TraceError: damaged."""
+    found = []
+    for record in trace.records:
+        if record.kind == ACCESSES and record.stream == stream.number:
+            try:
+                found += read_stretches(trace.content(record))
+            except ValueError as error:
+                raise _damaged(trace, record, f"malformed: {error}") from error
+    return [stretch for stretch in found if stretch.first < len(stream)]
 
 
 def _encode(blocks: Numbers, counts: npt.NDArray[np.uint64]) -> bytes:
     """Encodes each window as its count and zigzag differences, in LEB128."""
     deltas = np.diff(blocks.astype(np.int64), axis=1, prepend=0)
     codes = (deltas << 1) ^ (deltas >> 63)
-    return to_leb128(np.hstack([counts.astype(np.int64)[:, np.newaxis], codes]).ravel().tolist())
+    return write_leb128s(
+        np.hstack([counts.astype(np.int64)[:, np.newaxis], codes]).ravel().tolist()
+    )
 
 
-def to_leb128(values: Iterable[int]) -> bytes:
-    """Encodes each value as unsigned LEB128."""
-    raw = bytearray()
-    for value in values:
-        while value >= 0x80:
-            raw.append(value & 0x7F | 0x80)
-            value >>= 7
-        raw.append(value)
-    return bytes(raw)
+def _encode_accesses(rows: npt.NDArray[np.uint64]) -> bytes:
+    """Encodes rows of `Stretch.rows` in LEB128, three numbers each."""
+    position, byte, stores, address = rows.astype(np.int64).T
+    deltas = np.diff(address, prepend=0)
+    codes = (deltas << 1) ^ (deltas >> 63)
+    columns = (np.diff(position, prepend=0), byte << 1 | stores, codes.astype(np.uint64))
+    return write_leb128s(np.stack([c.astype(np.uint64) for c in columns], axis=1).ravel().tolist())
 
 
 def _rows(file: Trace, record: Record, columns: int) -> npt.NDArray[np.uint64]:
     """Decodes the numbers of a record, [count, columns] uint64. Raises TraceError."""
     raw = file.content(record)
     try:
-        return _leb128(raw).reshape(record.count, columns)
+        return read_leb128s(raw).reshape(record.count, columns)
     except ValueError as error:
         raise _damaged(file, record, f"malformed: {error}") from error
 
 
 def _damaged(file: Trace, record: Record, problem: str) -> TraceError:
     return TraceError(f"{file.path}: byte {record.offset}: {problem}; write the file again")
-
-
-def _leb128(raw: bytes) -> npt.NDArray[np.uint64]:
-    """Decodes all LEB128 numbers of `raw`, uint64. Raises ValueError at more than 64 bits."""
-    data = np.frombuffer(raw, np.uint8)
-    last = np.flatnonzero(data < 0x80)
-    first = np.concatenate(([0], last[:-1] + 1)) if len(last) else last
-    values = np.zeros(len(last), np.uint64)
-    for place in range(int(np.max(last - first, initial=-1)) + 1):
-        there = first + place <= last
-        if place == _LONGEST_CODE:
-            raise ValueError("a number of more than 64 bits")
-        bits = data[(first + place)[there]].astype(np.uint64) & np.uint64(0x7F)
-        values[there] |= bits << np.uint64(7 * place)
-    return values

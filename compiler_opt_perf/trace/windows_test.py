@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from absl import logging
 
+from compiler_opt_perf.run.leb128 import write_leb128s
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.trace_file import BRANCHES, WINDOWS, Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_record, write_start
-from compiler_opt_perf.trace.windows import FORMAT, Windows, to_leb128, write_windows
+from compiler_opt_perf.trace.windows import FORMAT, Windows, write_windows
 
 pytestmark = pytest.mark.compiler
 
@@ -91,7 +92,7 @@ def test_block_numbers_beyond_the_table_are_named(trace: Trace, tmp_path: Path) 
             more = {"window": 1, "total": 1}
             write_start(stream, trace.description, trace.table, FORMAT, more)
             place = stream.tell()
-            write_record(stream, kind, to_leb128(values), count=1)
+            write_record(stream, kind, write_leb128s(values), count=1)
         write_end(path)
         with pytest.raises(TraceError, match=rf"t\.bbwindows: byte {place}: {message}"):
             Windows.load(path)

@@ -19,7 +19,8 @@ from compiler_opt_perf.policy.arrays import (
     require_vector,
     write_arrays,
 )
-from compiler_opt_perf.policy.network import DecisionKind, FloatArray, Network, Normalisation
+from compiler_opt_perf.policy.encoding import FloatArray, Normalisation
+from compiler_opt_perf.policy.network import DecisionKind, Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_write

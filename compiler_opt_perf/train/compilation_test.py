@@ -11,9 +11,10 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policy import export
+from compiler_opt_perf.policy.encoding import fit_normalisation
 from compiler_opt_perf.policy.export import Policy
 from compiler_opt_perf.policy.interactive import InteractiveHost, policy_decisions
-from compiler_opt_perf.policy.network import IntArray, Network, fit_normalisation
+from compiler_opt_perf.policy.network import IntArray, Network
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem, for_clang
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.toolchain.installation import Toolchain

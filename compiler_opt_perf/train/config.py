@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import GRID, MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
+from compiler_opt_perf.policy.encoding import GRID
+from compiler_opt_perf.policy.network import MAX_DEFAULT_LEAD, MAX_LAYER_INPUTS
 from compiler_opt_perf.policy.problem import Problem
-from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.run.errors import UserError, meant
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import FieldError, JsonError, convert, parse_toml, shown
 from compiler_opt_perf.train.algorithm import Algorithm, Count, StageSettings
@@ -205,10 +206,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             else:
                 targets = [table]
             if not targets or any(name not in one for one in targets):
-                named = {stage.algorithm for stage in self.stages}
+                named = sorted({stage["algorithm"] for stage in stages})
+                own = [f"{one['algorithm']}.{name}" for one in stages for name in one]
+                hint = meant(path, [*table, *dict.fromkeys(own)])
                 raise ConfigError(
-                    f"{source}: no setting {path!r}; there are\n{describe()}\n"
-                    f"and the stages here are {', '.join(sorted(named))}"
+                    f"{source}: no setting {path!r} of this recipe, whose stages are "
+                    f"{', '.join(named)}{hint}"
                 )
             for one in targets:
                 one[name] = value

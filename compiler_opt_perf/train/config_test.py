@@ -69,11 +69,19 @@ def test_settings_change_and_unknown_ones_are_named() -> None:
     # That of the last stage only.
     assert config.stages[0].iterations == 1
     assert config.changed(config.as_json()) == config
-    for name in ("pears", "ppo.modules", "evolution-strategies.pears"):
-        with pytest.raises(
-            ConfigError, match=rf"no setting '{name}'; there are\n(.*\n)*  seed=1: "
-        ):
+    for name, hint in (
+        ("pairs", "; did you mean 'evolution-strategies.pairs'?"),
+        ("ppo.temperature", ""),
+        (
+            "evolution-strategies.pears",
+            "; did you mean 'evolution-strategies.pairs' or 'evolution-strategies.modules'?",
+        ),
+        ("sed", "; did you mean 'seed'?"),
+    ):
+        with pytest.raises(ConfigError) as caught:
             config.changed({name: 2})
+        stages = "whose stages are cloning, evolution-strategies"
+        assert str(caught.value) == f"settings: no setting '{name}' of this recipe, {stages}{hint}"
 
 
 def test_a_training_may_go_on_further_but_not_elsewhere() -> None:

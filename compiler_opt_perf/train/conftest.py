@@ -3,19 +3,15 @@
 
 import dataclasses
 import json
-import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
-from compiler_opt_perf.policy.export import CandidateTemplate
-from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.profile.events import Combination
-from compiler_opt_perf.profile.index import write_index
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import FORMAT, VERSION, FileRecord
 from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
 from compiler_opt_perf.run.llvm import LLVM_PREFIX
@@ -53,23 +49,6 @@ long entry{number}(const long *p, long n) {{
   return fold(p, n) + fold(p + 1, pick(p, n)) + scale(p, 2) + pick(p, 5);
 }}
 """
-
-
-@pytest.fixture(scope="session", autouse=True)
-def templates() -> Iterator[None]:
-    """Converts each network once, which takes a second: most trainings here have equal ones."""
-    made: dict[bytes, CandidateTemplate] = {}
-    make = CandidateTemplate.make
-
-    def make_once(network: Network) -> CandidateTemplate:
-        content = pickle.dumps(network)
-        if content not in made:
-            made[content] = make(network)
-        return made[content]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CandidateTemplate, "make", make_once)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -138,8 +117,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "program": {"path": "program", "build_id": "00"},
         "collector": collector,
     }
-    write_index(files, folder / "program.index")
-    index = dataclasses.asdict(FileRecord.of(folder / "program.index"))
     path = folder / "program.pmu.json"
-    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate], "index": index}))
+    path.write_text(json.dumps({**manifest, "events": events, "rates": [rate]}))
+    write_index(path.read_bytes(), files, None, index_of(path))
     return path

@@ -134,15 +134,15 @@ def train(
         folder.require_inputs(inputs)
         every = samples(files, config)
         for purpose in PURPOSES:
-            if not len(every.of(purpose)):
+            if not len(every.of_purpose(purpose)):
                 raise LearnedError(
                     f"no blocks for {purpose}; of these programs, name others in "
                     f"{purpose}_programs or mixed_programs: "
                     f"{', '.join(sorted(set(every.programs)))}"
                 )
-        chosen = every.of(TRAINING)
+        chosen = every.of_purpose(TRAINING)
         codes = [every.codes[block] for block in chosen]
-        vocabulary = Vocabulary.of(codes, config.least_blocks)
+        vocabulary = Vocabulary.from_blocks(codes, config.least_blocks)
         cpus = cpus_of(files)
         vocabulary, first = _first(config, vocabulary, cpus, started)
         folder.claim(inputs)
@@ -153,7 +153,7 @@ def train(
         description = {
             "data": inputs["data"],
             "warm_start": inputs["warm_start"],
-            "blocks": {purpose: len(every.of(purpose)) for purpose in PURPOSES},
+            "blocks": {purpose: len(every.of_purpose(purpose)) for purpose in PURPOSES},
             "unknown_opcodes": unknown,
             "epochs": len(curve),
             "best_epoch": 1 + int(np.argmin([point["validation_error"] for point in curve])),
@@ -263,7 +263,7 @@ class _Training:
         return found
 
     def _blocks(self, purpose: str) -> npt.NDArray[np.int64]:
-        blocks = self._samples.of(purpose)
+        blocks = self._samples.of_purpose(purpose)
         known: npt.NDArray[np.int64] = blocks[self._known[blocks]]
         return known
 

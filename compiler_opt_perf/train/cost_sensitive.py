@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import DecisionKind, FloatArray, Network
+from compiler_opt_perf.policy.encoding import FloatArray
+from compiler_opt_perf.policy.network import DecisionKind, Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.gradient_descent import Library, descend

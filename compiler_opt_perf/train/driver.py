@@ -15,8 +15,9 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.policy.encoding import scored_features
 from compiler_opt_perf.policy.export import Policy
-from compiler_opt_perf.policy.network import Network, scored_features
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.curve import write_curve
 from compiler_opt_perf.run.executor import Executor

@@ -10,7 +10,8 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.policy.network import WEIGHT_LIMIT, Network, Normalisation
+from compiler_opt_perf.policy.encoding import Normalisation
+from compiler_opt_perf.policy.network import WEIGHT_LIMIT, Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_network
 from compiler_opt_perf.train.algorithms.evolution_strategies import EvolutionStrategies

@@ -15,6 +15,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policy.network import IntArray, Network, to_grid
 from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.errors import TrainingError
@@ -116,7 +117,8 @@ class TrainingEnv:
         """A directory with a policy, for the compiler."""
         with tempfile.TemporaryDirectory(prefix="policy-") as folder:
             path = Path(folder) / "model"
-            self.measurer.write_model(path, network, weights)
+            path.mkdir()
+            write_model(path, network, to_grid(weights))
             yield path
 
     def compile(

@@ -13,16 +13,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
+from compiler_opt_perf.policy.encoding import ACTIVATION_LIMIT, GRID, FloatArray
 from compiler_opt_perf.policy.network import (
-    ACTIVATION_LIMIT,
-    GRID,
     MASKED_SCORE,
     WEIGHT_LIMIT,
-    FloatArray,
     Network,
     to_grid,
 )
+from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 from compiler_opt_perf.train.adam import Adam
 
 Floats = npt.NDArray[np.floating[Any]]

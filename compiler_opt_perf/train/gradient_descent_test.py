@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from compiler_opt_perf.policy.network import FloatArray, Network, fit_normalisation, to_grid
+from compiler_opt_perf.policy.encoding import FloatArray, fit_normalisation
+from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.train.gradient_descent import _tensorflow_gradient, descend, gradient

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures policies on modules: the compiler's own policy once, candidates by the hundred."""
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,8 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
-from compiler_opt_perf.policy.export import (
-    MODEL_FILE,
-    OUTPUT_SPEC_FILE,
-    CandidateTemplate,
-    output_spec,
-)
-from compiler_opt_perf.policy.network import Network
+from compiler_opt_perf.policy.network import Network, to_grid
+from compiler_opt_perf.policy.tflite import MODEL_FILE, write_model
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.executor import Executor, WorkerError
 from compiler_opt_perf.run.files import FileWriteError, copy_folder, sha256
@@ -198,7 +192,6 @@ class CandidateMeasurer:
         self.failures = 0
         self._failures_folder = failures
         self._weights = weights
-        self._template: CandidateTemplate | None = None
 
     def measure(
         self,
@@ -254,7 +247,8 @@ class CandidateMeasurer:
             jobs = []
             for number, weights in enumerate(candidates):
                 model = Path(folder) / str(number)
-                self.write_model(model, network, weights, on_grid)
+                model.mkdir()
+                write_model(model, network, to_grid(weights) if on_grid else weights)
                 jobs += [Job(self.compiler, measured.module, model) for measured in modules]
             limit = self.compiler.timeout_s + _GRACE_S
             outcomes = self.pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
@@ -274,18 +268,6 @@ class CandidateMeasurer:
                 ratios.flat[place] = ratio
         return ratios
 
-    def write_model(
-        self, folder: Path, network: Network, weights: npt.NDArray[Any], on_grid: bool = True
-    ) -> None:
-        """Writes a candidate's directory, for the compiler's development mode."""
-        if self._template is None or _shape(self._template.network) != _shape(network):
-            # Takes a second.
-            self._template = CandidateTemplate.make(network)
-        folder.mkdir()
-        content = self._template.with_weights(weights, on_grid=on_grid)
-        (folder / MODEL_FILE).write_bytes(content)
-        (folder / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network)))
-
     def _note_failure(self, job: Job, message: str) -> None:
         """Counts a failure and keeps its model, so that the command in the warning runs again."""
         assert job.model is not None
@@ -296,11 +278,3 @@ class CandidateMeasurer:
         if kept.exists():
             message = message.replace(str(job.model), str(kept))
         logging.warning("%s: a candidate fails: %s", job.module.name, message)
-
-
-def _shape(network: Network) -> tuple[Any, ...]:
-    """All that a template depends on; arrays themselves cannot be compared in a word."""
-    normalisation = network.normalisation
-    arrays = (normalisation.center.tobytes(), normalisation.inverse_scale.tobytes())
-    lead, asked = network.default_lead, network.asked
-    return network.problem, network.with_pmu, network.hidden, lead, asked, arrays

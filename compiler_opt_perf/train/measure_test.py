@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
-import hashlib
 import json
 import subprocess
 import sys
@@ -13,9 +12,10 @@ import pytest
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.policy.export import CandidateTemplate
-from compiler_opt_perf.policy.network import Network, fit_normalisation
+from compiler_opt_perf.policy.encoding import fit_normalisation
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.tflite import MODEL_FILE, write_model
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.files import sha256, write_json
 from compiler_opt_perf.run.llvm import stock_tool
@@ -129,10 +129,9 @@ def test_a_module_that_compiles_to_no_code_is_left_out_by_name(
 
 
 @pytest.fixture(scope="module")
-def template(measured: list[MeasuredModule]) -> CandidateTemplate:
+def network(measured: list[MeasuredModule]) -> Network:
     inputs = read_log(measured[0].log).inputs(PROBLEM, with_pmu=False)
-    network = Network(PROBLEM, False, (4,), fit_normalisation(inputs, PROBLEM, False))
-    return CandidateTemplate.make(network)
+    return Network(PROBLEM, False, (4,), fit_normalisation(inputs, PROBLEM, False))
 
 
 def fake_clang(folder: Path, script: str) -> Path:
@@ -146,15 +145,15 @@ def fake_clang(folder: Path, script: str) -> Path:
 def test_costs_follow_the_decisions(
     compiler: Compiler,
     measured: list[MeasuredModule],
-    template: CandidateTemplate,
+    network: Network,
     pool: Pool,
     tmp_path: Path,
 ) -> None:
     # The last layer's biases alone: never inline, always inline.
-    never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
+    never, always = (np.zeros(network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
     measurer = CandidateMeasurer(compiler, pool, tmp_path / "failures", {})
-    first, second, third = measurer.measure(template.network, [never, always, never], measured)
+    first, second, third = measurer.measure(network, [never, always, never], measured)
     assert first == third
     assert first.change != second.change
     assert (first.failed, first.modules) == ((), 3)
@@ -196,7 +195,7 @@ def test_defaults_are_measured_once(
 def test_a_candidate_that_always_fails_is_charged(
     compiler: Compiler,
     measured: list[MeasuredModule],
-    template: CandidateTemplate,
+    network: Network,
     pool: Pool,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -206,7 +205,7 @@ def test_a_candidate_that_always_fails_is_charged(
     clang = fake_clang(tmp_path, script)
     failing = dataclasses.replace(compiler, clang=clang, timeout_s=0.5)
     measurer = CandidateMeasurer(failing, pool, tmp_path / "failures", {})
-    (one,) = measurer.measure(template.network, [template.network.initial_weights(1)], measured[:2])
+    (one,) = measurer.measure(network, [network.initial_weights(1)], measured[:2])
     assert one.change == FAILURE_RATIO - 1
     assert one.failed == tuple(module.module.name for module in measured[:2])
     assert one.failed_everywhere
@@ -222,21 +221,22 @@ def test_a_candidate_that_always_fails_is_charged(
 def test_no_candidate_is_better_off_for_a_failure(
     compiler: Compiler,
     measured: list[MeasuredModule],
-    template: CandidateTemplate,
+    network: Network,
     pool: Pool,
     tmp_path: Path,
 ) -> None:
     """Candidates are told apart by their model: the second one fails, where it is at its worst."""
-    never, always = (np.zeros(template.network.size, np.float32) for _ in range(2))
+    never, always = (np.zeros(network.size, np.float32) for _ in range(2))
     never[-2], always[-1] = 1.0, 1.0
     sound = CandidateMeasurer(compiler, pool, tmp_path / "sound", {})
     honest = {
-        one.module.name: [m.change for m in sound.measure(template.network, [never, always], [one])]
+        one.module.name: [m.change for m in sound.measure(network, [never, always], [one])]
         for one in measured
     }
     name, (_, worst) = max(honest.items(), key=lambda item: item[1][1])
     (bad,) = (one for one in measured if one.module.name == name)
-    model = hashlib.sha256(template.with_weights(always)).hexdigest()
+    write_model(tmp_path, network, always)
+    model = sha256(tmp_path / MODEL_FILE)
     script = f"""
 folder=$(grep -o 'model-under-training=[^ ]*' <<< "$*")
 case "$* $(sha256sum < "${{folder#*=}}"/model.tflite)" in
@@ -246,13 +246,13 @@ exec {compiler.clang} "$@"
 """
     failing = dataclasses.replace(compiler, clang=fake_clang(tmp_path, script))
     measurer = CandidateMeasurer(failing, pool, tmp_path / "failures", {})
-    first, second = measurer.measure(template.network, [never, always], measured)
+    first, second = measurer.measure(network, [never, always], measured)
     assert (first.failed, second.failed, second.failed_everywhere) == ((), (name,), False)
     assert measurer.failures == 1
-    _, whole = sound.measure(template.network, [never, always], measured)
+    _, whole = sound.measure(network, [never, always], measured)
     assert second.change > whole.change
     # At least twice the default, so that it is worse than any of the honest ones.
-    _, charged = measurer.measure(template.network, [never, always], [bad])
+    _, charged = measurer.measure(network, [never, always], [bad])
     assert charged.change >= max(FAILURE_RATIO - 1, worst)
     assert cheapest([second, first]) == 1
     assert cheapest([second]) is None

@@ -4,12 +4,13 @@
 Nothing that is published depends on time, on the number of workers or on interruptions.
 """
 
+import contextlib
 import dataclasses
 import json
 import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from absl import logging
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.export import ModelError, Policy
 from compiler_opt_perf.policy.network import to_grid
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.curve import curve_text, write_curve
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.seeds import derive_seed
@@ -91,9 +93,12 @@ def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     curve = record["curve"]
     learnt = [point["labels"] for point in curve if "labels" in point]
     if learnt and learnt[-1] < _ENOUGH_LABELS:
+        minutes = run.clock.seconds * _ENOUGH_LABELS / max(learnt[-1], 1) / 60
         said.append(
-            f"it learnt from {learnt[-1]:,} labels, which are too few: models/inline-size learnt "
-            "from 16,880 of many programs; raise modules and sites of the recipe, and the budget"
+            f"it learnt from {learnt[-1]:,} labels in {run.clock.seconds:.0f} s, which are too "
+            "few: models/inline-size learnt from 16,880 of many programs. Give more modules, or "
+            "more labels of each by --setting=labels.sites=, and a larger --budget: "
+            f"{_ENOUGH_LABELS:,} labels take about {max(minutes, 1):.0f} minutes here"
         )
     if not record["best_generation"] and checkpoint.generation:
         said.append(
@@ -104,12 +109,12 @@ def remarks(run: Training, checkpoint: Checkpoint) -> list[str]:
     if checkpoint.generation < planned:
         said.append(
             f"the budget ended it after {checkpoint.generation} of {planned} iterations; run the "
-            "command again with a larger one to go on"
+            "command again with a larger --budget to go on"
         )
     begun = run.warm_start is not None
     if not begun and run.problem.name == "inline-size" and not run.with_pmu:
         said.append(
-            "--warm-start=models/inline-size, in another output folder, begins with a policy that "
+            "--warm-start=inline-size, in another output folder, begins with a policy that "
             "is better than the default on most programs"
         )
     return said
@@ -150,7 +155,8 @@ def _link(
     """Links the test programs; as `link_programs`."""
     with tempfile.TemporaryDirectory(prefix="policy-") as folder:
         model = Path(folder) / "model"
-        measurer.write_model(model, run.network(checkpoint), checkpoint.best)
+        model.mkdir()
+        write_model(model, run.network(checkpoint), to_grid(checkpoint.best))
         jobs = {
             name: (
                 LinkJob(run.compiler, modules, None, run.linker),
@@ -313,5 +319,9 @@ def _programs(result: TrainingResult) -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of the packages that weights depend on: numpy, TensorFlow and the ones given."""
-    return {name: version(name) for name in ("numpy", "tensorflow-cpu", *packages)}
+    """Versions of the packages that weights depend on: numpy, the ones given, and TensorFlow if
+    it is installed."""
+    found = {name: version(name) for name in ("numpy", *packages)}
+    with contextlib.suppress(PackageNotFoundError):
+        found["tensorflow-cpu"] = version("tensorflow-cpu")
+    return found

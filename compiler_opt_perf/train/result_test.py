@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.network import Normalisation
+from compiler_opt_perf.policy.encoding import Normalisation
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.train import result
 from compiler_opt_perf.train.checkpoint import Checkpoint
@@ -78,6 +78,7 @@ def _ended(
         with_pmu=False,
         warm_start=None,
         config=SimpleNamespace(iterations=10),
+        clock=SimpleNamespace(seconds=79.0),
         folder=TrainingFolder(Path("t")),
         compiler=SimpleNamespace(reward=SimpleNamespace(name="text bytes")),
     )
@@ -100,9 +101,20 @@ def _ended(
             0,
             79,
             3,
-            ["79 labels, which are too few", "no iteration led", "3 of 10 it", "--warm-start"],
+            [
+                "79 labels in 79 s, which are too few",
+                *("no iteration led", "3 of 10 it", "--warm-start"),
+            ],
         ),
-        (0.0, 2, 16_000, 10, ["--warm-start=models/inline-size"]),
+        # What a larger budget would buy.
+        (
+            0.0,
+            5,
+            158,
+            10,
+            ["2,000 labels take about 17 minutes here", "--warm-start"],
+        ),
+        (0.0, 2, 16_000, 10, ["--warm-start=inline-size"]),
         (0.01, 2, None, 4, ["the budget ended it after 4 of 10", "--warm-start"]),
         (0.0, 0, None, 10, ["no iteration led", "--warm-start"]),
     ],

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.corpus.corpus import Module
-from compiler_opt_perf.policy.network import FloatArray, Network
+from compiler_opt_perf.policy.encoding import FloatArray
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler, scratch

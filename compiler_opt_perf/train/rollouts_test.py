@@ -2,7 +2,6 @@
 """Rollouts on real modules, for both problems."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,10 @@ import pytest
 
 from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.policy.export import (
-    MODEL_FILE,
-    OUTPUT_SPEC_FILE,
-    CandidateTemplate,
-    output_spec,
-)
-from compiler_opt_perf.policy.network import Network, Normalisation, scored_features
+from compiler_opt_perf.policy.encoding import Normalisation, scored_features
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.labels import Flipper, LabelJob
@@ -38,8 +33,7 @@ def jobs(
         network = Network(problem, False, (4,), normalisation, 0.25)
         weights = network.initial_weights(1)
         model = tmp_path_factory.mktemp("model")
-        (model / MODEL_FILE).write_bytes(CandidateTemplate.make(network).with_weights(weights))
-        (model / OUTPUT_SPEC_FILE).write_text(json.dumps(output_spec(network)))
+        write_model(model, network, weights)
         compiler = Compiler(
             toolchain.clang, toolchain.litert_library, problem, Profiles(), 60.0, 4096
         )

@@ -15,8 +15,9 @@ import numpy as np
 from absl import logging
 
 from compiler_opt_perf.policy import export
+from compiler_opt_perf.policy.encoding import fit_normalisation
 from compiler_opt_perf.policy.export import ModelError, Policy
-from compiler_opt_perf.policy.network import Network, fit_normalisation
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.algorithms.cloning import Cloning

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_opt_perf.policy.export import import_tensorflow
 from compiler_opt_perf.run.seeds import derive_seed
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 
 # Audit events of Python that come before files change; "open" does if it is for writing.
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}

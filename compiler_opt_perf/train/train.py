@@ -35,8 +35,9 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context, Evaluator
+from compiler_opt_perf.policy.encoding import Normalisation, scored_features
 from compiler_opt_perf.policy.export import Policy
-from compiler_opt_perf.policy.network import Network, Normalisation, scored_features
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.profile import Profile

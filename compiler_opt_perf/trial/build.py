@@ -13,13 +13,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import msgspec
 from absl import logging
 
 from compiler_opt_perf.binary.elf import BinaryError
 from compiler_opt_perf.policy.compiler_flags import CompilerFlags
 from compiler_opt_perf.run.command import CommandError, run_command, start_command
-from compiler_opt_perf.run.files import read_input, sha256, write_text
+from compiler_opt_perf.run.files import (
+    atomic_write,
+    files_of,
+    make_executable,
+    read_input,
+    sha256,
+    write_text,
+)
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.rounds import layout_flags
 from compiler_opt_perf.trial.compiler import Compiler
@@ -59,7 +65,8 @@ class Project:
         return digest.hexdigest()
 
 
-class Built(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Built:
     """A finished build.
 
     Attributes:
@@ -85,6 +92,7 @@ class WayFolder:
         self.tree = path / "tree"
         self.configuration = path / "way.cfg"
         self._compiler = Compiler(path)
+        self._programs = path / "programs"
         self._log = path / "build.log"
 
     def build(
@@ -108,10 +116,9 @@ class WayFolder:
             "flags": flags.configuration(),
             "files": _digests(flags),
             "clang": clang,
-            "program": program,
         }
 
-        def make() -> Built:
+        def make() -> float:
             start = time.monotonic()
             for old in self.path.glob("*"):
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -121,22 +128,26 @@ class WayFolder:
             write_text(self.configuration, flags.configuration())
             self._compiler.write(flags.toolchain.clang, self.configuration, project.level)
             self._run(project.command, name)
-            found = self._found(program)
-            self._require_ours(found)
-            self.program(found).parent.mkdir()
-            shutil.copy(self.tree / found, self.program(found))
             seconds = time.monotonic() - start
             logging.info("%s: built in %.1f s", name, seconds)
-            return Built(found, round(seconds, 1))
+            return round(seconds, 1)
 
-        built = memo(self.path / "built.json", inputs, Built, make)
-        # A killed process may have left a script there.
-        self.place(built, self.program(built.program))
-        return built
+        seconds = memo(self.path / "built.json", inputs, float, make)
+        for kept in files_of(self._programs) if self._programs.is_dir() else ():
+            # A killed process may have left a script or another layout in its place.
+            self._place(kept, str(kept.relative_to(self._programs)))
+        found = self._found(program)
+        self._require_ours(found)
+        copy = self.program(found)
+        if not copy.exists():
+            with atomic_write(copy) as new:
+                shutil.copy(self.tree / found, new)
+            make_executable(copy)
+        return Built(found, seconds)
 
     def program(self, name: str) -> Path:
         """The program as it was built; that in the tree may be another layout of it."""
-        return self.path / "program" / Path(name).name
+        return self._programs / name
 
     def layouts(self, built: Built, name: str, numbers: Sequence[int]) -> list[Path]:
         """Links the program once for each layout, until that takes too long.
@@ -184,11 +195,7 @@ class WayFolder:
 
     def place(self, built: Built, file: Path) -> None:
         """Puts a program, such as a layout of it, into its place in the tree. Raises OSError."""
-        place = self.tree / built.program
-        beside = place.with_name(f".{place.name}.new")
-        beside.unlink(missing_ok=True)
-        os.link(file, beside)
-        os.replace(beside, place)
+        self._place(file, built.program)
 
     @contextlib.contextmanager
     def script_in_place(self, built: Built, script: str) -> Iterator[None]:
@@ -210,6 +217,13 @@ class WayFolder:
         """Where the program is while a script is in its place."""
         place = self.tree / built.program
         return place.with_name(f".{place.name}.real")
+
+    def _place(self, file: Path, name: str) -> None:
+        place = self.tree / name
+        beside = place.with_name(f".{place.name}.new")
+        beside.unlink(missing_ok=True)
+        os.link(file, beside)
+        os.replace(beside, place)
 
     def _run(self, command: str, name: str) -> None:
         """Runs the build's command in the tree."""

@@ -101,8 +101,9 @@ class Compiler:
         tools = {"AR": "llvm-ar", "NM": "llvm-nm", "RANLIB": "llvm-ranlib"}
         return {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
-            "CC": str(self._bin / "cc"),
-            "CXX": str(self._bin / "c++"),
+            # By name: a path with a blank would be two words in a Makefile.
+            "CC": "cc",
+            "CXX": "c++",
             **{name: str(stock_tool(tool)) for name, tool in tools.items()},
             # Its cache would not see our flags.
             "CCACHE_DISABLE": "1",

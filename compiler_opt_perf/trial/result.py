@@ -147,9 +147,9 @@ def judge_time(ways: Sequence[WayResult], runs: Sequence[TrialRun]) -> Verdict:
     changes = " and ".join(_told(one, run) for one, run in zip(taken.runs, runs, strict=True))
     first = f"Take {taken.name}: {changes}."
     others = [
-        f"{way.name} is no faster than {taken.name} by more than chance."
+        f"{way.name} is faster than plain, too, but no faster than {taken.name} beyond chance."
         for way in candidates
-        if way is not taken and mean(way) <= mean(taken)
+        if way is not taken
     ]
     return Verdict(taken.name, [first, *others, *reasons])
 

@@ -45,7 +45,11 @@ def test_takes_the_fastest() -> None:
         _way("A", (-0.05, -0.06, -0.04), (-0.05, -0.06, -0.04)),
         _way("B", (-0.15, -0.16, -0.14), (-0.25, -0.26, -0.24)),
     )
-    assert verdict == Verdict("B", ["Take B: -15.00% time on --run and -25.00% time on --run2."])
+    assert verdict.take == "B"
+    assert verdict.reasons == [
+        "Take B: -15.00% time on --run and -25.00% time on --run2.",
+        "A is faster than plain, too, but no faster than B beyond chance.",
+    ]
 
 
 def test_takes_the_simplest_of_those_that_chance_does_not_tell_apart() -> None:
@@ -54,7 +58,7 @@ def test_takes_the_simplest_of_those_that_chance_does_not_tell_apart() -> None:
         _way("B", (-0.155, -0.16, -0.14), (-0.155, -0.16, -0.14)),
     )
     assert verdict.take == "A"
-    assert "B is no faster than A by more than chance." in verdict.reasons
+    assert "B is faster than plain, too, but no faster than A beyond chance." in verdict.reasons
 
 
 def test_takes_no_build_that_loses_on_the_other_input() -> None:

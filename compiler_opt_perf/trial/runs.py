@@ -77,6 +77,9 @@ class Command:
     flag: str
     line: str
 
+    def __str__(self) -> str:
+        return f"--{self.flag}={shlex.quote(self.line)}"
+
     def execute(
         self,
         way: WayFolder,
@@ -123,12 +126,9 @@ class Command:
         if status < 0 or status > 128:
             number = -status if status < 0 else status - 128
             with contextlib.suppress(ValueError):
-                how += f" ({signal.Signals(number).name})"
+                how = f"ended by {signal.Signals(number).name}"
         shown = "".join(f"\n  {line}" for line in lines)
-        return (
-            f"--{self.flag}={shlex.quote(self.line)}: {how} in {tree}; a run that works ends with "
-            f"0{':' if shown else ''}{shown}"
-        )
+        return f"{self}: {how} in {tree}; a run that works ends with 0{':' if shown else ''}{shown}"
 
 
 def profiled(way: WayFolder, built: Built, command: Command) -> Path:
@@ -154,12 +154,12 @@ def profiled(way: WayFolder, built: Built, command: Command) -> Path:
             executions = sorted(folder.iterdir())
             if not executions:
                 raise TrialError(
-                    f"--{command.flag}={shlex.quote(command.line)}: does not execute "
+                    f"{command}: does not execute "
                     f"{built.program}; name the program that it executes: --binary=PATH"
                 )
             if len(executions) > _MOST_EXECUTIONS:
                 raise TrialError(
-                    f"--{command.flag}={shlex.quote(command.line)}: executes {built.program} "
+                    f"{command}: executes {built.program} "
                     f"{len(executions)} times; give a run that executes it at most "
                     f"{_MOST_EXECUTIONS} times"
                 )

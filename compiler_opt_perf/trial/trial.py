@@ -44,8 +44,9 @@ _LOCK = "try.lock"
 _INSTRUMENTED = Way("instrumented")
 # A way's number is its folder's name.
 _FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO)
-# QEMU is so many times as slow as the program.
-_SLOWER = 20
+# QEMU and the simulator are about so many times as slow as the program.
+_COUNTED_SLOWER = 20
+_PROFILED_SLOWER = 100
 
 
 @dataclass(frozen=True)
@@ -164,20 +165,20 @@ class _Trial:
     def _require_long_runs(self, plain: WayFolder) -> None:
         """Raises TrialError if a run fails or is too short; says how long all will take."""
         request = self._request
-        seconds = 0.0
+        seconds = []
         for command in request.runs:
             run = command.execute(plain, self._processor)
             if run.seconds < SHORTEST_S:
                 raise TrialError(
-                    f"--{command.flag}={command.line!r}: takes {run.seconds:.3f} s of processor "
+                    f"{command}: takes {run.seconds:.3f} s of processor "
                     f"time, too little to be timed; give it more to do, at least {SHORTEST_S:g} s "
                     "(a larger input, or the same one several times)"
                 )
-            seconds += run.seconds
-        if request.runs:
-            each = request.rounds + _SLOWER
-            left = seconds * each * (len(request.ways) + 1)
-            logging.info("after the builds, about %.0f s of counted and timed runs", left)
+            seconds.append(run.seconds)
+        if seconds:
+            each = (request.rounds + _COUNTED_SLOWER) * (len(request.ways) + 1)
+            left = sum(seconds) * each + seconds[0] * _PROFILED_SLOWER
+            logging.info("besides the builds, about %.0f s: profile, counts and times", left)
 
     def _profiled(self, plain: WayFolder) -> Path:
         built = self._built[PLAIN]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a command on a file damaged in many ways: `damage.py FILE [--seal=MANIFEST] COMMAND...`.
 
-With --seal, the PMU manifest is given each damaged file's size and checksum, so that what reads the
-file has to notice. Exit status 1 with an error message counts as refused, 0 as used; anything else
+With --seal, the index of the PMU manifest is made of each damaged file, so that what reads the
+index has to notice. Exit status 1 with an error message counts as refused, 0 as used; anything else
 is a crash, which is printed. The file is sound again at the end.
 """
 
@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 from seal import seal
+
+from compiler_opt_perf.profile.errors import PmuError
 
 _SEED = 19
 _DAMAGES = 80
@@ -39,7 +41,10 @@ def main() -> None:
     def outcome(content: bytes) -> str:
         path.write_bytes(content)
         if manifest is not None:
-            seal(manifest, rebuild=False)
+            try:
+                seal(manifest)
+            except PmuError:
+                return "refused"
         result = subprocess.run(command, capture_output=True, timeout=60, check=False)
         if result.returncode == 0:
             return "used"

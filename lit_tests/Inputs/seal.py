@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Completes a hand-made PMU manifest: `seal.py MANIFEST`.
 
-Sample profiles in text form are converted: each event gets a binary profile and a flattened one,
-and the manifest an index of all. An event without a total gets 1, so that the share of a prior is
-its strength. `"functions": {"file": F, "names": N}` has the table F made of the text file N, each
-line of which holds the name of a function and, optionally, the checksum of its control flow.
+Sample profiles in text form are converted: each event gets a binary profile and a flattened one.
+The index is written beside the manifest. An event without a total gets 1, so that the share of a
+prior is its strength. `"functions": {"file": F, "names": N}` has the table F made of the text file
+N, each line of which holds the name of a function and, optionally, the checksum of its control
+flow.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import struct
 import sys
 from pathlib import Path
 
-from compiler_opt_perf.profile.index import write_index
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import FileRecord
 from compiler_opt_perf.profile.sample_profile import convert_to_binary, flatten_profile
 
@@ -46,26 +47,26 @@ def convert(event: dict[str, object], folder: Path) -> None:
     event |= {"text": name, "file": binary.name, "flattened": {"file": flat.name}}
 
 
-def seal(path: Path, *, rebuild: bool = True) -> None:
-    """Completes the manifest; without `rebuild`, only gives files their sizes and checksums."""
+def seal(path: Path) -> None:
+    """Completes the manifest, and writes its index."""
     manifest = json.loads(path.read_text())
     events, folder = manifest["events"], path.parent
-    if rebuild:
-        for event in events:
-            event.setdefault("total", 1)
-            convert(event, folder)
-        files = [folder / record["file"] for e in events for record in (e, e["flattened"])]
-        manifest["index"] = {"file": path.stem + ".index"}
-        write_index(files, folder / manifest["index"]["file"])
+    for event in events:
+        event.setdefault("total", 1)
+        convert(event, folder)
     records = [record for e in events for record in (e, e["flattened"])]
+    files = [folder / record["file"] for record in records]
+    table = None
     if functions := manifest.get("functions"):
+        path_of_table = folder / functions["file"]
         if names := functions.pop("names", None):
-            table = function_table((folder / names).read_text())
-            (folder / functions["file"]).write_bytes(table)
+            path_of_table.write_bytes(function_table((folder / names).read_text()))
         records.append(functions)
-    for record in [*records, manifest["index"]]:
+        table = path_of_table.read_bytes()
+    for record in records:
         record |= dataclasses.asdict(FileRecord.of(folder / record["file"], record["file"]))
     path.write_text(json.dumps(manifest) + "\n")
+    write_index(path.read_bytes(), files, table, index_of(path))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives damaged files to every reader, of this package and of the patched compiler.
+"""Gives damaged files to all readers of this package and of the patched compiler.
 
-A reader must use the input or refuse it, with its exit status for that and one message: no crash,
-no hang, no traceback. What is damaged, and how, follows from the seed and the number of the case,
-so that `--case=READER:NUMBER` runs one again and shows all of it. Prints a row for each reader:
-`silent` inputs gave the same result as the sound one, `used` inputs another one; `mute` ones were
-refused without a message; `altered` ones gave another result where none but the sound one may be.
-Exit status 1 when a reader failed; the inputs are then in OUTPUT/cases.
+A reader must use a damaged input, or refuse it with its exit status and one message: no crash, no
+hang, no traceback. Seed and number of a case determine the damage, so `--case=READER:NUMBER` runs
+a case again and shows its output. Prints a row for each reader with the number of outcomes:
+`refused`; `silent`: the same result as for the sound input; `used`: another result; and failures:
+`crash`, `hang`, `traceback`, `mute`: refused without a message, `altered`: a result that damage
+must not cause. Exit status 1 if a reader failed; its inputs are then in OUTPUT/cases.
 """
 
 import argparse
@@ -30,18 +30,14 @@ from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 from tests.fuzz.mutations import DAMAGES, replace_file
-from tests.fuzz.targets import (
-    MEMORY_MIB,
-    TARGETS,
-    FailedError,
-    RefusedError,
-    Target,
-)
+from tests.fuzz.runners import MEMORY_MIB, FailedError, RefusedError
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
-#: Columns of the table; the first few are failures of the reader.
+#: Outcomes that are failures of the reader.
 FAILURES = ("crash", "hang", "traceback", "mute", "altered")
 _OUTCOMES = (*FAILURES, "refused", "used", "silent")
-# Share of the inputs with something else in the place of a file.
+# Share of inputs in which a file is replaced.
 _SHARE_REPLACED = 0.06
 _SOUND = -1
 
@@ -52,11 +48,11 @@ class Case:
 
     Attributes:
       target: the reader's name.
-      number: number of the damage; -1 for a sound input.
-      seed: of the whole run.
-      folder: which holds `sound/MAKER`, the sound inputs, and gets `cases/READER-NUMBER`.
-      toolchain: the patched tools.
-      expected: what the reader finds in the sound input.
+      number: number of the damage; -1 for the sound input.
+      seed: seed of the whole run.
+      folder: holds the sound inputs, `sound/MAKER`, and receives `cases/READER-NUMBER`.
+      toolchain: folder of the patched tools.
+      expected: the reader's result for the sound input.
     """
 
     target: str
@@ -68,19 +64,19 @@ class Case:
 
     @property
     def directory(self) -> Path:
-        """Where the damaged input is."""
+        """The folder of the damaged input."""
         return self.folder / "cases" / f"{re.sub(r'[^a-z]+', '-', self.target)}-{self.number}"
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """The result of a case.
 
     Attributes:
-      outcome: one of the columns.
-      damage: what was done to which file.
-      message: what the reader said.
-      found: what it found, when it took the input.
+      outcome: one of `_OUTCOMES`.
+      damage: the damaged file, and the kind of damage.
+      message: the reader's message.
+      found: the reader's result for a sound input.
     """
 
     outcome: str
@@ -94,7 +90,7 @@ def _target(name: str) -> Target:
 
 
 def _damage(target: Target, folder: Path, generator: random.Random) -> str:
-    """Damages one of the target's files; returns a description: which file, and how."""
+    """Damages one of the target's files; returns its name and the kind of damage."""
     found = {pattern: sorted(folder.glob(pattern)) for pattern in target.damaged}
     pattern = generator.choice([pattern for pattern, paths in found.items() if paths])
     path = generator.choice(found[pattern])
@@ -109,7 +105,7 @@ def _damage(target: Target, folder: Path, generator: random.Random) -> str:
     return f"{path.relative_to(folder)}, {how}"
 
 
-def run_case(case: Case) -> Result:
+def run_case(case: Case) -> CaseResult:
     """Runs one case in this process; keeps its folder when the reader failed."""
     target = _target(case.target)
     logging.disable()
@@ -122,18 +118,18 @@ def run_case(case: Case) -> Result:
     if case.number != _SOUND:
         seed = derive_seed(case.seed, case.target, case.number)
         damage = _damage(target, case.directory, random.Random(seed))
-    # So paths in messages and outputs are the same in all cases.
+    # Relative paths make messages and outputs the same in all cases.
     os.chdir(case.directory)
     try:
         found = target.run(case.directory, Toolchain.load(case.toolchain))
         outcome = "silent" if found == case.expected else "used"
-        result = Result(outcome, damage, found=found if case.number == _SOUND else b"")
+        result = CaseResult(outcome, damage, found=found if case.number == _SOUND else b"")
     except RefusedError as refused:
-        result = Result("refused", damage, str(refused))
+        result = CaseResult("refused", damage, str(refused))
     except FailedError as failed:
-        result = Result(failed.how, damage, failed.message)
+        result = CaseResult(failed.how, damage, failed.message)
     except Exception:
-        result = Result("traceback", damage, traceback.format_exc())
+        result = CaseResult("traceback", damage, traceback.format_exc())
     finally:
         os.chdir(case.folder)
     if result.outcome not in FAILURES:
@@ -155,11 +151,16 @@ def fuzz(
     folder: Path,
     toolchain: Path,
     workers: int | None = None,
-) -> dict[Case, Result]:
+) -> dict[Case, CaseResult]:
     """Runs the cases with these numbers of each target.
 
     Args:
-      folder: gets the inputs; its `sound` and `cases` are replaced.
+      targets: the readers.
+      numbers: the numbers of each target's cases.
+      seed: seed of the damage.
+      folder: receives the inputs; its `sound` and `cases` are replaced.
+      toolchain: folder of the patched tools.
+      workers: number of workers; None for a default.
 
     Raises:
       WorkerError: a sound input is refused.
@@ -183,7 +184,7 @@ def fuzz(
             for target in targets
             for number in numbers(target)
         ]
-        # Tools have limits of their own; these are for readers in the worker itself.
+        # Tools have their own limits; this limit is for readers in the worker process.
         limit = max(target.limit_s for target in targets)
         outcomes = pool.map(run_case, cases, timeout_s=limit + 10, label="damaged inputs")
     results = {}
@@ -192,14 +193,14 @@ def fuzz(
             results[case] = outcome.value
         elif isinstance(outcome.error, WorkerError):
             how = "hang" if "limit" in str(outcome.error) else "crash"
-            results[case] = Result(how, "see its folder", str(outcome.error))
+            results[case] = CaseResult(how, "see its folder", str(outcome.error))
         else:
             outcome.get()
     return results
 
 
-def table(results: dict[Case, Result]) -> str:
-    """A row for each reader: how many inputs it got, and the outcomes."""
+def table(results: dict[Case, CaseResult]) -> str:
+    """The number of inputs and of each outcome, one row per reader."""
     counts: dict[str, Counter[str]] = {}
     for case, result in results.items():
         counts.setdefault(case.target, Counter())[result.outcome] += 1
@@ -213,7 +214,7 @@ def table(results: dict[Case, Result]) -> str:
     return "\n".join(lines)
 
 
-def describe(case: Case, result: Result) -> str:
+def describe(case: Case, result: CaseResult) -> str:
     """The outcome of a case, and the command that reproduces it."""
     command = f"{sys.executable} -m tests.fuzz --seed={case.seed}"
     command += f" --toolchain={case.toolchain} '--case={case.target}:{case.number}'"
@@ -226,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         "fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the damage")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the damage")
     parser.add_argument(
         "--share", type=float, default=1.0, help="share of each reader's inputs to run"
     )
@@ -258,7 +259,7 @@ def main() -> None:
         for case, result in results.items():
             print(f"{result.outcome}: {result.damage}\n{result.message}\n{case.directory}")
         raise SystemExit(any(result.outcome in FAILURES for result in results.values()))
-    failed = {case: one for case, one in results.items() if one.outcome in FAILURES}
+    failed = {case: result for case, result in results.items() if result.outcome in FAILURES}
     for case, result in failed.items():
         print(describe(case, result))
     print(table(results))

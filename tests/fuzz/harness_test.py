@@ -20,23 +20,17 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.native import decompress
 from compiler_opt_perf.trace.trace_file import DESCRIPTION, TABLE
 from compiler_opt_perf.trace.trace_writer import write_record
-from tests.fuzz import harness, targets
-from tests.fuzz.harness import FAILURES, Case, Result, describe, fuzz, run_case, table
+from tests.fuzz import harness, runners
+from tests.fuzz.harness import FAILURES, Case, CaseResult, describe, fuzz, run_case, table
 from tests.fuzz.mutations import (
     DAMAGES,
     damage_arrays,
     damage_json,
     damage_trace,
 )
-from tests.fuzz.targets import (
-    TARGETS,
-    FailedError,
-    Run,
-    Target,
-    call,
-    cop,
-    tool,
-)
+from tests.fuzz.runners import FailedError, Runner, call, cop, tool
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 # Of each reader; `make fuzz` has all.
 _SAMPLE = 1
@@ -94,7 +88,7 @@ _KILL = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     ],
 )
 def test_outcomes_are_told_apart(
-    run: Run,
+    run: Runner,
     outcome: str,
     message: str,
     toolchain: Toolchain,
@@ -102,7 +96,7 @@ def test_outcomes_are_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(targets, "LIMIT_S", 0.5 if outcome == "hang" else 60.0)
+    monkeypatch.setattr(runners, "LIMIT_S", 0.5 if outcome == "hang" else 60.0)
     monkeypatch.setattr(harness, "TARGETS", (Target("a reader", _make, {"file": "text"}, run),))
     monkeypatch.setattr(logging, "disable", lambda: None)
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
@@ -116,7 +110,7 @@ def test_outcomes_are_told_apart(
     assert case.directory.exists() == (outcome in FAILURES)
     row = table({case: result}).splitlines()[2].split("|")
     assert [cell.strip() for cell in row[1:3]] == ["a reader", "1"]
-    assert "'--case=a reader:3'" in describe(case, Result(outcome))
+    assert "'--case=a reader:3'" in describe(case, CaseResult(outcome))
 
 
 def test_damage_is_fixed_by_the_seed_and_changes_the_content() -> None:

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Makes sound inputs for the readers: a folder of each kind, from small programs."""
+"""Makes sound inputs for the readers of profiles, traces, corpora and code, from small programs."""
 
 import dataclasses
 import json
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from compiler_opt_perf.binary.disassembly import Kind, MachineCode
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS, function_entries, hide_debug_info
@@ -22,27 +18,19 @@ from compiler_opt_perf.blocks.block_file import (
     write_bhive,
     write_blocks,
 )
-from compiler_opt_perf.cli.train_verbs import EXIT_WORSE
-from compiler_opt_perf.compare import linked
-from compiler_opt_perf.compare.baseline import write_baseline
-from compiler_opt_perf.compare.comparison import Comparison, FunctionScores, ModuleComparison
-from compiler_opt_perf.compare.history import accept
-from compiler_opt_perf.compare.limits import DEFAULT
-from compiler_opt_perf.compare.summary import to_json
-from compiler_opt_perf.compare.testing import LINKED, sample, write_imitation
 from compiler_opt_perf.cost.correction import INPUTS, Correction, write_correction
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS
 from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
-from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
-from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.profile import callgrind, perf_record
 from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.profile.errors import PmuError
+from compiler_opt_perf.profile.index import index_of, write_index
 from compiler_opt_perf.profile.manifest import FileRecord
 from compiler_opt_perf.profile.merge import merge
 from compiler_opt_perf.profile.perf_record import RecordingPlan
-from compiler_opt_perf.run.command import CommandError, run_command
-from compiler_opt_perf.run.files import sha256, write_json
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.json_text import JsonError, parse_json
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.workload import Run
@@ -52,9 +40,6 @@ from compiler_opt_perf.trace.edit import cut
 from compiler_opt_perf.trace.qemu import record
 from compiler_opt_perf.trace.trace_file import Trace
 from compiler_opt_perf.trace.windows import write_windows
-from compiler_opt_perf.train.checkpoint import Checkpoint
-from compiler_opt_perf.train.config import presets
-from compiler_opt_perf.train.label_files import Labels, write_labels
 from compiler_opt_perf.train.log import read_log
 
 _LIT = REPO_ROOT / "lit_tests"
@@ -78,7 +63,7 @@ int main(int Argc, char **Argv) {
 
 
 def _program(folder: Path) -> Path:
-    """Compiles the program with everything that profile and trace need."""
+    """Compiles the program for profile and trace."""
     (folder / "program.c").write_text(_SOURCE)
     flags = [*PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-mllvm", "-pgo-analysis-map=br-prob"]
     clang = [str(stock_tool("clang")), "-O1", *flags]
@@ -89,7 +74,7 @@ def _program(folder: Path) -> Path:
 
 
 def profile(folder: Path, toolchain: Toolchain) -> None:
-    """A program and two PMU profiles of it, one and both."""
+    """A program with two PMU profiles: one.pmu.json, and both.pmu.json of two runs."""
     del toolchain
     binary = _program(folder)
     collect(binary, ["2000"], folder / "one.pmu.json")
@@ -97,10 +82,10 @@ def profile(folder: Path, toolchain: Toolchain) -> None:
 
 
 def seal(manifest: Path) -> None:
-    """Gives the files of a profile their sizes and checksums, so that damage gets to its reader."""
+    """Gives a profile's files sizes, checksums and an index, so that damage gets to its reader."""
     try:
         value = parse_json(manifest.read_bytes())
-        records = [value.get(name) for name in ("sources", "functions", "index")]
+        records = [value.get(name) for name in ("sources", "functions")]
         records += [one for event in value["events"] for one in (event, event.get("flattened"))]
         for one in records:
             if one:
@@ -108,13 +93,17 @@ def seal(manifest: Path) -> None:
                 if file.is_file() and file.stat().st_size < 1 << 30:
                     one |= dataclasses.asdict(FileRecord.of(file, one["file"]))
         manifest.write_text(json.dumps(value, indent=1))
-    except (OSError, JsonError, ValueError, KeyError, TypeError, AttributeError):
-        # The manifest is what was damaged.
+        files = [one["file"] for e in value["events"] for one in (e, e["flattened"])]
+        paths = [manifest.parent / file for file in files]
+        functions = (manifest.parent / value["functions"]["file"]).read_bytes()
+        write_index(manifest.read_bytes(), paths, functions, index_of(manifest))
+    except (OSError, JsonError, PmuError, ValueError, KeyError, TypeError, AttributeError):
+        # The damaged file is the manifest.
         return
 
 
 def seal_profile(folder: Path) -> None:
-    """Seals the profile that is damaged."""
+    """Seals the damaged profile."""
     seal(folder / "one.pmu.json")
 
 
@@ -129,7 +118,7 @@ def trace(folder: Path, toolchain: Toolchain) -> None:
 
 
 def recordings(folder: Path, toolchain: Toolchain) -> None:
-    """What perf script and callgrind write of runs of a program."""
+    """The output of perf script and callgrind for runs of a program."""
     del toolchain
     binary = _program(folder)
     words = ["llvm-readelf-22", "-lW", "-s", str(binary)]
@@ -159,14 +148,16 @@ def recordings(folder: Path, toolchain: Toolchain) -> None:
 
 
 def _backward_jump(binary: Path) -> tuple[str, str]:
-    """Where the loop of `sum` ends, and where it begins; hexadecimal."""
+    """The addresses of the branch that ends the loop of `sum`, and of its target; hexadecimal."""
     (entry,) = function_entries(binary, "sum")
     code = MachineCode.read(binary)
     (end,) = [end for start, end in code.parts if start == entry]
     return next(
-        (f"{one.address:x}", f"{one.target:x}")
-        for one in code.instructions(entry, end)
-        if Kind.CONDITIONAL in one.kind and one.target and entry <= one.target < one.address
+        (f"{branch.address:x}", f"{branch.target:x}")
+        for branch in code.instructions(entry, end)
+        if Kind.CONDITIONAL in branch.kind
+        and branch.target
+        and entry <= branch.target < branch.address
     )
 
 
@@ -184,10 +175,10 @@ def corpus(folder: Path, toolchain: Toolchain) -> None:
         run_command([clang, *words[1:]], cwd=build)
         entries.append({"directory": ".", "file": f"{name}.c", "arguments": words})
     (build / "compile_commands.json").write_text(json.dumps(entries))
-    # As a process, for it has workers of its own.
+    # A process, because it has workers of its own.
     words = [sys.executable, "-m", "compiler_opt_perf.cli.main", "corpus", "extract", "p=build"]
     run_command([*words, "--problem=inline-size", "--held-out=0.5", "--output=corpus"], cwd=folder)
-    # The held-out module as one of a ThinLTO build, with one command for all.
+    # The held-out part becomes a corpus of a ThinLTO build, with one command for all modules.
     held_out = folder / "corpus" / "held_out"
     description = json.loads((held_out / "corpus_description.json").read_text())
     for name in description["modules"]:
@@ -198,195 +189,11 @@ def corpus(folder: Path, toolchain: Toolchain) -> None:
 
 
 def perf_data(folder: Path, toolchain: Toolchain) -> None:
-    """What `perf record` writes of a run of a program; by its clock, which any machine has."""
+    """The output of `perf record` with the event cpu-clock, which any machine has."""
     del toolchain
     binary = _program(folder)
-    recipe = RecordingPlan("generic", ("cpu-clock/period=2000000/u",), (), ())
-    perf_record.record(recipe, Run(binary, ["20000000"], timeout_s=60), folder)
-
-
-#: The training in the folder `training`; without its toolchain.
-TRAIN = (
-    f"{sys.executable} -m compiler_opt_perf.cli.main train policy --problem=inline-size "
-    "--corpus=corpus/train --output=training --iterations=1 --setting=hidden=[2] "
-    "--setting=evolution-strategies.pairs=1 --setting=workers=1"
-)
-
-
-def training(folder: Path, toolchain: Toolchain) -> None:
-    """A corpus and a training on it that has ended; the training again in `sound`."""
-    entries = []
-    for name in ("a", "b", "c", "d"):
-        function = f"static int own_{name}(int X) {{ return X * {ord(name)} + (X >> 1); }}\n"
-        calls = f"own_{name}(I) ^ own_{name}(Sum)"
-        function += f"int {name}(int N) {{\n  int Sum = 0;\n"
-        function += f"  for (int I = 0; I < N; ++I)\n    Sum += {calls};\n  return Sum;\n}}\n"
-        (folder / f"{name}.c").write_text(function)
-        words = ["clang", "-c", f"{name}.c"]
-        entries.append({"directory": ".", "file": f"{name}.c", "arguments": words})
-    (folder / "compile_commands.json").write_text(json.dumps(entries))
-    words = [sys.executable, "-m", "compiler_opt_perf.cli.main", "corpus", "extract"]
-    words += ["--problem=inline-size", "--held-out=0.25", "--output=corpus"]
-    run_command([*words, "p=compile_commands.json"], cwd=folder)
-    words = shlex.split(f"{TRAIN} --toolchain={toolchain.directory}")
-    try:
-        run_command(words, cwd=folder, timeout_s=280)
-    except CommandError as error:
-        # A policy that is worse than the default is published, too.
-        if error.returncode != EXIT_WORSE:
-            raise
-    shutil.copytree(folder / "training", folder / "sound")
-
-
-def labelled(folder: Path, toolchain: Toolchain) -> None:
-    """What a training on labels keeps of a module."""
-    del toolchain
-    problem = PROBLEMS["inline-size"]
-    inputs = random_inputs(problem, rows=40, seed=1)
-    names = [feature.name for feature in problem.inputs(with_pmu=False)]
-    record = np.dtype([(name, np.int64, (1,)) for name in (*names, problem.decision)])
-    rows = np.zeros(40, record)
-    for name in names:
-        rows[name][:, 0] = inputs[name]
-    rows[problem.decision] = rows[problem.default_feature]
-    keys = tuple(f"caller callee call.{row} - #0" for row in range(40))
-    difference = np.linspace(-90.0, 100.0, 40)
-    write_labels(
-        folder / "labels.npz", Labels("p/module", keys, rows, rows[:9], difference, 4000.0, 7)
-    )
-
-
-def imitation(folder: Path, toolchain: Toolchain) -> None:
-    """The folder of a training on labels."""
-    del toolchain
-    write_imitation(folder / "training")
-
-
-def checkpoint(folder: Path, toolchain: Toolchain) -> None:
-    """A training's checkpoint and curve."""
-    del toolchain
-    network = random_network(PROBLEMS["inline-size"], (4,))
-    weights = network.initial_weights(1)
-    vector = np.asarray(weights, dtype=np.float64)
-    general = {"stage": 0, "compilations": 5, "elapsed_s": 1.0}
-    curve = [
-        {"generation": 0, "validation_of_mean": 0.01, **general},
-        {"generation": 1, "candidates_mean": 0.1, "validation_of_mean": -0.02, **general},
-    ]
-    recorded = {
-        "curve": curve,
-        "modules": {"train": ["p/a"], "validation": ["p/b"], "test": ["p/c"]},
-        "best_generation": 1,
-        "best_change": -0.02,
-        "start_change": 0.01,
-        "stage": 0,
-        "iteration": 1,
-        "compilations": 10,
-        "failures": 0,
-        "margin": network.default_lead,
-        "asked": None,
-        "ended": {
-            "budget_s": 0.0,
-            "compilations": 10,
-            "test_change": -0.01,
-            "test_failed": [],
-            "grid_loss": {"loss": 0.001},
-        },
-    }
-    state = {
-        "weights": vector,
-        "steps": np.array(1),
-        "first_moment": vector,
-        "second_moment": vector,
-    }
-    saved = Checkpoint(state, weights, network.normalisation, recorded)
-    saved.save(folder / "checkpoint.npz")
-    (folder / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
-
-
-def recipes(folder: Path, toolchain: Toolchain) -> None:
-    """A recipe of `cop train policy` with settings of every kind."""
-    del toolchain
-    text = "hidden = [8, 4]\nvalidation_share = 0.1\n[programs]\n"
-    text += "".join(f'{name} = ["{name}"]\n' for name in ("training", "validation", "test"))
-    for path in presets().values():
-        (stages,) = path.read_text(encoding="utf-8").partition("\n[[stages]]")[2:]
-        text += f"\n[[stages]]{stages}"
-    (folder / "recipe.toml").write_text(text)
-
-
-def policy(folder: Path, toolchain: Toolchain) -> None:
-    """A policy as training publishes it, as far as `cop policy interact` reads it."""
-    del toolchain
-    network = random_network(PROBLEMS["inline-size"], (4,))
-    normalisation = network.normalisation
-    np.savez(
-        folder / "weights.npz",
-        weights=network.initial_weights(1),
-        center=normalisation.center,
-        inverse_scale=normalisation.inverse_scale,
-    )
-    write_json(folder / "model.json", _describe(network) | {"files": {"weights.npz": ""}})
-    seal_policy(folder)
-
-
-def _describe(network: Network) -> dict[str, Any]:
-    features = [
-        {"name": feature.name, "dtype": feature.dtype, "shape": list(feature.shape)}
-        for feature in network.problem.inputs(network.with_pmu)
-    ]
-    return {
-        "format": "compiler-opt-perf/model",
-        "version": 4,
-        "problem": network.problem.name,
-        "with_pmu": network.with_pmu,
-        "default_lead": network.default_lead,
-        "extra_rates": [],
-        "hidden": list(network.hidden),
-        "features": features,
-    }
-
-
-def seal_policy(folder: Path) -> None:
-    """Gives a policy's weights their checksum."""
-    path, weights = folder / "model.json", folder / "weights.npz"
-    try:
-        value = parse_json(path.read_bytes())
-        if weights.is_file() and weights.stat().st_size < 1 << 30:
-            value["files"]["weights.npz"] = sha256(weights)
-            path.write_text(json.dumps(value, indent=1))
-    except (OSError, JsonError, KeyError, TypeError):
-        return
-
-
-def comparison(folder: Path, toolchain: Toolchain) -> None:
-    """Comparisons as `cop compare policy` and `programs` write them, and a training's folder."""
-    imitation(folder, toolchain)
-    functions = (FunctionScores("f", 7, 80.0, 60.0), FunctionScores("g", None, None, 1.0))
-    seconds = (1.0, 2.0, 3.0)
-    rows = tuple(
-        ModuleComparison(name, 1000, 900, functions, 50, 40, 20, 5, seconds, seconds)
-        for name in ("p/a", "p/b", "q/c")
-    )
-    compared = Comparison(
-        "regalloc-evict", "-O2", ("release",), 1, "processor time, 3 pairs a module", rows
-    )
-    write_json(folder / "one.json", to_json(compared))
-    write_json(folder / "linked.json", linked.to_json(LINKED))
-
-
-def gate(folder: Path, toolchain: Toolchain) -> None:
-    """A baseline of the gate, its limits, and its history."""
-    del toolchain
-    write_baseline(sample(), folder / "baseline.json")
-    baseline, accepted = folder / "baseline.json", folder / "accepted.json"
-    accept(baseline, accepted, folder / "gate.jsonl", "the first")
-    shutil.copy(DEFAULT, folder / "limits.toml")
-
-
-def cost_model(folder: Path, toolchain: Toolchain) -> None:
-    """The published cost model."""
-    shutil.copytree(REPO_ROOT / "models" / "cost-znver3", folder / "model")
+    plan = RecordingPlan("generic", ("cpu-clock/period=2000000/u",), (), ())
+    perf_record.record(plan, Run(binary, ["20000000"], timeout_s=60), folder)
 
 
 def blocks(folder: Path, toolchain: Toolchain) -> None:
@@ -431,7 +238,7 @@ def compiler_profile(folder: Path, toolchain: Toolchain) -> None:
 
 
 def models(folder: Path, toolchain: Toolchain) -> None:
-    """Models, logs and decisions of development mode, and the modules that they are for."""
+    """Models, logs and decisions of development mode, with their modules."""
     for name in ("inline-one-block", "evict-first"):
         shutil.copytree(_LIT / "Inputs" / name, folder / name)
     for name in ("calls.ll", "pressure.ll"):
@@ -447,7 +254,7 @@ def models(folder: Path, toolchain: Toolchain) -> None:
         log = folder / f"{name}.log"
         keys = re.findall(rb'^\{"observation":.*?"key":"(.*)"\}$', log.read_bytes(), re.MULTILINE)
         chosen = read_log(log).decisions(PROBLEMS[problem])
-        rows = [f"{key.decode()} {one}\n" for key, one in zip(keys, chosen, strict=True)]
+        rows = [f"{key.decode()} {action}\n" for key, action in zip(keys, chosen, strict=True)]
         (folder / f"{name}.txt").write_text("; decisions\n" + "".join(rows))
         (folder / f"{name}.answers").write_bytes(chosen.astype("<i8").tobytes())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Damages files: bytes, lines of text, fields of JSON, records of traces, and what a path leads to.
+"""Damages files: bytes, lines, JSON fields, arrays, trace records; or replaces the whole file.
 
 Each function takes the sound content and a random generator, and returns damaged content.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from compiler_opt_perf.trace import native, trace_file
 
 _DEPTH = 100_000
-# Values that a field may have in a damaged file, as JSON text: wrong in type, range or form.
+# JSON text of field values of a wrong type, range or form.
 _ODD = (
     *("null", "true", "[]", "{}", '""', '"x"', "0", "-1", "1", "1.5", "-0.0", "2147483648"),
     *("4294967295", "4294967296", "18446744073709551615", "18446744073709551616", "1e308"),
@@ -48,7 +48,7 @@ class _Object(list[tuple[str, Any]]):
 
 
 def damage_bytes(content: bytes, generator: random.Random) -> bytes:
-    """Flips, sets, removes, repeats or inserts bytes, or cuts the content off."""
+    """Flips, sets, removes, repeats or inserts bytes, or truncates the content."""
     size = len(content)
     kind = generator.choice(["flip", "flip", "set", "set", "cut", "remove", "repeat", "insert"])
     if size == 0 or generator.random() < 0.02:
@@ -73,7 +73,7 @@ def damage_bytes(content: bytes, generator: random.Random) -> bytes:
 
 
 def damage_text(content: bytes, generator: random.Random) -> bytes:
-    """Removes, repeats, swaps, inserts or cuts off lines, or puts an odd value for a number."""
+    """Removes, repeats, swaps or inserts lines, or replaces a number by an odd value."""
     lines = content.split(b"\n")
     at = generator.randrange(len(lines))
     kind = generator.choice(["remove", "repeat", "swap", "insert", "number", "number", "bytes"])
@@ -90,15 +90,15 @@ def damage_text(content: bytes, generator: random.Random) -> bytes:
         numbers = list(re.finditer(rb"[0-9a-f]*[0-9][0-9a-f]*", content))
         if not numbers:
             return damage_bytes(content, generator)
-        one = generator.choice(numbers)
-        return content[: one.start()] + generator.choice(_NUMBERS) + content[one.end() :]
+        number = generator.choice(numbers)
+        return content[: number.start()] + generator.choice(_NUMBERS) + content[number.end() :]
     else:
         return damage_bytes(content, generator)
     return b"\n".join(lines)
 
 
 def damage_json(content: bytes, generator: random.Random) -> bytes:
-    """Puts an odd value for a field, or takes a field away, adds or repeats one, or renames it."""
+    """Replaces the value of a field, or removes, repeats or renames a field."""
     if generator.random() < 0.15:
         return damage_text(content, generator)
     value = json.loads(content, object_pairs_hook=_Object)
@@ -124,7 +124,7 @@ def damage_json(content: bytes, generator: random.Random) -> bytes:
 
 
 def _collect(value: Any, places: list[tuple[Any, int]]) -> None:
-    """All members of objects and elements of lists, as (where it is in, index)."""
+    """Appends (container, index) of each object member and list element to `places`."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             places.append((value, index))
@@ -143,7 +143,7 @@ def _encode(value: Any) -> str:
 
 
 def damage_json_lines(content: bytes, generator: random.Random) -> bytes:
-    """Damages one line of a file with a JSON value a line."""
+    """Damages one line of a file with one JSON value per line."""
     lines = content.splitlines(keepends=True)
     at = generator.randrange(len(lines))
     if generator.random() < 0.3 or not lines[at].startswith((b"{", b"[")):
@@ -156,10 +156,10 @@ def damage_json_lines(content: bytes, generator: random.Random) -> bytes:
 
 
 def damage_arrays(content: bytes, generator: random.Random) -> bytes:
-    """Damages one array of an archive of numpy: its shape, type, values, or that it is there.
+    """Damages one array of a numpy archive: its shape, type or values; or removes it.
 
-    Or makes it so large, in few bytes, that who unpacks it before looking at its size runs out of
-    memory.
+    Or replaces it by a decompression bomb, on which a reader that unpacks it without a size check
+    runs out of memory.
     """
     kind = generator.choice(["shape", "type", "values", "content", "remove", "bomb", "bytes"])
     if kind == "bomb":
@@ -190,15 +190,15 @@ def damage_arrays(content: bytes, generator: random.Random) -> bytes:
 
 
 def _bomb(content: bytes, generator: random.Random) -> bytes:
-    """The archive with one array that is, or only says that it is, of hundreds of MB or more."""
+    """Replaces one array of the archive: its header, and perhaps its content, has over 256 MB."""
     stream = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as sound:
         names = sorted(sound.namelist())
         chosen = generator.choice(names)
-        told = generator.choice([1 << 28, 1 << 32, 1 << 50])
-        # What is there is packed by hundreds; the largest of them would take long.
-        there = generator.choice([0, 100, min(told, 1 << 28)])
-        text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({told},)}}\n".encode()
+        claimed = generator.choice([1 << 28, 1 << 32, 1 << 50])
+        # At most 256 MB are written, because larger contents would take long to compress.
+        actual = generator.choice([0, 100, min(claimed, 1 << 28)])
+        text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({claimed},)}}\n".encode()
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
                 if name != chosen:
@@ -206,15 +206,16 @@ def _bomb(content: bytes, generator: random.Random) -> bytes:
                     continue
                 with archive.open(name, "w") as member:
                     member.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text)
-                    for start in range(0, there, 1 << 20):
-                        member.write(bytes(min(1 << 20, there - start)))
+                    for start in range(0, actual, 1 << 20):
+                        member.write(bytes(min(1 << 20, actual - start)))
     return stream.getvalue()
 
 
 def damage_trace(content: bytes, generator: random.Random) -> bytes:
-    """Damages the content of one record of a block trace, or a field of its head, or any byte.
+    """Damages the content of one trace record, or a field of its head, or any byte.
 
-    Contents are compressed, so that a byte that is changed there hardly ever gets further.
+    The content is decompressed, damaged and compressed again: a damaged compressed byte would only
+    fail decompression.
     """
     kind = generator.choice(["content", "content", "content", "head", "bytes"])
     if kind == "bytes":
@@ -259,12 +260,12 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 
-#: What can be in the place of a file.
+#: Kinds of objects that can replace a file.
 REPLACEMENTS = ("nothing", "folder", "loop", "sparse", "endless", "pipe", "link")
 
 
 def replace_file(path: Path, kind: str) -> None:
-    """Puts one of REPLACEMENTS in the place of a file."""
+    """Replaces a file by one of REPLACEMENTS."""
     path.unlink()
     if kind == "folder":
         path.mkdir()

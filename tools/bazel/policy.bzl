@@ -87,7 +87,7 @@ def policy_toolchain(name, problem = "", model = [], profile = []):
       model: the files of the policy's folder.
       profile: a PMU profile: NAME.pmu.json and the files that it names.
     """
-    litert = "@venv//:lib/python3.11/site-packages/ai_edge_litert/libLiteRt.so"
+    litert = "@venv//:litert"
     _config(
         name = name + "_config",
         litert = litert,

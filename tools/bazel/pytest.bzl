@@ -7,7 +7,7 @@ _ENVIRONMENT = [
     "//:conftest",
     "//:pyproject.toml",
     "@venv//:.bootstrapped",
-    "@venv//:lib/python3.11/site-packages/ai_edge_litert/libLiteRt.so",
+    "@venv//:litert",
     "@venv//:pyvenv.cfg",
 ]
 

@@ -36,7 +36,8 @@ enum RecordKind : uint32_t {
   RecordBlocks = 3,
   RecordIndex = 4,
   RecordWindows = 5,
-  RecordBranches = 6
+  RecordBranches = 6,
+  RecordSampleAccesses = 8
 };
 
 struct SequenceHash {
@@ -65,6 +66,7 @@ private:
   Error readSample(StringRef Raw, uint32_t Count);
   Error readWindows(StringRef Raw, uint32_t Count);
   Error readBranches(StringRef Raw, uint32_t Count);
+  Error readAccesses(StringRef Raw, uint32_t Count);
   Error readULEB128(const uint8_t *&P, const uint8_t *End, uint64_t &Value);
   /// Reads the difference of a block's number to the last one, \p Number.
   Error readNumber(const uint8_t *&P, const uint8_t *End, uint32_t &Number);
@@ -258,6 +260,32 @@ Error Reader::readBranches(StringRef Raw, uint32_t Count) {
   return Error::success();
 }
 
+Error Reader::readAccesses(StringRef Raw, uint32_t Count) {
+  const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
+  if (Result.Samples.empty())
+    return error("has accesses before the first sample");
+  Result.Accesses.resize(Result.Samples.size());
+  std::vector<TracedAccess> &Accesses = Result.Accesses.back();
+  uint64_t Block = 0, Address = 0;
+  for (uint32_t I = 0; I != Count; ++I) {
+    uint64_t Values[3];
+    for (uint64_t &Value : Values)
+      if (Error E = readULEB128(P, End, Value))
+        return E;
+    Block += Values[0];
+    if (Block >= Result.Samples.back().size())
+      return error("block " + Twine(Block) + " is not in the sample of " +
+                   Twine(Result.Samples.back().size()));
+    Address += (Values[2] >> 1) ^ -(Values[2] & 1);
+    Accesses.push_back({unsigned(Block),
+                        unsigned(std::min<uint64_t>(Values[1] >> 1, ~0u)),
+                        bool(Values[1] & 1), Address});
+  }
+  if (P != End)
+    return error("has more accesses than its head says");
+  return Error::success();
+}
+
 Expected<BlockHistogram> Reader::read() {
   if (Data.size() < 4 || read32le(Data.data()) != HeadMagic)
     return error("neither a block trace nor a window histogram");
@@ -275,7 +303,8 @@ Expected<BlockHistogram> Reader::read() {
              Payload = read32le(Head + 16), RawBytes = read32le(Head + 20),
              Count = read32le(Head + 24);
     HasIndex = Kind == RecordIndex;
-    if (Kind >= RecordDescription && Kind <= RecordBranches && !HasIndex) {
+    bool IsKnown = Kind >= RecordDescription && Kind <= RecordBranches;
+    if ((IsKnown || Kind == RecordSampleAccesses) && !HasIndex) {
       if (RawBytes > MaxRawBytes && Kind != RecordTable)
         return error("damaged: " + Twine(RawBytes) + " bytes in one record");
       ArrayRef<uint8_t> Frame(
@@ -293,7 +322,8 @@ Expected<BlockHistogram> Reader::read() {
                     : Kind == RecordTable     ? readTable(Text)
                     : Kind == RecordBlocks    ? readBlocks(Text, Stream, Count)
                     : Kind == RecordWindows   ? readWindows(Text, Count)
-                                              : readBranches(Text, Count))
+                    : Kind == RecordBranches  ? readBranches(Text, Count)
+                                              : readAccesses(Text, Count))
         return std::move(E);
       HasDescription |= Kind == RecordDescription;
       HasTable |= Kind == RecordTable;
@@ -305,6 +335,7 @@ Expected<BlockHistogram> Reader::read() {
   if (!HasIndex && IsHistogram)
     return error("the window histogram is truncated; make it again");
   Result.Truncated = !HasIndex;
+  Result.Accesses.resize(Result.Samples.size());
   if (!Result.Total)
     return error("no block was executed");
   for (auto &[Blocks, Count] : Counts)

@@ -51,6 +51,17 @@ struct PredictedBranches {
   uint64_t Exits = 0, MispredictedExits = 0, Calls = 0, MispredictedCalls = 0;
 };
 
+/// What an instruction of a sample accessed.
+struct TracedAccess {
+  /// Index into the sample.
+  unsigned Block;
+  /// Where the instruction begins in the block.
+  unsigned Offset;
+  bool Stores;
+  /// The first byte.
+  uint64_t Address;
+};
+
 struct BlockHistogram {
   std::string BuildID;
   std::vector<TracedFunction> Functions;
@@ -59,6 +70,8 @@ struct BlockHistogram {
   std::vector<Window> Windows;
   /// Stretches of consecutive blocks, evenly spread over the run.
   std::vector<std::vector<unsigned>> Samples;
+  /// The accesses of each sample, by block; empty if unknown.
+  std::vector<std::vector<TracedAccess>> Accesses;
   /// One entry for each of Blocks; empty if unknown.
   std::vector<PredictedBranches> Branches;
   /// The executions of all windows.

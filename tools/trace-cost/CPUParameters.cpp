@@ -69,22 +69,27 @@ Expected<CPUParameters> tracecost::parseCPUParameters(StringRef Path,
   CPUParameters Result;
   Result.Name = File.Name;
   Result.SchedModel = File.SchedModel;
-  unsigned MoveElimination, ImmediateAddition;
+  unsigned MoveElimination, ImmediateAddition, OtherForward;
+  // No CPU has it.
+  constexpr unsigned NoOtherForward = 101;
   struct {
     StringRef Name;
     unsigned *Place;
     unsigned Low, High;
     /// Of files that don't have the parameter.
     std::optional<unsigned> Default = {};
-  } Table[] = {{"l2_latency", &Result.L2Latency, 0, 1000, 14},
-               {"outstanding_misses", &Result.OutstandingMisses, 0, 10000, 0},
-               {"move_elimination", &MoveElimination, 0, 1, 0},
-               {"immediate_addition", &ImmediateAddition, 0, 1, 0},
-               {"memory_latency", &Result.MemoryLatency, 1, 10000},
-               {"store_forward_latency", &Result.StoreForwardLatency, 0, 100},
-               {"mispredict_penalty", &Result.MispredictPenalty, 0, 1000},
-               {"icache_miss_penalty", &Result.ICacheMissPenalty, 0, 1000},
-               {"dispatch_width", &Result.DispatchWidth, 1, 64}};
+  } Table[] = {
+      {"l2_latency", &Result.L2Latency, 0, 1000, 14},
+      {"outstanding_misses", &Result.OutstandingMisses, 0, 10000, 0},
+      {"move_elimination", &MoveElimination, 0, 1, 0},
+      {"immediate_addition", &ImmediateAddition, 0, 1, 0},
+      {"memory_latency", &Result.MemoryLatency, 1, 10000},
+      {"store_forward_latency", &Result.StoreForwardLatency, 0, 100},
+      {"other_forward_latency", &OtherForward, 0, 100, NoOtherForward},
+      {"failed_forward_latency", &Result.FailedForwardLatency, 0, 100, 14},
+      {"mispredict_penalty", &Result.MispredictPenalty, 0, 1000},
+      {"icache_miss_penalty", &Result.ICacheMissPenalty, 0, 1000},
+      {"dispatch_width", &Result.DispatchWidth, 1, 64}};
   for (const auto &[Name, Place, Low, High, Default] : Table) {
     auto It = File.Parameters.find(Name.str());
     if (It == File.Parameters.end() && Default) {
@@ -104,5 +109,7 @@ Expected<CPUParameters> tracecost::parseCPUParameters(StringRef Path,
   }
   Result.MoveElimination = MoveElimination;
   Result.ImmediateAddition = ImmediateAddition;
+  if (OtherForward != NoOtherForward)
+    Result.OtherForwardLatency = OtherForward;
   return Result;
 }

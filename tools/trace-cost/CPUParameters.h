@@ -23,6 +23,7 @@
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
+#include <optional>
 #include <string>
 
 namespace llvm {
@@ -41,6 +42,11 @@ struct CPUParameters {
   unsigned OutstandingMisses;
   /// From a store to the use of a load of the same stack slot.
   unsigned StoreForwardLatency;
+  /// The same for other memory. Without a figure, it is at least a load's.
+  std::optional<unsigned> OtherForwardLatency;
+  /// From a store to the use of a load that it cannot be forwarded to, because
+  /// the load reads more than the store wrote.
+  unsigned FailedForwardLatency;
   /// From the execution of a mispredicted branch to the dispatch of the first
   /// instruction of the right path.
   unsigned MispredictPenalty;
@@ -66,7 +72,8 @@ enum class ModelPart : unsigned {
   FirstLevelMisses,
   TakenBranches,
   OtherStores,
-  Predictor
+  Predictor,
+  FailedForwarding
 };
 
 /// A set of parts.

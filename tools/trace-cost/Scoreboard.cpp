@@ -65,6 +65,13 @@ bool Scoreboard::isEliminated(const MCInst &MI) const {
   llvm_unreachable("all operations are handled above");
 }
 
+unsigned Scoreboard::forwardLatency(bool OnStack) const {
+  if (OnStack)
+    return CPU.StoreForwardLatency;
+  return CPU.OtherForwardLatency.value_or(
+      std::max(CPU.StoreForwardLatency, Model.schedModel().LoadLatency));
+}
+
 TimedInst Scoreboard::describe(const mca::Instruction &I,
                                const MCInst &MI) const {
   TimedInst Result;
@@ -151,15 +158,15 @@ void tracecost::fuse(TimedInst &Comparison, TimedInst &Branch) {
 
 std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
                                          ArrayRef<unsigned> Ends,
-                                         unsigned NumSlots,
                                          const WindowEvents &Events) const {
   std::vector<unsigned> Finished(Ends.size());
   // The index of the next of Ends. Blocks may be empty.
   unsigned Next = 0;
   while (Next != Ends.size() && !Ends[Next])
     ++Next;
-  SmallVector<unsigned, 0> Ready(Model.registers().getNumRegUnits()),
-      Stored(NumSlots + 1);
+  SmallVector<unsigned, 0> Ready(Model.registers().getNumRegUnits());
+  // By index: when a store knows address and value, and when it retires.
+  SmallVector<unsigned, 0> Stored(Stream.size()), StoreRetired(Stream.size());
   // The reorder buffer: when each of the last micro-operations retires.
   SmallVector<unsigned, 0> RetiredAt(PowerOf2Ceil(ReorderBuffer));
   const unsigned Mask = RetiredAt.size() - 1;
@@ -223,16 +230,18 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
     unsigned Done = std::max(Issue, Others) + I.Latency;
     if (I.LoadLatency) {
       unsigned Value = Issue + I.LoadLatency;
-      if (Entry.Slot && Stored[Entry.Slot]) {
+      if (Entry.Store && Entry.FailsToForward) {
+        // It waits until the store is in the cache, where stores get in order
+        // after they retire.
+        Value = std::max(Value, StoreRetired[Entry.Store - 1] +
+                                    CPU.FailedForwardLatency);
+      } else if (Entry.Store) {
         // Where forwarding is faster than a load, the core recognises the pair
-        // when it renames registers, and does not execute the load. That is
-        // known to hold on the stack.
-        unsigned Latency =
-            Entry.OnStack ? CPU.StoreForwardLatency
-                          : std::max(CPU.StoreForwardLatency, I.LoadLatency);
+        // when it renames registers, and does not execute the load.
+        unsigned Latency = forwardLatency(Entry.OnStack);
         unsigned Own =
             Latency < I.LoadLatency ? Dispatch + 1 : Issue + I.LoadLatency;
-        Value = std::max(Own, Stored[Entry.Slot] + Latency);
+        Value = std::max(Own, Stored[Entry.Store - 1] + Latency);
       } else if (Events.Miss[Index]) {
         unsigned Start = Misses.allocate(Issue);
         Value = Start + std::max(CPU.MemoryLatency, I.LoadLatency);
@@ -256,15 +265,16 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
     }
     if (I.Stores) {
       // The renamer knows the value from the registers, before it is stored.
-      bool Renames = Entry.OnStack && CPU.StoreForwardLatency < LoadLatency;
-      if (Entry.Slot)
-        Stored[Entry.Slot] = I.LoadLatency ? std::max(Issue, Others) + 1
-                             : Renames     ? Address
-                                           : Issue;
+      bool Renames = forwardLatency(Entry.OnStack) < LoadLatency;
+      Stored[Index] = I.LoadLatency ? std::max(Issue, Others) + 1
+                      : Renames     ? Address
+                                    : Issue;
       // A store waits for its turn to retire, not for the cache.
       Done = std::max(Issue + 1, I.LoadLatency ? Done : 0);
     }
     Retired = std::max(Retired, Done);
+    if (I.Stores)
+      StoreRetired[Index] = Retired;
     for (unsigned K = 0; K != I.MicroOps; ++K)
       RetiredAt[MicroOps++ & Mask] = Retired + 1;
     // In a cycle, code is fetched up to the first taken branch at most.

@@ -64,9 +64,12 @@ struct TimedInst {
 /// One instruction of a sequence.
 struct StreamEntry {
   const TimedInst *Inst;
-  /// The number of the memory that it reads or writes; 0 if unknown.
-  unsigned Slot = 0;
-  /// Whether that memory is on the stack.
+  /// The last store of memory that it reads, as 1 + its index in the sequence;
+  /// 0 if unknown.
+  unsigned Store = 0;
+  /// Whether it reads more than that store wrote.
+  bool FailsToForward = false;
+  /// Whether the memory is on the stack.
   bool OnStack = false;
   /// Whether the next instruction lies elsewhere.
   bool Jumps = false;
@@ -97,7 +100,7 @@ public:
   /// of \p Stream have retired and the front end goes on. For several threads
   /// at once.
   std::vector<unsigned> finish(ArrayRef<StreamEntry> Stream,
-                               ArrayRef<unsigned> Ends, unsigned NumSlots,
+                               ArrayRef<unsigned> Ends,
                                const WindowEvents &Events) const;
 
 private:
@@ -105,6 +108,8 @@ private:
              ModelParts Parts)
       : Model(Model), CPU(CPU), Parts(Parts) {}
   bool isEliminated(const MCInst &MI) const;
+  /// From a store to the use of a load that reads what it wrote.
+  unsigned forwardLatency(bool OnStack) const;
 
   const TargetModel &Model;
   CPUParameters CPU;

@@ -51,8 +51,10 @@ struct ReadySample {
   /// Index into BlockHistogram::Samples.
   unsigned Sample;
   std::vector<unsigned> Blocks;
-  /// For each of Blocks, how often it came before in all samples.
+  /// For each of Blocks, how often it came before in all samples, and its
+  /// recorded accesses.
   std::vector<unsigned> Visits;
+  std::vector<ArrayRef<TracedAccess>> Accesses;
   std::vector<Cycles> Costs;
   unsigned Simulations = 0;
 
@@ -112,8 +114,8 @@ void Simulation::collectSamples() {
   if (Options.Plain)
     return;
   std::vector<unsigned> Visits(Code.blocks().size());
-  // The candidate's last blocks, and their visits.
-  std::deque<std::pair<unsigned, unsigned>> Recent;
+  // The candidate's last blocks, their visits and accesses.
+  std::deque<std::tuple<unsigned, unsigned, ArrayRef<TracedAccess>>> Recent;
   for (auto [Index, Blocks] : enumerate(Histogram.Samples)) {
     ReadySample Current;
     Current.Sample = Index;
@@ -122,12 +124,17 @@ void Simulation::collectSamples() {
     if (any_of(Blocks, [&](unsigned B) {
           return Mapping.Matches[B] == Match::Foreign;
         }))
-      for (auto [B, Visit] : Recent) {
+      for (auto [B, Visit, Accesses] : Recent) {
         Current.Blocks.push_back(B);
         Current.Visits.push_back(Visit);
+        Current.Accesses.push_back(Accesses);
       }
     bool AnyOwn = false;
-    for (unsigned B : Blocks) {
+    ArrayRef<TracedAccess> Left = Histogram.Accesses[Index];
+    for (auto [Position, B] : enumerate(Blocks)) {
+      ArrayRef<TracedAccess> Accesses = Left.take_while(
+          [P = Position](const TracedAccess &A) { return A.Block == P; });
+      Left = Left.drop_front(Accesses.size());
       // A block that the candidate lacks leaves no gap: the next one does not
       // begin on an empty pipeline.
       std::optional<unsigned> Own = Mapping.of(B);
@@ -136,7 +143,8 @@ void Simulation::collectSamples() {
       AnyOwn = true;
       Current.Blocks.push_back(*Own);
       Current.Visits.push_back(Visits[*Own]++);
-      Recent.push_back({*Own, Current.Visits.back()});
+      Current.Accesses.push_back(Accesses);
+      Recent.push_back({*Own, Current.Visits.back(), Accesses});
       if (Recent.size() > WarmUpBlocks)
         Recent.pop_front();
     }
@@ -285,7 +293,7 @@ void Simulation::simulate(ReadySample &S) const {
   SmallVector<const SimBlock *, 0> Blocks;
   for (unsigned B : S.Blocks)
     Blocks.push_back(&Ready[B]->Sim);
-  SimWindow Sequence = Sim->window(Blocks);
+  SimWindow Sequence = Sim->window(Blocks, S.Accesses);
   WindowEvents All(Sequence.Stream.size());
   for (auto [Index, B] : enumerate(S.Blocks)) {
     auto Draw = [Key = Ready[B]->Key, Visit = S.Visits[Index]](unsigned Ordinal,

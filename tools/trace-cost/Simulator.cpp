@@ -89,6 +89,7 @@ Error Simulator::append(SimBlock &Block, const DecodedInst &D, bool HasFrame) {
     // The return address that a call pushes is no value of the caller.
     if (!Call || MI.getOpcode() == Call->Insts.back().getOpcode())
       Op.Flow.Memory = Model.memory(Own, HasFrame);
+    Op.Flow.Loads = Op.Timed.LoadLatency;
     Op.Flow.Stores = Op.Timed.Stores;
     // The stack is in the first-level cache. The profile would say otherwise: a
     // reload has the source line of the instruction that it was inserted
@@ -180,9 +181,23 @@ static bool isBehind(const CodeBlock &Next, const CodeBlock &Block) {
          Next.Address == Block.Address + Block.Bytes.size();
 }
 
-SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
+/// What \p Op accessed in an execution of its block; null if unknown.
+static const TracedAccess *recorded(const Operation &Op, const CodeBlock &Block,
+                                    ArrayRef<TracedAccess> Accesses) {
+  for (const TracedAccess &A : Accesses)
+    if (A.Offset == Op.Address - Block.Address &&
+        (A.Stores ? Op.Flow.Stores : Op.Flow.Loads))
+      return &A;
+  return nullptr;
+}
+
+SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks,
+                            ArrayRef<ArrayRef<TracedAccess>> Accesses) const {
   SimWindow Result;
   ValueTracker Values(Model.callClobbered());
+  AddressedStores Addressed;
+  // Whether the addresses of operations are recorded.
+  BitVector IsRecorded;
   for (auto [Index, Block] : enumerate(Blocks)) {
     const SimBlock *Next =
         Index + 1 != Blocks.size() ? Blocks[Index + 1] : nullptr;
@@ -191,14 +206,29 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
     for (const Operation &Op : Operations) {
       StreamEntry &Entry = Result.Stream.emplace_back();
       Entry.Inst = &Op.Timed;
-      unsigned Slot = Values.access(Op.Flow);
-      if (!Slot)
+      unsigned Number = Result.Stream.size() - 1;
+      Dependence Memory = Values.access(Op.Flow, Number);
+      IsRecorded.push_back(false);
+      if (!Op.Flow.Memory)
         continue;
-      bool IsStack = Op.Flow.Memory->IsStack;
-      if (!Parts.has(IsStack ? ModelPart::StackSlots : ModelPart::OtherStores))
+      if (const TracedAccess *A =
+              Accesses.empty() ? nullptr
+                               : recorded(Op, *Block->Code, Accesses[Index])) {
+        unsigned Size = Op.Flow.Memory->Size;
+        // Symbols tell of stores whose address was not recorded.
+        if (Op.Flow.Loads && !(Memory.Store && !IsRecorded[Memory.Store - 1]))
+          Memory = Addressed.find(A->Address, Size);
+        if (Op.Flow.Stores)
+          Addressed.add(A->Address, Size, Number);
+        IsRecorded.set(Number);
+      }
+      Entry.OnStack = Op.Flow.Memory->IsStack;
+      if (!Parts.has(Entry.OnStack ? ModelPart::StackSlots
+                                   : ModelPart::OtherStores))
         continue;
-      Entry.Slot = Slot;
-      Entry.OnStack = IsStack;
+      Entry.Store = Memory.Store;
+      Entry.FailsToForward =
+          Memory.IsPartial && Parts.has(ModelPart::FailedForwarding);
     }
     Values.endBlock(Block->Code->Flags.HasReturn);
     // Addresses tell what lies behind a block only within a section of a
@@ -209,7 +239,6 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks) const {
           Block->EndsWithJump || !isBehind(*Next->Code, *Block->Code);
     Result.Ends.push_back(Result.Stream.size());
   }
-  Result.NumSlots = Values.numSlots();
   return Result;
 }
 

@@ -15,6 +15,7 @@
 #ifndef TRACE_COST_SIMULATOR_H
 #define TRACE_COST_SIMULATOR_H
 
+#include "BlockTrace.h"
 #include "ControlFlow.h"
 #include "Scoreboard.h"
 #include "ValueTracker.h"
@@ -70,7 +71,6 @@ struct SimWindow {
   SmallVector<StreamEntry, 0> Stream;
   /// The number of instructions up to the end of each block.
   std::vector<unsigned> Ends;
-  unsigned NumSlots = 0;
 };
 
 class Simulator {
@@ -83,14 +83,16 @@ public:
   /// average, because a jump before them is taken. Not thread-safe.
   SimBlock prepare(const CodeBlock &Block, bool HasFrame, double Skipped);
 
-  /// Makes a sequence ready. The blocks must outlive it.
-  SimWindow window(ArrayRef<const SimBlock *> Blocks) const;
+  /// Makes a sequence ready. The blocks must outlive it. \p Accesses are those
+  /// of each block that were recorded; none if they are unknown.
+  SimWindow window(ArrayRef<const SimBlock *> Blocks,
+                   ArrayRef<ArrayRef<TracedAccess>> Accesses = {}) const;
 
   /// The cycles that the scoreboard needs to finish the sequence up to the end
   /// of each block. Thread-safe.
   std::vector<unsigned> finish(const SimWindow &Window,
                                const WindowEvents &Events) const {
-    return Board.finish(Window.Stream, Window.Ends, Window.NumSlots, Events);
+    return Board.finish(Window.Stream, Window.Ends, Events);
   }
 
   /// The cycles that the last block adds to those before it, on MCA's pipeline.

@@ -85,6 +85,8 @@ struct MemoryPlace {
   bool IsStack = false;
   /// What is added to the registers.
   RegionOffset Displacement;
+  /// The bytes that are read or written.
+  unsigned Size = 0;
 };
 
 /// What an instruction does to the values of registers and memory.

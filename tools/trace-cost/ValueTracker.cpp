@@ -7,35 +7,89 @@
 //===----------------------------------------------------------------------===//
 
 #include "ValueTracker.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 using namespace llvm;
 using namespace llvm::tracecost;
 
-unsigned ValueTracker::access(const DataFlow &Op) {
-  unsigned Slot = Op.Memory ? slot(*Op.Memory) : 0;
+/// Older stores of an area are in the cache: no core has a larger store buffer.
+static constexpr unsigned StoreBuffer = 128;
+static constexpr unsigned LineSize = 64;
+
+void StoreQueue::add(uint64_t Offset, unsigned Size, unsigned Index) {
+  if (Stores.size() == StoreBuffer)
+    Stores.erase(Stores.begin(), Stores.begin() + StoreBuffer / 2);
+  Stores.push_back({Offset, Size, Index});
+}
+
+Dependence StoreQueue::find(uint64_t Offset, unsigned Size) const {
+  for (const Store &S : reverse(Stores)) {
+    // Offsets wrap around, as addresses do.
+    uint64_t Behind = Offset - S.Offset, Before = S.Offset - Offset;
+    if (Behind >= S.Size && Before >= Size)
+      continue;
+    return {S.Index + 1, Behind >= S.Size || Behind + Size > S.Size};
+  }
+  return {};
+}
+
+void AddressedStores::add(uint64_t Address, unsigned Size, unsigned Index) {
+  uint64_t First = Address / LineSize, Last = (Address + Size - 1) / LineSize;
+  Lines[First].add(Address, Size, Index);
+  if (Last != First)
+    Lines[Last].add(Address, Size, Index);
+}
+
+Dependence AddressedStores::find(uint64_t Address, unsigned Size) const {
+  Dependence Youngest;
+  for (uint64_t Byte : {Address, Address + Size - 1}) {
+    auto It = Lines.find(Byte / LineSize);
+    if (It == Lines.end())
+      continue;
+    Dependence Found = It->second.find(Address, Size);
+    if (Found.Store > Youngest.Store)
+      Youngest = Found;
+  }
+  return Youngest;
+}
+
+Dependence ValueTracker::access(const DataFlow &Op, unsigned Index) {
   const ValueEffect &Effect = Op.Effect;
+  Dependence Result;
+  Symbol *Value = nullptr;
+  if (Op.Memory) {
+    auto [In, Offset] = locate(*Op.Memory);
+    if (Op.Loads)
+      Result = In.Stores.find(Offset, Op.Memory->Size);
+    if (Op.Stores)
+      In.Stores.add(Offset, Op.Memory->Size, Index);
+    auto [It, Inserted] = In.Values.try_emplace(Offset);
+    if (Inserted)
+      It->second = unknown();
+    Value = &It->second;
+  }
   bool Moves = Effect.To != NoGPR && Effect.From != NoGPR;
   // The value that a load finds is older than what it writes.
-  Symbol Result;
+  Symbol Moved;
   if (Moves) {
-    Result = Registers[Effect.From];
-    Result.Offset += Effect.Amount;
+    Moved = Registers[Effect.From];
+    Moved.Offset += Effect.Amount;
   }
   for (GPR Reg : Op.Written)
     Registers[Reg] = unknown();
   if (Moves)
-    Registers[Effect.To] = Result;
-  if (Slot && Op.Stores)
-    Memory[Slot] = Effect.Value == NoGPR ? unknown() : Registers[Effect.Value];
-  else if (Slot && Effect.Value != NoGPR)
-    Registers[Effect.Value] = Memory[Slot];
+    Registers[Effect.To] = Moved;
+  if (Value && Op.Stores)
+    *Value = Effect.Value == NoGPR ? unknown() : Registers[Effect.Value];
+  else if (Value && Effect.Value != NoGPR)
+    Registers[Effect.Value] = *Value;
   if (Op.IsCall) {
     Calls.push_back(Registers);
     for (GPR Reg : CallClobbered)
       Registers[Reg] = unknown();
   }
-  return Slot;
+  return Result;
 }
 
 void ValueTracker::beginBlock(bool IsEntry) {
@@ -69,19 +123,15 @@ void ValueTracker::leaveFunction() {
   InCaller = true;
 }
 
-unsigned ValueTracker::slot(const MemoryPlace &Place) {
+std::pair<ValueTracker::Area &, uint64_t>
+ValueTracker::locate(const MemoryPlace &Place) {
   Symbol Base = Place.Base == NoGPR ? Symbol() : Registers[Place.Base];
   Symbol Index = Place.Index == NoGPR ? Symbol() : Registers[Place.Index];
   uint64_t RegionAndScale = uint64_t(Place.Displacement.In) << 8;
   if (Index.Name)
     RegionAndScale |= Place.Scale;
-  // Offsets wrap around, as addresses do.
   uint64_t Offset = uint64_t(Base.Offset) +
                     uint64_t(Place.Displacement.Offset) +
                     Place.Scale * uint64_t(Index.Offset);
-  auto [It, Inserted] = Slots.try_emplace(
-      {Base.Name, Index.Name, RegionAndScale, int64_t(Offset)}, Memory.size());
-  if (Inserted)
-    Memory.push_back(unknown());
-  return It->second;
+  return {Areas[{Base.Name, Index.Name, RegionAndScale}], Offset};
 }

@@ -31,8 +31,44 @@ struct DataFlow {
   ValueEffect Effect;
   /// The general registers that it writes.
   SmallVector<GPR, 2> Written;
-  bool Stores = false;
+  bool Loads = false, Stores = false;
   bool IsCall = false;
+};
+
+/// Which store a load depends on.
+struct Dependence {
+  /// 1 + the index of the youngest store of what is read; 0 if unknown.
+  unsigned Store = 0;
+  /// Whether that store wrote only a part of what is read.
+  bool IsPartial = false;
+};
+
+/// The last stores to an area of memory, oldest first.
+class StoreQueue {
+public:
+  /// Adds a store of \p Size bytes, the operation with number \p Index.
+  void add(uint64_t Offset, unsigned Size, unsigned Index);
+  /// The youngest store that wrote what is read.
+  Dependence find(uint64_t Offset, unsigned Size) const;
+
+private:
+  struct Store {
+    uint64_t Offset;
+    unsigned Size;
+    unsigned Index;
+  };
+  SmallVector<Store, 8> Stores;
+};
+
+/// The stores to recorded addresses.
+class AddressedStores {
+public:
+  void add(uint64_t Address, unsigned Size, unsigned Index);
+  Dependence find(uint64_t Address, unsigned Size) const;
+
+private:
+  /// By cache line. A store of parts of two lines is in both.
+  DenseMap<uint64_t, StoreQueue> Lines;
 };
 
 class ValueTracker {
@@ -43,12 +79,9 @@ public:
     loseAll();
   }
 
-  /// A number for the memory that \p Op accesses, 0 if unknown. Then does to
-  /// the registers what \p Op does.
-  unsigned access(const DataFlow &Op);
-
-  /// The numbers of memory are 1 to this.
-  unsigned numSlots() const { return Memory.size() - 1; }
+  /// The store that \p Op reads from, if it loads. Then does to registers and
+  /// memory what \p Op does, the operation with number \p Index.
+  Dependence access(const DataFlow &Op, unsigned Index);
 
   /// The trace lists a block with calls before the blocks of the callees, which
   /// therefore begin after the whole of the caller's block was visited: a
@@ -76,16 +109,21 @@ private:
     for (Symbol &Register : Registers)
       Register = unknown();
   }
+  /// Memory whose addresses differ by known numbers of bytes.
+  struct Area {
+    /// The value of each offset.
+    DenseMap<uint64_t, Symbol> Values;
+    StoreQueue Stores;
+  };
   void leaveFunction();
-  unsigned slot(const MemoryPlace &Place);
+  /// The area of \p Place, and the offset in it.
+  std::pair<Area &, uint64_t> locate(const MemoryPlace &Place);
 
   ArrayRef<GPR> CallClobbered;
   unsigned NumNames = 0;
   State Registers;
-  /// The value of each slot of memory; there is no slot 0.
-  std::vector<Symbol> Memory = std::vector<Symbol>(1);
-  /// The slots of addresses: names of base and index, region and scale, offset.
-  DenseMap<std::tuple<unsigned, unsigned, uint64_t, int64_t>, unsigned> Slots;
+  /// By the names of base and index, region and scale.
+  DenseMap<std::tuple<unsigned, unsigned, uint64_t>, Area> Areas;
   std::vector<State> Calls;
   SmallVector<Frame, 4> Frames;
   /// Whether the next block may be a callee's, or the caller's next one.

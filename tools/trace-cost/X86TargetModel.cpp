@@ -9,7 +9,10 @@
 #include "TargetModel.h"
 #include "X86Opcodes.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/BinaryFormat/ELF.h"
+#include "llvm/MC/MCInstPrinter.h"
+#include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/TargetSelect.h"
 
 using namespace llvm;
@@ -57,8 +60,12 @@ private:
            MI.getOperand(Index).getReg() == Reg;
   }
   GPR stackPointer() const { return number(StackPointer); }
+  /// The bytes that \p MI reads or writes in memory; 0 if unknown.
+  unsigned accessSize(const MCInst &MI) const;
 
   std::vector<OpcodeInfo> Opcodes;
+  /// Writes instructions in Intel's syntax, which names sizes of memory.
+  std::unique_ptr<MCInstPrinter> Printer;
   MCRegister StackPointer, FramePointer, InstructionPointer;
   unsigned LoadAddress = 0, LoadValue = 0;
   MCRegister Scratch;
@@ -125,6 +132,8 @@ Error X86TargetModel::initialize() {
     for (MCPhysReg Part : MRI->subregs_inclusive(*Whole))
       GeneralRegisters[Part] = MRI->getEncodingValue(*Whole);
   }
+  Printer.reset(TheTarget->createMCInstPrinter(TT, /*SyntaxVariant=*/1, *MAI,
+                                               *MCII, *MRI));
   HasMacroFusion = STI->checkFeatures("+macrofusion");
   HasBranchFusion = STI->checkFeatures("+branchfusion");
   return Error::success();
@@ -256,6 +265,7 @@ std::optional<MemoryPlace> X86TargetModel::memory(const DecodedInst &D,
     // The stack pointer moves before the store, and after the load.
     Place.Base = stackPointer();
     Place.IsStack = true;
+    Place.Size = 8;
     Place.Displacement.Offset = K == Push ? -8 : 0;
     return Place;
   }
@@ -284,7 +294,29 @@ std::optional<MemoryPlace> X86TargetModel::memory(const DecodedInst &D,
       (Index.getReg() && Place.Index == NoGPR))
     return std::nullopt;
   Place.Scale = MI.getOperand(*Memory + 1).getImm();
+  Place.Size = accessSize(MI);
+  if (!Place.Size)
+    return std::nullopt;
   return Place;
+}
+
+unsigned X86TargetModel::accessSize(const MCInst &MI) const {
+  std::string Text;
+  raw_string_ostream OS(Text);
+  Printer->printInst(&MI, 0, "", *STI, OS);
+  // The first word before "ptr".
+  StringRef Size = StringRef(Text).split(" ptr [").first;
+  Size = Size.substr(Size.find_last_of("\t ,{") + 1);
+  return StringSwitch<unsigned>(Size)
+      .Case("byte", 1)
+      .Case("word", 2)
+      .Case("dword", 4)
+      .Case("qword", 8)
+      .Case("tbyte", 10)
+      .Case("xmmword", 16)
+      .Case("ymmword", 32)
+      .Case("zmmword", 64)
+      .Default(0);
 }
 
 ValueEffect X86TargetModel::values(const MCInst &MI) const {

@@ -89,7 +89,10 @@ static cl::bits<ModelPart> Without(
                    "Loads of other memory wait for the last store there"),
         clEnumValN(ModelPart::Predictor, "predictor",
                    "Mispredictions of the predictor that the trace was "
-                   "fed to, instead of the profile's")),
+                   "fed to, instead of the profile's"),
+        clEnumValN(ModelPart::FailedForwarding, "failed-forwarding",
+                   "Loads of more than the last store wrote wait for the "
+                   "cache")),
     cl::cat(Category));
 static cl::opt<unsigned> ContextBlocks(
     "context-blocks", cl::init(8),

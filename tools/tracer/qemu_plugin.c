@@ -49,6 +49,8 @@ typedef void (*syscall_t)(qemu_plugin_id_t, unsigned, int64_t, uint64_t, uint64_
                           uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 typedef void (*syscall_result_t)(qemu_plugin_id_t, unsigned, int64_t, int64_t);
 typedef void (*exit_t)(qemu_plugin_id_t, void *);
+typedef void (*accessed_t)(unsigned, uint32_t, uint64_t, void *);
+enum { READS_AND_WRITES = 3 };
 
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, translated_t);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, executed_t, int, void *);
@@ -62,6 +64,8 @@ const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, accessed_t, int, int, void *);
+bool qemu_plugin_mem_is_store(uint32_t);
 
 int qemu_plugin_version = 1;
 
@@ -90,6 +94,14 @@ struct sync_point {
   uint64_t blocks, elsewhere;
 };
 
+// The accesses to memory of some consecutive blocks of a stream, encoded: for each, LEB128 numbers of
+// the blocks that began since the access before, of the instruction and of the address.
+struct stretch {
+  uint64_t first; // position of the first block in the stream
+  uint8_t *bytes;
+  size_t size;
+};
+
 struct stream {
   struct stream *next;
   ZSTD_CCtx *compressor;
@@ -101,6 +113,16 @@ struct stream {
   uint64_t written_blocks, elsewhere;
   size_t count;
   uint32_t numbers[BLOCKS_IN_RECORD];
+  // Blocks so far, and the number of them at which the next stretch begins or the present one ends.
+  uint64_t position, turn;
+  // Stretches begin at its multiples. It doubles when there are too many, and every other is dropped.
+  uint64_t interval;
+  bool in_stretch;
+  struct stretch stretches[MOST_STRETCHES + 1]; // the last one may be the present one
+  size_t stretch_count, capacity;
+  uint64_t begun; // blocks since the last access
+  uint64_t instruction, address;
+  bool stores;
 };
 
 // The streams of this process's threads.
@@ -151,16 +173,13 @@ static void ensure_open(void) {
     trace_file = file;
 }
 
-// Writes the stream's blocks as a record. No other thread may use the stream meanwhile.
-static void write_record(struct stream *stream, uint32_t flags) {
-  if (stream->count == 0 && !(flags && stream->written))
-    return;
-  size_t bound = ZSTD_compressBound(BLOCKS_IN_RECORD * MAX_BYTES);
-  uint8_t *raw = malloc(BLOCKS_IN_RECORD * MAX_BYTES);
+// Writes a record. No other thread may use the stream meanwhile.
+static void write_payload(struct stream *stream, uint32_t kind, const uint8_t *raw, size_t raw_bytes,
+                          size_t count, uint32_t flags) {
+  size_t bound = ZSTD_compressBound(raw_bytes);
   uint8_t *record = malloc(sizeof(struct record_head) + bound);
-  if (raw == NULL || record == NULL)
+  if (record == NULL)
     fail("writing the trace", ENOMEM);
-  size_t raw_bytes = encode(stream->numbers, stream->count, raw);
   size_t bytes = ZSTD_compress2(stream->compressor, record + sizeof(struct record_head), bound, raw,
                                 raw_bytes);
   if (ZSTD_isError(bytes))
@@ -168,11 +187,11 @@ static void write_record(struct stream *stream, uint32_t flags) {
   struct record_head head = {
       .magic = RECORD_MAGIC,
       .head_bytes = sizeof head - 8,
-      .kind = RECORD_BLOCKS,
+      .kind = kind,
       .stream = stream->id,
       .payload_bytes = (uint32_t)bytes,
       .raw_bytes = (uint32_t)raw_bytes,
-      .count = (uint32_t)stream->count,
+      .count = (uint32_t)count,
       .flags = flags,
       .pid = stream->pid,
       .tid = stream->tid,
@@ -186,11 +205,108 @@ static void write_record(struct stream *stream, uint32_t flags) {
   if (done != (ssize_t)bytes)
     fail(trace_path, done < 0 ? errno : ENOSPC);
   pthread_mutex_unlock(&lock);
-  free(raw);
   free(record);
   stream->written = true;
+}
+
+// Writes the stream's blocks as a record.
+static void write_record(struct stream *stream, uint32_t flags) {
+  if (stream->count == 0 && !(flags && stream->written))
+    return;
+  uint8_t *raw = malloc(BLOCKS_IN_RECORD * MAX_BYTES);
+  if (raw == NULL)
+    fail("writing the trace", ENOMEM);
+  size_t raw_bytes = encode(stream->numbers, stream->count, raw);
+  write_payload(stream, RECORD_BLOCKS, raw, raw_bytes, stream->count, flags);
+  free(raw);
   stream->written_blocks += stream->count;
   stream->count = 0;
+}
+
+// Accesses
+
+static void drop_every_other_stretch(struct stream *stream) {
+  stream->interval *= 2;
+  size_t kept = 0;
+  for (size_t i = 0; i < stream->stretch_count; ++i) {
+    if (stream->stretches[i].first % stream->interval == 0)
+      stream->stretches[kept++] = stream->stretches[i];
+    else
+      free(stream->stretches[i].bytes);
+  }
+  stream->stretch_count = kept;
+}
+
+// Ends the present stretch, and begins the next one if that is here.
+static void turn(struct stream *stream) {
+  if (stream->in_stretch && ++stream->stretch_count == MOST_STRETCHES)
+    drop_every_other_stretch(stream);
+  stream->in_stretch = stream->position % stream->interval == 0;
+  if (!stream->in_stretch) {
+    stream->turn = (stream->position / stream->interval + 1) * stream->interval;
+    return;
+  }
+  stream->turn = stream->position + STRETCH_BLOCKS;
+  stream->capacity = 1 << 13;
+  struct stretch *stretch = &stream->stretches[stream->stretch_count];
+  *stretch = (struct stretch){stream->position, malloc(stream->capacity), 0};
+  if (stretch->bytes == NULL)
+    fail("accesses to memory", ENOMEM);
+  stream->begun = stream->instruction = stream->address = 0;
+}
+
+// `instruction` is its link-time address.
+static void accessed(unsigned cpu, uint32_t info, uint64_t address, void *instruction) {
+  (void)cpu;
+  struct stream *stream = own;
+  if (stream == NULL || !stream->in_stretch)
+    return;
+  bool stores = qemu_plugin_mem_is_store(info);
+  uint64_t place = (uintptr_t)instruction;
+  // Of several accesses of one instruction, as of vectors and repeated strings, the first counts.
+  if (stream->begun == 0 && place == stream->instruction && stores == stream->stores)
+    return;
+  struct stretch *stretch = &stream->stretches[stream->stretch_count];
+  if (stretch->size + 32 > stream->capacity) {
+    stream->capacity *= 2;
+    stretch->bytes = realloc(stretch->bytes, stream->capacity);
+    if (stretch->bytes == NULL)
+      fail("accesses to memory", ENOMEM);
+  }
+  uint8_t *out = stretch->bytes + stretch->size;
+  out = put(out, stream->begun);
+  out = put(out, zigzag64(place - stream->instruction) << 1 | stores);
+  out = put(out, zigzag64(address - stream->address));
+  stretch->size = (size_t)(out - stretch->bytes);
+  stream->begun = 0;
+  stream->instruction = place;
+  stream->address = address;
+  stream->stores = stores;
+}
+
+// Writes the accesses of the whole stream: LEB128 position and bytes of each stretch, then those.
+static void write_accesses(struct stream *stream) {
+  size_t bytes = 0, count = stream->stretch_count + stream->in_stretch;
+  for (size_t i = 0; i < count; ++i)
+    bytes += 20 + stream->stretches[i].size;
+  uint8_t *raw = malloc(bytes + 1), *out = raw;
+  if (raw == NULL)
+    fail("accesses to memory", ENOMEM);
+  for (size_t i = 0; i < count; ++i) {
+    const struct stretch *stretch = &stream->stretches[i];
+    out = put(out, stretch->first);
+    out = put(out, stretch->size);
+    memcpy(out, stretch->bytes, stretch->size);
+    out += stretch->size;
+  }
+  if (count != 0)
+    write_payload(stream, RECORD_ACCESSES, raw, (size_t)(out - raw), count, 0);
+  free(raw);
+}
+
+static void end_stream(struct stream *stream) {
+  write_accesses(stream);
+  write_record(stream, RECORD_STREAM_ENDS);
 }
 
 static struct stream *new_stream(void) {
@@ -200,6 +316,7 @@ static struct stream *new_stream(void) {
   ZSTD_CCtx_setParameter(stream->compressor, ZSTD_c_compressionLevel, 1);
   ZSTD_CCtx_setParameter(stream->compressor, ZSTD_c_checksumFlag, 1);
   stream->id = atomic_fetch_add(next_stream, 1);
+  stream->interval = STRETCH_BLOCKS;
   stream->pid = (uint32_t)getpid();
   stream->tid = (uint32_t)syscall(SYS_gettid);
   pthread_mutex_lock(&lock);
@@ -212,6 +329,8 @@ static struct stream *new_stream(void) {
 
 static void delete_stream(struct stream *stream) {
   ZSTD_freeCCtx(stream->compressor);
+  for (size_t i = 0; i < stream->stretch_count + stream->in_stretch; ++i)
+    free(stream->stretches[i].bytes);
   free(stream);
 }
 
@@ -219,6 +338,10 @@ static void delete_stream(struct stream *stream) {
 // block in the plan, the upper half the number of blocks.
 
 static inline void append(struct stream *stream, uint32_t place) {
+  if (__builtin_expect(stream->position == stream->turn, 0))
+    turn(stream);
+  ++stream->position;
+  ++stream->begun;
   stream->numbers[stream->count] = plan.numbers[place];
   if (__builtin_expect(++stream->count == BLOCKS_IN_RECORD, 0))
     write_record(stream, 0);
@@ -397,6 +520,12 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *piece) {
     }
     if (callback != NULL)
       qemu_plugin_register_vcpu_tb_exec_cb(piece, callback, NO_REGISTERS, data);
+    for (size_t i = 0; i < count; ++i) {
+      struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(piece, i);
+      uint64_t place = start + qemu_plugin_insn_vaddr(instruction) - qemu_plugin_insn_vaddr(first);
+      qemu_plugin_register_vcpu_mem_cb(instruction, accessed, NO_REGISTERS, READS_AND_WRITES,
+                                       (void *)(uintptr_t)place);
+    }
   } else if (sync_points_path != NULL) {
     qemu_plugin_register_vcpu_tb_exec_cb(piece, elsewhere, NO_REGISTERS, (void *)(uintptr_t)count);
   }
@@ -410,7 +539,7 @@ static void thread_ends(qemu_plugin_id_t id, unsigned cpu) {
   struct stream *stream = own;
   if (stream == NULL)
     return;
-  write_record(stream, RECORD_STREAM_ENDS);
+  end_stream(stream);
   pthread_mutex_lock(&lock);
   struct stream **link = &streams;
   while (*link != stream)
@@ -425,7 +554,7 @@ static void program_ends(qemu_plugin_id_t id, void *data) {
   (void)id, (void)data;
   // QEMU no longer calls this plugin from other threads.
   for (struct stream *stream = streams; stream != NULL; stream = stream->next)
-    write_record(stream, RECORD_STREAM_ENDS);
+    end_stream(stream);
 }
 
 static void before_fork(void) {
@@ -472,7 +601,7 @@ static void system_call(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint6
     // The new program runs outside of QEMU.
     say("execve");
     if (own != NULL)
-      write_record(own, RECORD_STREAM_ENDS);
+      end_stream(own);
     break;
   case SYS_kill:
   case SYS_tkill:

@@ -12,8 +12,13 @@
 enum {
   RECORD_MAGIC = 0x184D2A5B, // a skippable frame of zstd
   RECORD_BLOCKS = 3,
+  RECORD_ACCESSES = 7,
   RECORD_STREAM_ENDS = 1,
 };
+
+// Stretches of consecutive blocks whose accesses to memory are recorded: blocks in each, and the most
+// of a stream. They are evenly spread over it.
+enum { STRETCH_BLOCKS = 600, MOST_STRETCHES = 300 };
 
 // The host is x86-64, which is little endian, as is the format.
 struct record_head {
@@ -36,6 +41,10 @@ enum { MAX_BYTES = 5 };
 
 static inline uint32_t zigzag(uint32_t difference) {
   return difference << 1 ^ (uint32_t)((int32_t)difference >> 31);
+}
+
+static inline uint64_t zigzag64(uint64_t difference) {
+  return difference << 1 ^ (uint64_t)((int64_t)difference >> 63);
 }
 
 static inline uint32_t unzigzag(uint32_t code) { return code >> 1 ^ -(code & 1); }

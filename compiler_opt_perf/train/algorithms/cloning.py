@@ -12,7 +12,8 @@ import numpy.typing as npt
 from absl import logging
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import FloatArray, IntArray, Network, to_grid
+from compiler_opt_perf.policy.encoding import FloatArray
+from compiler_opt_perf.policy.network import IntArray, Network, to_grid
 from compiler_opt_perf.train.algorithm import (
     Algorithm,
     Arrays,

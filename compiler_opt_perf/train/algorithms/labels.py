@@ -22,14 +22,8 @@ import numpy.typing as npt
 from absl import logging
 from msgspec import Meta
 
-from compiler_opt_perf.policy.network import (
-    GRID,
-    MAX_DEFAULT_LEAD,
-    DecisionKind,
-    Network,
-    Normalisation,
-    fit_normalisation,
-)
+from compiler_opt_perf.policy.encoding import GRID, Normalisation, fit_normalisation
+from compiler_opt_perf.policy.network import MAX_DEFAULT_LEAD, DecisionKind, Network
 from compiler_opt_perf.run.files import write_text
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.algorithm import (

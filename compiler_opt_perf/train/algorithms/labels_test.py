@@ -14,7 +14,8 @@ from compiler_opt_perf.corpus.corpus import Corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy import export
-from compiler_opt_perf.policy.network import Network, fit_normalisation
+from compiler_opt_perf.policy.encoding import fit_normalisation
+from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.run.command import run_command

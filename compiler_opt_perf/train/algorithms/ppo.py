@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from compiler_opt_perf.policy.export import import_tensorflow, tensorflow_ops
 from compiler_opt_perf.policy.network import MASKED_SCORE, Network, to_grid
+from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
+from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 from compiler_opt_perf.train.adam import Adam
 from compiler_opt_perf.train.algorithm import (
     Algorithm,

@@ -31,7 +31,7 @@ for name, rates in (
             file.write(profile)
     manifest = {
         "format": "compiler-opt-perf/pmu-profile",
-        "version": 3,
+        "version": 4,
         "program": {"path": "loops", "build_id": "00"},
         "events": [
             {"name": event, "file": f"{event}.txt", "kind": "sum", "total": TOTAL}

@@ -115,6 +115,36 @@ TEST(BlockTraceTest, ReadsWindows) {
   EXPECT_EQ(H->Windows[0].Count, 9u);
 }
 
+TEST(BlockTraceTest, ReadsAccessesOfSamples) {
+  auto Read = [](StringRef Accesses, unsigned Count) {
+    Writer W;
+    W.description();
+    W.table({0, 1});
+    W.windows({{2, 0, 1}});
+    // Blocks 0, 1 and 0.
+    W.record(3, StringRef("\0\2\1", 3), 3);
+    W.record(3, StringRef("\2", 1), 1);
+    W.record(8, Accesses, Count);
+    W.index();
+    return W.read();
+  };
+  // A store at 64 by the instruction at byte 5, then a load at 62 at byte 0.
+  Expected<BlockHistogram> H = Read(StringRef("\0\x0b\x80\1\0\0\3", 7), 2);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  ASSERT_EQ(H->Accesses.size(), 2u);
+  EXPECT_TRUE(H->Accesses[0].empty());
+  ASSERT_EQ(H->Accesses[1].size(), 2u);
+  EXPECT_EQ(H->Accesses[1][0].Offset, 5u);
+  EXPECT_TRUE(H->Accesses[1][0].Stores);
+  EXPECT_EQ(H->Accesses[1][0].Address, 64u);
+  EXPECT_FALSE(H->Accesses[1][1].Stores);
+  EXPECT_EQ(H->Accesses[1][1].Address, 62u);
+  EXPECT_THAT_EXPECTED(Read(StringRef("\1\0\0", 3), 1),
+                       FailedWithMessage(HasSubstr("not in the sample of 1")));
+  EXPECT_THAT_EXPECTED(Read(StringRef("\0\0\0\0", 4), 1),
+                       FailedWithMessage(HasSubstr("more accesses")));
+}
+
 TEST(BlockTraceTest, RefusesNestedDescriptions) {
   Writer W;
   W.description("compiler-opt-perf/block-windows",

@@ -1,5 +1,4 @@
-//===- ScoreboardTest.cpp - Cycles of sequences
-//----------------------------===//
+//===- ScoreboardTest.cpp - Cycles of sequences ---------------------------===//
 //
 // Part of the LLVM Project, under the Apache License v2.0 with LLVM Exceptions.
 // See https://llvm.org/LICENSE.txt for license information.
@@ -29,6 +28,7 @@ protected:
     CPU.L2Latency = 14;
     CPU.OutstandingMisses = 2;
     CPU.StoreForwardLatency = 5;
+    CPU.FailedForwardLatency = 14;
     CPU.MispredictPenalty = 16;
     CPU.ICacheMissPenalty = 10;
     CPU.DispatchWidth = 4;
@@ -53,16 +53,17 @@ protected:
   unsigned finish(ArrayRef<TimedInst> Insts,
                   std::optional<WindowEvents> Events = std::nullopt,
                   unsigned Without = 0) {
-    Expected<Scoreboard> Board =
-        Scoreboard::create(*Model, CPU, ModelParts::allBut(Without));
-    EXPECT_THAT_EXPECTED(Board, Succeeded());
     std::vector<StreamEntry> Stream;
     for (const TimedInst &I : Insts)
       Stream.emplace_back().Inst = &I;
-    return Board
-        ->finish(Stream, {unsigned(Insts.size())}, 0,
-                 Events.value_or(WindowEvents(Insts.size())))
-        .back();
+    return finish(Stream, Events.value_or(WindowEvents(Insts.size())), Without);
+  }
+  unsigned finish(ArrayRef<StreamEntry> Stream, const WindowEvents &Events,
+                  unsigned Without = 0) {
+    Expected<Scoreboard> Board =
+        Scoreboard::create(*Model, CPU, ModelParts::allBut(Without));
+    EXPECT_THAT_EXPECTED(Board, Succeeded());
+    return Board->finish(Stream, {unsigned(Stream.size())}, Events).back();
   }
 
   std::unique_ptr<TargetModel> Model;
@@ -131,6 +132,46 @@ TEST_F(ScoreboardTest, MispredictionsWaitForTheBranch) {
   EXPECT_NEAR(finish(Insts, Events), Predicted + 16, 2);
   Events.Miss.set(0);
   EXPECT_NEAR(finish(Insts, Events), Predicted + 16 + 195, 2);
+}
+
+TEST_F(ScoreboardTest, LoadsWaitForTheStoreThatTheyRead) {
+  TimedInst Load = load(1, 2), Use = compute(2, 3);
+  TimedInst Store;
+  Store.Latency = 1;
+  Store.Stores = true;
+  Store.Reads.push_back({3, 0, false});
+  // Each load reads what the one before it led to.
+  auto Cycles = [&](bool Fails, bool OnStack) {
+    std::vector<StreamEntry> Stream;
+    for (unsigned I = 0; I != 100; ++I) {
+      StreamEntry &S = Stream.emplace_back();
+      S.Inst = &Store;
+      S.OnStack = OnStack;
+      StreamEntry &L = Stream.emplace_back();
+      L.Inst = &Load;
+      L.Store = Stream.size() - 1;
+      L.FailsToForward = Fails;
+      L.OnStack = OnStack;
+      Stream.emplace_back().Inst = &Use;
+    }
+    return finish(Stream, WindowEvents(Stream.size()));
+  };
+  CPU.StoreForwardLatency = 0;
+  CPU.FailedForwardLatency = 13;
+  // Without a figure for other memory: a load's latency.
+  EXPECT_NEAR(Cycles(false, false), 100 * (5 + 1), 10);
+  EXPECT_NEAR(Cycles(false, true), 100 * 1, 10);
+  CPU.OtherForwardLatency = 2;
+  EXPECT_NEAR(Cycles(false, false), 100 * (2 + 1), 10);
+  // The store retires a cycle after it knows its value.
+  EXPECT_NEAR(Cycles(true, true), 100 * (1 + 13 + 1), 20);
+
+  // Loads of which nothing needs the value follow one another all the same:
+  // stores get to the cache in the order in which they retire.
+  Use.Reads.clear();
+  Store.Reads.clear();
+  EXPECT_LT(Cycles(false, true), 100u);
+  EXPECT_GT(Cycles(true, true), 100u * 13);
 }
 
 TEST_F(ScoreboardTest, FusedComparisonsAreOneOperation) {
