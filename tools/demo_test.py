@@ -8,8 +8,8 @@ import pytest
 
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Divisions by a number that the compiler does not know take long: the run is long enough to be timed
-# with few instructions, and so quickly simulated.
+# Divisions by a number that the compiler does not know take long: the run is long enough to be
+# timed with few instructions, and so quickly simulated.
 _PROGRAM = """
 #include <cstdio>
 #include <cstdlib>
