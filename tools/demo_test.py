@@ -8,8 +8,8 @@ import pytest
 
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Divisions by a number that the compiler does not know are slow: the run is long enough to be timed,
-# with few instructions, and so quickly simulated.
+# Divisions by a number that the compiler does not know take long: the run is long enough to be
+# timed with few instructions, and so quickly simulated.
 _PROGRAM = """
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +25,7 @@ _RECIPE = """
 seed = 1
 hidden = [8]
 margin = 1.0
+copies = true
 [programs]
 training = ["minisat"]
 validation = ["tinyxml"]

@@ -97,9 +97,10 @@ def try_program(
     trial = try_ways(request, output, force=force)
     if html is not None:
         # Loads matplotlib.
-        from compiler_opt_perf.pages.trial import write_page
+        from compiler_opt_perf.pages.comparison import write_page
+        from compiler_opt_perf.pages.sections import trial_section
 
-        write_page(trial, html)
+        write_page([], html, [trial_section(trial)])
         print(html)
         return None
     return Table(lambda: describe(trial), lambda: msgspec.to_builtins(trial))

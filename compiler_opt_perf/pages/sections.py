@@ -23,7 +23,7 @@ _BYTES = (
     "Bytes of machine code, linked without libraries, by the compiler's own decisions and with the "
     "policy. The column “objects” has the change before the link. Negative is better."
 )
-_SERIES = ("tab:blue", "tab:orange", "tab:green")
+_COLOURS = ("tab:blue", "tab:orange", "tab:green")
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ def trial_section(trial: Trial) -> Section:
             "functions in other orders: what chance does.",
             "; ".join(f"--{run.flag} is {run.command}" for run in trial.runs) + ".",
         ]
-        series = {
-            f"--{run.flag}": {
-                way.name: (100 * change.value, (100 * change.low, 100 * change.high))
-                for way in trial.ways[1:]
-                for change in [way.runs[number].time_change]
+        series = {}
+        for number, run in enumerate(trial.runs):
+            changes = {"plain, other layouts": run.control}
+            changes |= {way.name: way.runs[number].time_change for way in trial.ways[1:]}
+            series[f"--{run.flag}"] = {
+                name: (100 * change.value, (100 * change.low, 100 * change.high))
+                for name, change in changes.items()
             }
-            for number, run in enumerate(trial.runs)
-        }
         picture = change_bars(f"time {label}", series)
     else:
         text = ["Bytes of machine code in the linked program."]
@@ -96,7 +96,10 @@ def trial_section(trial: Trial) -> Section:
         columns,
         rows,
         picture=picture,
-        notes=[" ".join(trial.verdict.reasons)],
+        notes=[
+            " ".join(trial.verdict.reasons),
+            *(f"Flags of {way.name}: {way.flags}" for way in trial.ways),
+        ],
     )
 
 
@@ -161,7 +164,7 @@ def change_bars(
     for number, (name, changes) in enumerate(series.items()):
         rows = [len(series) * place + number for place in range(len(names))]
         values = [value for value, _ in changes.values()]
-        axes.barh(rows, values, width, color=_SERIES[number], label=page.literal(name))
+        axes.barh(rows, values, width, color=_COLOURS[number], label=page.literal(name))
         ends = [ends or (value, value) for value, ends in changes.values()]
         axes.hlines(rows, *zip(*ends, strict=True), color="#444444", linewidth=1)
     axes.axvline(0, color="black", linewidth=0.8)
