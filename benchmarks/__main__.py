@@ -342,6 +342,19 @@ def _throughput(
 
 
 @_benchmark(
+    "forwarding",
+    "Time and predicted cycles where loads cannot be forwarded to. Two minutes, idle for the time.",
+    "Does the judge see loads that the processor cannot forward to?",
+    results.Plot("ways", ["time, ratio", "`mca-pmu`"]),
+)
+@_TOOLCHAIN
+def _forwarding(folder: Path, toolchain: Toolchain) -> list[results.Table]:
+    from benchmarks import forwarding
+
+    return forwarding.study(folder, toolchain)
+
+
+@_benchmark(
     "decision",
     "Instructions and time of one decision in release mode. Two minutes, idle for the time.",
     "What does one decision cost, and do the three modes agree?",

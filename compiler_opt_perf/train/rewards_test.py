@@ -31,7 +31,7 @@ def test_a_ratio_below_one_is_cheaper() -> None:
     # By function, not of the sums; as often as they were called.
     assert SCORE.ratio(default, policy, {}) == pytest.approx(0.5**0.5, rel=1e-3)
     assert SCORE.ratio(default, policy, {"f": 3, "g": 1}) == pytest.approx(0.5**0.75, rel=1e-3)
-    with pytest.raises(ScoreError, match="other functions"):
+    with pytest.raises(ScoreError, match="scored functions differ"):
         SCORE.ratio(default, Costs({"f": 5.0}), {})
 
 

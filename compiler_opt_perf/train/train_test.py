@@ -271,7 +271,7 @@ def test_eviction_trains_on_scores_and_pmu_data_and_stops_in_time(
 ) -> None:
     output = tmp_path / "t"
     result = run(
-        "regalloc-evict", corpora, toolchain, output, profile, iterations=1000, budget_s=1.0
+        "regalloc-evict", corpora, toolchain, output, profile, iterations=1000, budget_s=0.01
     )
     assert result.generations == 0
     assert result.validation_change == result.start_change

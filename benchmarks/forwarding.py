@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Do predicted cycles show loads that the processor cannot forward to?
+
+A call that never runs is passed the address of a local of two bytes. Where it stays a call, the hot
+loop stores the bytes one by one and reads both at once. Each way of compiling the program is timed,
+recorded and predicted by itself: inlining changes the control flow, and nothing can be replayed.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.common import recorded
+from benchmarks.results import Cell, Table
+from compiler_opt_perf.blocks.cpu_files import cpu_file
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
+from compiler_opt_perf.policy.compiler_flags import compiler_flags, flags_without_policies
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.timing import processor_seconds
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+
+SOURCE = REPO_ROOT / "compiler_opt_perf" / "train" / "testdata" / "passed_local.cpp"
+#: Rounds of the program's loop, timed and recorded.
+TIMED, RECORDED = "20000", "200"
+ROUNDS = 7
+
+
+def study(folder: Path, toolchain: Toolchain) -> list[Table]:
+    """Builds, times and predicts the program in each way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    by_default = flags_without_policies(toolchain).compile_words()
+    plain = _build(toolchain, folder / "plain", by_default)
+    _, profile = recorded(plain, [RECORDED], folder, [TIMED, RECORDED])
+    policy = REPO_ROOT / "models" / "inline-speed"
+    ways: dict[str, Sequence[str]] = {
+        "plain `-O2`": by_default,
+        "`models/inline-speed`": compiler_flags(
+            toolchain, {"inline-size": policy}, profile
+        ).compile_words(),
+        "AutoFDO": flags_without_policies(toolchain, profile).compile_words(),
+        "no inlining": [*by_default, "-mllvm", "-inline-threshold=0"],
+    }
+    binaries = {
+        name: _build(toolchain, folder / f"way-{number}" / "program", flags)
+        for number, (name, flags) in enumerate(ways.items())
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, binary in binaries.items():
+            seconds[name].append(processor_seconds([binary, TIMED], cpu=0))
+    times = {name: statistics.median(values) for name, values in seconds.items()}
+    predicted = {name: _predicted(toolchain, binary) for name, binary in binaries.items()}
+    base = "plain `-O2`"
+    rows: list[list[Cell]] = []
+    for name in ways:
+        costs = predicted[name]
+        ratios = (costs[judge] / predicted[base][judge] for judge in costs)
+        rows.append([name, times[name], times[name] / times[base], *ratios])
+    columns = {"way": "text", "time": "seconds:2", "time, ratio": "ratio:2"}
+    columns |= dict.fromkeys(predicted[base], "ratio:2")
+    return [
+        Table.of(
+            "ways",
+            "Processor time, median of "
+            f"{ROUNDS} interleaved runs, and predicted costs, each as a ratio to plain `-O2`.",
+            columns,
+            rows,
+        )
+    ]
+
+
+def _build(toolchain: Toolchain, output: Path, flags: Sequence[str]) -> Path:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    words: list[str | Path] = [
+        toolchain.clang,
+        "--driver-mode=g++",
+        "-O2",
+        "-fbasic-block-address-map",
+    ]
+    words += ["-Wl,--build-id", *flags, SOURCE, "-o", output]
+    run_command(words, timeout_s=300)
+    return output
+
+
+def _predicted(toolchain: Toolchain, binary: Path) -> dict[str, float]:
+    """Costs of a run of the binary, by judge."""
+    windows, profile = recorded(binary, [RECORDED], binary.parent, RECORDED)
+    context = Context(
+        tool=toolchain.trace_cost, trace=windows, cpu=cpu_file("host"), profile=profile
+    )
+    without = replace(context, without=("failed-forwarding",))
+    judged = {
+        "instructions": EVALUATORS["count"].cost([binary], context),
+        "llvm-mca": EVALUATORS["mca"].cost([binary], context),
+        "`mca-pmu` without `failed-forwarding`": EVALUATORS["mca-pmu"].cost([binary], without),
+        "`mca-pmu`": EVALUATORS["mca-pmu"].cost([binary], context),
+    }
+    return {name: cost.total for name, cost in judged.items()}
