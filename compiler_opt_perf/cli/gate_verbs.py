@@ -267,7 +267,7 @@ def candidate_of(
 
 
 def _profiles(words: Sequence[str], setup: "Setup") -> "Profiles":
-    """Those of the flags; programs that these do not name keep the baseline's."""
+    """The profiles that flags name; other programs keep the baseline's profiles."""
     from compiler_opt_perf.corpus.profiles import Profiles
 
     given = Profiles.parse(words).absolute()

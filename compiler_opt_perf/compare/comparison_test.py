@@ -163,7 +163,7 @@ int main(int argc, char **argv) {
 def _effort(
     module: Module, compiler: Path, more: int, meter: Meter, pairs: int, seed: int
 ) -> EffortJob:
-    """Of a compiler that the policy makes slower by so many percent."""
+    """The effort of a compiler that the policy makes slower by `more` percent."""
     ways = ((compiler, ()), (compiler, (f"-more={more}",)))
     return EffortJob(module, ways, meter, pairs, seed, timeout_s=300.0)
 

@@ -181,7 +181,7 @@ def table(linked: LinkedPrograms) -> tuple[list[str], list[list[str]], list[str]
 
 
 def title(linked: LinkedPrograms) -> str:
-    """Of the table."""
+    """The title of the table."""
     against = f"{linked.problem} against default ({linked.level})"
     return f"{linked.model}, {against}: linked text of programs"
 

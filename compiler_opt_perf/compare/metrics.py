@@ -69,7 +69,7 @@ def _sum(of: Callable[[Any], float | None]) -> Callable[[Sequence[Any]], Values]
 
 
 def _share(of: Callable[[ModuleRow], int]) -> Callable[[Sequence[Pair]], Values]:
-    """Of all decisions; None where a side takes none."""
+    """The share of all decisions; None where a side takes none."""
 
     def values(pairs: Sequence[Pair]) -> Values:
         parts = [sum(map(of, side)) for side in zip(*pairs, strict=True)]
@@ -99,7 +99,7 @@ def _effort(pairs: Sequence[Pair]) -> Values:
 
 
 def _peak(pairs: Sequence[Pair]) -> Values:
-    """Of the module that takes most, a machine must have it."""
+    """The largest module's memory: a machine must have it."""
     peaks = [[statistics.median(run.memory) for run in side] for side in zip(*pairs, strict=True)]
     return float(max(peaks[0])), float(max(peaks[1]))
 
@@ -109,7 +109,7 @@ def _range(samples: Sequence[float]) -> float:
 
 
 def _effort_spread(pairs: Sequence[Pair]) -> float:
-    """Of a sum of measurements that have nothing to do with one another."""
+    """The spread of a sum of independent measurements."""
     return math.hypot(*(_range(row.effort) for pair in pairs for row in pair))
 
 

@@ -83,7 +83,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def profile(folder: Path) -> Path:
-    """Of runs of a compressor and an interpreter."""
+    """A merged profile of a compressor and an interpreter."""
     clang = stock_tool("clang")
     manifests = []
     for name in ("bzip2", "lua"):

@@ -83,7 +83,7 @@ def test_scores_are_ratios_of_functions_not_of_sums() -> None:
 
 @pytest.mark.parametrize("calls", [(None, None, None, None), (3, 1, 0, 2)])
 def test_scores_compare_as_in_training(calls: tuple[int | None, ...]) -> None:
-    """Those of functions that are without cost before or after count, too."""
+    """Functions whose cost is zero before or after count, too."""
     names = ("f", "spills", "free", "spills no more")
     pairs = ((4.0, 2.0), (0.0, 3.0), (0.0, 0.0), (3.0, 0.0))
     functions = tuple(

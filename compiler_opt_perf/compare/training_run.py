@@ -123,7 +123,7 @@ class TrainingRun:
     validation: frozenset[str]
 
     def choose(self, modules: Sequence[Module]) -> list[Module]:
-        """Those for validation, if any are among them, else all."""
+        """The modules for validation; all modules if none of them is."""
         chosen = [m for m in modules if m.name in self.validation or m.program in self.validation]
         return chosen or list(modules)
 

@@ -134,7 +134,7 @@ def sites(differences: Differences, number: int) -> tuple[list[list[str]], int]:
 
 
 def summary(differences: Differences, shown: int) -> str:
-    """What is in the table of decisions, in a sentence."""
+    """One sentence that sums up the table of decisions."""
     found = differences.sites
     tried = [one.change for one in found if one.change is not None]
     text = f"{len(found):,} decisions differ"

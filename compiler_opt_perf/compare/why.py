@@ -118,7 +118,7 @@ def why(metric: str, pairs: Sequence[Pair], baseline: Baseline, candidate: Basel
 
 
 def _first_of_each(changes: Sequence[_Change], what: Callable[[_Change], str]) -> list[_Change]:
-    """Of the copies that several modules have, as of inline functions, the first alone."""
+    """One change for each `what`: several modules may have copies, as of an inline function."""
     first: dict[str, _Change] = {}
     for change in changes:
         first.setdefault(what(change), change)

@@ -235,7 +235,7 @@ def _compiled_in(toolchain: Toolchain, problem: Problem) -> Path | None:
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """What is needed of model.json; models from elsewhere have none."""
+    """The fields of model.json that flags depend on; models from elsewhere have none."""
 
     problem: str | None = None
     purpose: str | None = None

@@ -139,7 +139,7 @@ public:
 
 @dataclass(frozen=True)
 class _Perceptron:
-    """What is left of a network when what does not matter is left out.
+    """A network without the weights and inputs that change no score.
 
     Attributes:
       inputs: indices of the features that are read, into `Network.scored`.

@@ -39,16 +39,16 @@ _COST = "cost_estimate"
 _DEFAULT = "inlining_default"
 _EXECUTIONS = "pmu_callsite_executions_log2"
 _WORK = "pmu_callee_instructions_per_entry"
-# Of arguments that are addresses of locals: what inlining saves as the local leaves memory, and
-# what it would save but for a use in the callee, such as a call that it is passed on to.
+# For arguments that are addresses of locals: what inlining saves because the local leaves memory,
+# and what a use in the callee prevents, such as a call that the address is passed on to.
 _LOCALS = ("sroa_savings", "sroa_losses")
 _READ = (_COST, _DEFAULT, _EXECUTIONS, _WORK, *_LOCALS)
-#: Of what the compiler's costs are multiples.
+#: The compiler's costs are multiples of this.
 COST_UNIT = 5
 # Neurons of the first layer: what speaks against deciding otherwise than the compiler. Each is 0,
 # or GRID at least.
 _DEAR, _SELDOM, _WORKING, _INLINED, _CHEAP, _RAN, _UNKNOWN, _NOT_INLINED, *_PINS = range(10)
-# Those of the second: inline what the compiler would not, and the other way round.
+# Neurons of the second layer: inline a call that the compiler would not, and the reverse.
 _HOT, _COLD = range(2)
 
 

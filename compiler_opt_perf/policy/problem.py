@@ -39,7 +39,7 @@ class Feature:
       shape: (1,) for a scalar, (1, columns) for one value a candidate.
       unit_scale: a power of two that makes the smallest difference that matters about 1; the
         networks see a logarithm of `1 + unit_scale * |value|`.
-      largest: what larger values, and NaN, count as.
+      largest: the value that replaces larger ones and NaN.
       signed: the value may be negative.
       may_be_missing: the value is -1 where the profile has no data.
       unprofiled: the value of a PMU feature when the compiler has no profile.
@@ -57,7 +57,7 @@ class Feature:
     scored: bool = True
 
 
-#: A warning: of such a policy nothing can be seen.
+#: The warning about a policy that needs a profile and has none: it decides as the default does.
 NO_PROFILE = "decides by a PMU profile, and there is none; give --profile="
 
 
@@ -68,27 +68,28 @@ class Problem:
     Attributes:
       name: as users write it.
       features: upstream's features in the compiler's order, then those of -mlgo-decision-features.
-      pmu_features: what follows them when the compiler is given a profile.
-      rate_features: what follows these for each rate of `extra_rates`, with `{}` in the names.
+      pmu_features: features that follow when the compiler is given a profile.
+      rate_features: features that follow for each rate of `extra_rates`; names have `{}` for it.
       mask: name of the feature that is 1 for admissible candidates; None when a decision is not
         among candidates.
       decision: the logged decision tensor, int64 [1].
       decisions: a decision is in [0, decisions).
       idle_decision: the decision that leaves the program as it is (no inlining, no eviction).
-      default_decision: the log's tensor with the compiler's own choice, if that is logged apart.
-      default_feature: the feature that tells it: the choice itself, or where a decision is among
-        candidates, 1 for the one chosen.
-      reward: what training makes smaller, as named in reports.
+      default_decision: the logged tensor with the compiler's own choice; None if only the feature
+        has it.
+      default_feature: the feature with the compiler's own choice; among candidates, 1 for the
+        chosen one.
+      reward: the cost that training reduces, as reports name it.
       optimization_level: the level that corpora for this problem are extracted at.
-      corpus_stage: how far they are compiled already, a stage of `corpus.extract`.
+      corpus_stage: the stage of `corpus.extract` up to which their modules are compiled.
       remark_pass: name of the pass in the optimisation remarks that report decisions.
       remark_decision: the remark argument that holds the decision.
-      remark_subject: the remark argument that names what the decision is about.
+      remark_subject: the remark argument that names the decision's callee or register.
       score_in_log: the last reward of each function in a development log is its score.
       keeps_blocks: decisions change neither functions nor blocks, so that a recorded run can be
         replayed with the code that they lead to.
       mode_option, model_option, log_option, channel_option: names of the compiler's options.
-      extra_rates: names of rates of the profile that the compiler makes features of besides.
+      extra_rates: names of further rates of the profile that become features.
     """
 
     name: str
@@ -131,7 +132,7 @@ class Problem:
         return self.features + self.pmu_features + extra
 
     def inputs(self, with_pmu: bool) -> tuple[Feature, ...]:
-        """Those of `all_features` that networks take."""
+        """The features of `all_features` that networks take."""
         return tuple(feature for feature in self.all_features(with_pmu) if feature.scored)
 
     def unprofiled_inputs(self, rows: int) -> dict[str, npt.NDArray[Any]]:
@@ -190,9 +191,9 @@ def decision_lines(decisions: Mapping[str, int]) -> str:
     return "".join(f"{key} {decision}\n" for key, decision in decisions.items())
 
 
-# Of upstream's features, what networks do not take: sizes of the module and the function's place in
-# it, by which trees recognise modules that they have seen; what the linkages tell as well; and what
-# trees hardly split by (docs/results/size-features.md).
+# Upstream's features that networks do not take: sizes of the module, by which trees recognise
+# modules; features that repeat the linkages; and features by which trees hardly split
+# (docs/results/size-features.md).
 _NO_INPUTS = frozenset(
     {
         *("node_count", "edge_count", "callsite_height"),
@@ -234,12 +235,12 @@ def _share(name: str) -> Feature:
 
 
 def _weight(name: str) -> Feature:
-    # As a share; that of a live range that can't be spilled is 2.
+    # A share, too. A live range that cannot be spilled has 2.
     return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=4096.0, largest=2.0)
 
 
 def _compared(name: str) -> Feature:
-    # Logarithms of ratios to the candidate's, and differences of small numbers.
+    # Logarithms of ratios to the candidate's value, and differences of small numbers.
     return Feature(name, "float32", (1, EVICTION_COLUMNS), unit_scale=16.0, signed=True)
 
 

@@ -23,7 +23,7 @@ _WORKERS = (Pool, functools.partial(RayExecutor, LOCAL))
 
 @dataclass(frozen=True)
 class _Input:
-    """Of a kind that nests, as jobs do."""
+    """Nested inputs, like those of jobs."""
 
     file: Content
     folder: Content | None = None

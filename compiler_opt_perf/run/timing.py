@@ -13,10 +13,10 @@ from typing import Literal
 
 from compiler_opt_perf.run.command import CommandError, run_command, start_command
 from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.qemu import qemu_words
 
 _PLUGIN = Path(__file__).with_name("instructions.c")
 _COUNTED = "instructions:u"
-_QEMU = "qemu-x86_64"
 # Under QEMU, the limit of time is so many times as long.
 _QEMU_PATIENCE = 30
 
@@ -99,7 +99,7 @@ class Meter:
     def counter(self, output: Path) -> list[str]:
         """The words before a command that count its instructions; `counted` reads the output."""
         if self.how == "qemu":
-            return [_QEMU, "-plugin", f"{self.plugin},output={output}"]
+            return [*qemu_words(), "-plugin", f"{self.plugin},output={output}"]
         return ["perf", "stat", "-x,", f"-e{_COUNTED}", f"-o{output}", "--"]
 
 
@@ -118,7 +118,7 @@ def find_meter(kind: str, folder: Path) -> Meter:
         return Meter("time")
     if _processor_counts(folder):
         return Meter("perf")
-    if kind == "auto" and shutil.which(_QEMU) is None:
+    if kind == "auto" and shutil.which(qemu_words()[0]) is None:
         return Meter("time")
     plugin = folder.absolute() / "instructions.so"
     run_command([stock_tool("clang"), "-O2", "-fPIC", "-shared", _PLUGIN, "-o", plugin])

@@ -105,7 +105,7 @@ def test_instructions_are_counted_where_they_can_be(
     assert meter.measure(["true"]) == 123
     monkeypatch.setenv("COUNT", "<not supported>")
     assert find_meter("auto", tmp_path).how == "qemu"
-    monkeypatch.setattr(timing, "_QEMU", "no-such-qemu")
+    monkeypatch.setattr(timing, "qemu_words", lambda: ["no-such-qemu"])
     assert find_meter("auto", tmp_path).how == "time"
     with pytest.raises(CommandError, match="perf: counted nothing"):
         meter.measure(["true"])

@@ -46,7 +46,7 @@ class Run:
 
     @property
     def started(self) -> str:
-        """What is said when the run begins, after its name and tool."""
+        """The end of the message that a run begins, after its name and tool."""
         if self.stdout is None:
             return "its standard output is discarded"
         return f"its standard output goes to {self.stdout}"

@@ -31,6 +31,8 @@ _ARCHIVE = "http://deb.debian.org/debian/"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # The Debian release that has the source of the LLVM in Debian 12's security updates.
 _NEXT_RELEASE = "trixie"
+# The Debian release whose programs are compiled and measured, on any host: figures compare.
+_PROGRAMS_RELEASE = "bookworm"
 
 
 def debian_source(package: str, build: Path = BUILD) -> Path:
@@ -237,12 +239,22 @@ def _deb_entries() -> list[tuple[str, str]]:
     return [(_ARCHIVE, codename)]
 
 
+def _program_entries() -> list[tuple[str, str]]:
+    """(URI, suite) of the archives that have the programs' sources."""
+    if _codename() == _PROGRAMS_RELEASE:
+        return _deb_entries()
+    return [(_main_archive(), _PROGRAMS_RELEASE)]
+
+
 def _llvm_entries() -> list[tuple[str, str]]:
     """(URI, suite) of the archives that have LLVM's source or its checksums."""
-    entries = _deb_entries()
+    return [*_deb_entries(), (_main_archive(), _NEXT_RELEASE)]
+
+
+def _main_archive() -> str:
+    """URI of the archive of the system's release, without its updates."""
     codename = _codename()
-    main = [uri for uri, suite in entries if suite == codename] or [_ARCHIVE]
-    return [*entries, (main[0], _NEXT_RELEASE)]
+    return next((uri for uri, suite in _deb_entries() if suite == codename), _ARCHIVE)
 
 
 def _codename() -> str:
@@ -279,7 +291,7 @@ def _download(package: str, build: Path) -> Path:
         return folder
     logging.info("Downloading source package %s", package)
     start = time.monotonic()
-    get, _ = _apt(build / "apt", _deb_entries())
+    get, _ = _apt(build / "apt", _program_entries())
     with atomic_directory(folder) as partial:
         _retry_once(
             [

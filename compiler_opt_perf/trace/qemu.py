@@ -18,6 +18,7 @@ from absl import logging
 from compiler_opt_perf.binary.elf import build_id, open_elf
 from compiler_opt_perf.run.command import CommandError, run_command, signal_name
 from compiler_opt_perf.run.files import atomic_write
+from compiler_opt_perf.run.qemu import PROGRAM, qemu_words
 from compiler_opt_perf.run.workload import Run, WorkloadError, run_workload
 from compiler_opt_perf.trace import native
 from compiler_opt_perf.trace.block_table import BlockTable, read_block_table
@@ -25,7 +26,6 @@ from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.trace_file import BLOCKS_IN_RECORD, Trace, TraceDescription
 from compiler_opt_perf.trace.trace_writer import require_suffix, write_end, write_start
 
-_QEMU = "qemu-x86_64"
 # All CPU features of QEMU (AVX2, no AVX-512) except fast string operations: with these, libc copies
 # by repeated string instructions, which QEMU executes byte by byte.
 _CPU = "max,-erms,-fsrm"
@@ -82,15 +82,17 @@ def version() -> str:
     Raises:
       TraceError: QEMU is missing or has no plugins.
     """
-    path = shutil.which(_QEMU)
-    if path is None:
+    words = qemu_words()
+    if shutil.which(words[0]) is None:
         raise TraceError(
-            f"{_QEMU}: not found on PATH; install it (apt-get install qemu-user; the statically "
+            f"{PROGRAM}: not found on PATH; install it (apt-get install qemu-user; the statically "
             "linked qemu-user-static has no plugins)"
         )
-    if "-plugin" not in run_command([path, "--help"], timeout_s=60).stdout:
-        raise TraceError(f"{path}: has no plugins (linked statically?); install Debian's qemu-user")
-    shown = run_command([path, "--version"], timeout_s=60).stdout
+    if "-plugin" not in run_command([*words, "--help"], timeout_s=60).stdout:
+        raise TraceError(
+            f"{PROGRAM}: has no plugins; run tools/bootstrap, which unpacks one that has them"
+        )
+    shown = run_command([*words, "--version"], timeout_s=60).stdout
     return "qemu-" + shown.split("version ")[-1].split()[0]
 
 
@@ -184,7 +186,7 @@ def record(
         plugin_option = ",".join(f"{k}={v}".replace(",", ",,") for k, v in parameters.items())
         argv = [
             *_without_randomisation(),
-            *(_QEMU, "-seed", "1", "-cpu", _CPU, *environment, "-plugin", plugin_option),
+            *(*qemu_words(), "-seed", "1", "-cpu", _CPU, *environment, "-plugin", plugin_option),
             # Some programs act by their own name.
             *("-0", str(run.program), *run.command),
         ]

@@ -62,7 +62,7 @@ LOAD, HIT, MISS = "488b00", 4.0, 12.0
 
 
 def loads() -> list[MeasuredBlock]:
-    """Of known shares of misses, on copies of different length."""
+    """Blocks with known miss rates, on copies of different length."""
     return [
         MeasuredBlock(
             code=LOAD * copies,
@@ -146,7 +146,7 @@ def test_what_is_known_of_a_run_counts(trained: Path) -> None:
 def test_a_training_begins_as_a_model_of_another_cpu(
     trained: Path, data: list[DataFile], tmp_path: Path
 ) -> None:
-    """Of few blocks, without one of the four opcodes, on a CPU that takes half as long again."""
+    """There are few blocks, without one of the four opcodes; the CPU takes half as long again."""
     slower = Cpu("another CPU", "skylake", 6, 94, 3)
     rows = [row for row in data[0].rows if not row.pmu and LATENCY_3 not in row.code]
     slow = [msgspec.structs.replace(row, cycles=1.5 * (row.cycles or 0)) for row in rows]

@@ -239,7 +239,7 @@ class Flipper:
 
 
 def _draw_logged(observations: npt.NDArray[np.void], seed: int) -> npt.NDArray[np.void]:
-    """At most `_LOGGED` of them, drawn at random, in their order."""
+    """At most `_LOGGED` observations, drawn at random, in the given order."""
     if len(observations) <= _LOGGED:
         return observations
     draw = np.random.default_rng(derive_seed(seed, "logged"))

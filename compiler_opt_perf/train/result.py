@@ -225,7 +225,7 @@ def publish(run: Training, checkpoint: Checkpoint) -> TrainingResult:
     network = run.network(checkpoint)
     description = _description(run, checkpoint)
     logging.info(
-        "%s: writing the policy for TensorFlow and for the compiler, which takes a while",
+        "%s: writing the policy",
         run.problem.name,
     )
     export.publish(Policy(network, checkpoint.best, description), result.policy)

@@ -97,7 +97,7 @@ def trained(corpus: Corpus, toolchain: Toolchain, tmp_path_factory: pytest.TempP
 
 
 def _published(training: Path) -> dict[str, bytes]:
-    """What is left of a training, by name."""
+    """The published files of a training, by name."""
     paths = [path for path in (training / "policy").rglob("*") if path.is_file()]
     assert paths
     paths += [training / "training.json", *training.glob("labels/**/*.npz")]
