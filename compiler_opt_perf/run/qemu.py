@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 PROGRAM = "qemu-x86_64"
-# tools/bootstrap unpacks Debian 12's QEMU there, where the system's own has no plugins.
-_UNPACKED = Path(sys.prefix).parent / "qemu"
+# Where the system's own QEMU has no plugins, tools/bootstrap unpacks Debian 12's beside the virtual
+# environment. Bazel has the environment's folders as links.
+_UNPACKED = Path(sys.prefix, "bin").resolve().parents[1] / "qemu"
 _LOADER = "/lib64/ld-linux-x86-64.so.2"
 
 
