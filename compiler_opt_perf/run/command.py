@@ -129,13 +129,18 @@ class RunningCommand:
     """
 
     def __init__(
-        self, process: _Process, reproduce: str, argv: Sequence[str], memory_mib: int | None
+        self,
+        process: _Process,
+        start: float,
+        reproduce: str,
+        argv: Sequence[str],
+        memory_mib: int | None,
     ):
         self.process = process
         self._memory_mib = memory_mib
         self._argv = tuple(argv)
         self._reproduce = reproduce
-        self._start = time.monotonic()
+        self._start = start
 
     def wait(
         self, timeout_s: float | None = None, report: Callable[[float], None] | None = None
@@ -254,6 +259,8 @@ def start_command(
         limits = [f"--as={limit if most == resource.RLIM_INFINITY else min(limit, most)}", *limits]
     wrapper = ["setpriv", "--pdeathsig", "KILL", *(["prlimit", *limits] if limits else [])]
     added = dict(env or {})
+    # The process may run before this one goes on.
+    start = time.monotonic()
     try:
         process = _Process(
             [*wrapper, *words],
@@ -270,7 +277,7 @@ def start_command(
         # No such folder, or too many words.
         reason = f"{words[0]}: cannot be started in {cwd or '.'}: {error.strerror}"
         raise CommandError("missing", reason, reproduce) from error
-    command = RunningCommand(process, reproduce, words, memory_mib)
+    command = RunningCommand(process, start, reproduce, words, memory_mib)
     try:
         yield command
     except BaseException:
