@@ -193,6 +193,11 @@ class Trace:
         except TraceError as error:
             raise TraceError(f"{path}: {error}; record it again") from error
         self.complete = self._has_trailer(end)
+        if self.complete and self._listed() != [r.offset for r in self.records if r.kind == BLOCKS]:
+            raise TraceError(
+                f"{path}: byte {self.records[-1].offset}: the index lists other records of blocks "
+                "than the file has; copy or record the file again"
+            )
         self.streams: dict[int, Stream] = {}
         grouped: dict[int, list[Record]] = {}
         for record in self.records:
@@ -244,6 +249,11 @@ class Trace:
             return False
         trailer = os.pread(self._stream.fileno(), TRAILER.size, end)
         return trailer == TRAILER.pack(MAGIC, 8, index.offset)
+
+    def _listed(self) -> list[int]:
+        """Places of the records of blocks by the index. Raises TraceError: it is damaged."""
+        rows = self.content(self.records[-1])[4:]
+        return [row[0] for row in INDEX_ROW.iter_unpack(rows)]
 
     def warn_if_cut_off(self) -> None:
         """Logs a warning for each reason why the trace is incomplete."""

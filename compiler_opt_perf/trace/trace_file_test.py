@@ -128,9 +128,9 @@ def test_damage_is_found_wherever_it_is(trace: Trace, copy: Path) -> None:
             read = Trace.load(copy, quiet=True)
             same = everything(read) == everything(trace) and read.complete
             list(samples(read))
-            # What is left are kinds, numbers of processes, threads and streams, and flags.
+            # What is left are the numbers of processes, threads and streams, and flags.
             assert same or any(
-                record.offset + 8 <= place < record.offset + 40 for record in trace.records
+                record.offset + 12 <= place < record.offset + 40 for record in trace.records
             )
         except TraceError as error:
             assert str(copy) in str(error)
