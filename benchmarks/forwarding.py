@@ -29,10 +29,9 @@ ROUNDS = 7
 
 def study(folder: Path, toolchain: Toolchain) -> list[Table]:
     """Builds, times and predicts the program in each way."""
-    folder.mkdir(parents=True, exist_ok=True)
     by_default = flags_without_policies(toolchain).compile_words()
-    plain = _build(toolchain, folder / "plain", by_default)
-    _, profile = recorded(plain, [RECORDED], folder, [TIMED, RECORDED])
+    plain = _build(toolchain, folder / "way-0" / "program", by_default)
+    _, profile = _recorded(plain)
     policy = REPO_ROOT / "models" / "inline-speed"
     ways: dict[str, Sequence[str]] = {
         "plain `-O2`": by_default,
@@ -43,7 +42,7 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
         "no inlining": [*by_default, "-mllvm", "-inline-threshold=0"],
     }
     binaries = {
-        name: _build(toolchain, folder / f"way-{number}" / "program", flags)
+        name: _build(toolchain, folder / f"way-{number}" / "program", flags) if number else plain
         for number, (name, flags) in enumerate(ways.items())
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -84,9 +83,14 @@ def _build(toolchain: Toolchain, output: Path, flags: Sequence[str]) -> Path:
     return output
 
 
+def _recorded(binary: Path) -> tuple[Path, Path]:
+    """The windows and the profile of a run of the binary, recorded once."""
+    return recorded(binary, [RECORDED], binary.parent, RECORDED)
+
+
 def _predicted(toolchain: Toolchain, binary: Path) -> dict[str, float]:
     """Costs of a run of the binary, by judge."""
-    windows, profile = recorded(binary, [RECORDED], binary.parent, RECORDED)
+    windows, profile = _recorded(binary)
     context = Context(
         tool=toolchain.trace_cost, trace=windows, cpu=cpu_file("host"), profile=profile
     )

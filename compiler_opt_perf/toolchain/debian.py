@@ -241,20 +241,22 @@ def _deb_entries() -> list[tuple[str, str]]:
 
 def _program_entries() -> list[tuple[str, str]]:
     """(URI, suite) of the archives that have the programs' sources."""
+    entries = _deb_entries()
     if _codename() == _PROGRAMS_RELEASE:
-        return _deb_entries()
-    return [(_main_archive(), _PROGRAMS_RELEASE)]
+        return entries
+    return [(_main_archive(entries), _PROGRAMS_RELEASE)]
 
 
 def _llvm_entries() -> list[tuple[str, str]]:
     """(URI, suite) of the archives that have LLVM's source or its checksums."""
-    return [*_deb_entries(), (_main_archive(), _NEXT_RELEASE)]
+    entries = _deb_entries()
+    return [*entries, (_main_archive(entries), _NEXT_RELEASE)]
 
 
-def _main_archive() -> str:
+def _main_archive(entries: Sequence[tuple[str, str]]) -> str:
     """URI of the archive of the system's release, without its updates."""
     codename = _codename()
-    return next((uri for uri, suite in _deb_entries() if suite == codename), _ARCHIVE)
+    return next((uri for uri, suite in entries if suite == codename), _ARCHIVE)
 
 
 def _codename() -> str:
