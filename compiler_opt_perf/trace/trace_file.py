@@ -252,8 +252,11 @@ class Trace:
 
     def _listed(self) -> list[int]:
         """Places of the records of blocks by the index. Raises TraceError: it is damaged."""
-        rows = self.content(self.records[-1])[4:]
-        return [row[0] for row in INDEX_ROW.iter_unpack(rows)]
+        index = self.records[-1]
+        try:
+            return [row[0] for row in INDEX_ROW.iter_unpack(self.content(index)[4:])]
+        except struct.error as error:
+            raise self._damaged(index, TraceError("the index is malformed")) from error
 
     def warn_if_cut_off(self) -> None:
         """Logs a warning for each reason why the trace is incomplete."""
