@@ -103,7 +103,7 @@ def _find(
     """Tells the changed inputs apart, and finds the decisions that are to blame, if any are."""
     from compiler_opt_perf.compare.bisect import (
         FAILURES,
-        Trial,
+        InputTrial,
         as_before,
         bisect,
         differing,
@@ -133,8 +133,8 @@ def _find(
     if len(trials) > 1 and not causes:
         print("  no input alone is the cause, but several together")
     if metric == FAILURES or {one.what for one in causes} == {"compiler"}:
-        whole = Trial("the whole candidate", candidate, value, True)
-        start = Trial("all as in the baseline", before, question.start, False)
+        whole = InputTrial("the whole candidate", candidate, value, True)
+        start = InputTrial("all as in the baseline", before, question.start, False)
         write_inputs(question, start, causes[0] if causes else whole, output)
         return
     found = bisect(question, candidate, most)

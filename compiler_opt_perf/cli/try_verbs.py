@@ -66,7 +66,7 @@ def try_program(
     from compiler_opt_perf.toolchain.installation import Toolchain
     from compiler_opt_perf.trial.build import Project
     from compiler_opt_perf.trial.result import describe
-    from compiler_opt_perf.trial.runs import Command
+    from compiler_opt_perf.trial.runs import GivenRun
     from compiler_opt_perf.trial.trial import Request, try_ways
     from compiler_opt_perf.trial.ways import PGO, SIZE, SIZE_THINLTO, SPEED
 
@@ -83,7 +83,9 @@ def try_program(
     request = Request(
         project=Project(source, build, "-Oz" if size else "-O2"),
         runs=[
-            Command(flag, line) for flag, line in (("run", run), ("run2", run2)) if line is not None
+            GivenRun(flag, line)
+            for flag, line in (("run", run), ("run2", run2))
+            if line is not None
         ],
         binary=binary,
         toolchain=Toolchain.load(toolchain),

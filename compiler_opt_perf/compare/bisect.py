@@ -114,7 +114,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Trial:
+class InputTrial:
     """A module with one of the candidate's inputs, or by one of several compilers.
 
     Attributes:
@@ -176,7 +176,7 @@ def _with(subject: Subject, name: str, path: Path | None) -> Subject:
 
 def swap(
     question: Question, before: Subject, candidate: Subject, names: Iterable[str]
-) -> list[Trial]:
+) -> list[InputTrial]:
     """Takes one input at a time from the candidate; raises as `Question.value` does.
 
     Args:
@@ -193,7 +193,7 @@ def swap(
 
 def first_worse(
     question: Question, candidate: Subject, toolchains: Sequence[Path]
-) -> tuple[Trial, Trial]:
+) -> tuple[InputTrial, InputTrial]:
     """The last of several compilers that is not worse, and the next, which is: a binary search.
 
     Args:
@@ -204,7 +204,7 @@ def first_worse(
       ToolchainError: a toolchain lacks a tool.
     """
 
-    def tried(number: int) -> Trial:
+    def tried(number: int) -> InputTrial:
         folder = toolchains[number]
         return _tried(question, str(folder), _with(candidate, "compiler", folder))
 
@@ -222,9 +222,9 @@ def first_worse(
     return good, bad
 
 
-def _tried(question: Question, what: str, subject: Subject) -> Trial:
+def _tried(question: Question, what: str, subject: Subject) -> InputTrial:
     value = question.value(subject)
-    return Trial(what, subject, value, question.is_worse(value))
+    return InputTrial(what, subject, value, question.is_worse(value))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler_opt_perf.compare.bisect import FAILURES, Bisection, Question, Trial
+from compiler_opt_perf.compare.bisect import FAILURES, Bisection, InputTrial, Question
 from compiler_opt_perf.compare.subject import REPLAYED, Subject, warning
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
@@ -78,7 +78,7 @@ def write_decisions(found: Bisection, candidate: Subject, output: Path) -> None:
     _write(question, found.after, sides, lines, output)
 
 
-def write_inputs(question: Question, before: Trial, after: Trial, output: Path) -> None:
+def write_inputs(question: Question, before: InputTrial, after: InputTrial, output: Path) -> None:
     """Writes a folder with the input, or the compiler, that makes a module worse.
 
     Raises:

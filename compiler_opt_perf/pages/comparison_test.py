@@ -18,7 +18,7 @@ from compiler_opt_perf.compare.testing import (
 from compiler_opt_perf.compare.training_run import read_run
 from compiler_opt_perf.pages.comparison import write_page
 from compiler_opt_perf.pages.sections import linked_section, training_section, trial_section
-from compiler_opt_perf.run.rounds import Change
+from compiler_opt_perf.run.rounds import TimeChange
 from compiler_opt_perf.trial.errors import TrialError
 from compiler_opt_perf.trial.result import (
     JSON_VERSION,
@@ -87,10 +87,10 @@ def test_a_training_that_linked_programs_shows_them(tmp_path: Path) -> None:
 
 def _trial() -> Trial:
     def run(change: float) -> WayRun:
-        return WayRun(1000, change, 0.5, Change(change, change - 0.01, change + 0.01), True)
+        return WayRun(1000, change, 0.5, TimeChange(change, change - 0.01, change + 0.01), True)
 
     runs = [
-        TrialRun(flag, f"./prog {flag}.txt", 15, Change(0.0, -0.01, 0.01), 0.01)
+        TrialRun(flag, f"./prog {flag}.txt", 15, TimeChange(0.0, -0.01, 0.01), 0.01)
         for flag in ("run", "run2")
     ]
     ways = [

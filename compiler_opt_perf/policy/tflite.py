@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler_opt_perf.policy.encoding import FloatArray
 from compiler_opt_perf.policy.network import Network
-from compiler_opt_perf.policy.tflite_ops import TFLITE_OPS, Tensor, constant
+from compiler_opt_perf.policy.tflite_ops import TFLITE_OPS, GraphTensor, constant
 
 #: The model, and what its output is, in upstream's layout.
 MODEL_FILE, OUTPUT_SPEC_FILE = "model.tflite", "output_spec.json"
@@ -53,7 +53,7 @@ def write_model(folder: Path, network: Network, weights: FloatArray) -> None:
 
 def _model(network: Network, weights: FloatArray) -> bytes:
     """The content of a file with the signature `action`: features in, the decision out."""
-    inputs = {f.name: Tensor("", (), f.shape, f.dtype) for f in network.features}
+    inputs = {f.name: GraphTensor("", (), f.shape, f.dtype) for f in network.features}
     layers = [
         # TFLite wants [outputs, inputs].
         (constant(matrix.T, np.float32), constant(bias, np.float32))
@@ -61,7 +61,7 @@ def _model(network: Network, weights: FloatArray) -> bytes:
     ]
     scores = network.masked_scores(layers, inputs, TFLITE_OPS)
     axis = constant(-1, np.int32)
-    decision = Tensor("ARG_MAX", (scores, axis), (1,), np.int64, outputType=_code("int64"))
+    decision = GraphTensor("ARG_MAX", (scores, axis), (1,), np.int64, outputType=_code("int64"))
     writer = _Writer()
     # The compiler looks for these names, which TensorFlow's converter would give.
     numbers = {name: writer.add(one, f"action_{name}:0") for name, one in inputs.items()}
@@ -111,11 +111,11 @@ class _Writer:
         # By convention, the first buffer is empty: that of tensors that are no constants.
         self.buffers = [_Buffer(b"")]
         self.codes: dict[str, int] = {}
-        self.numbers: dict[Tensor, int] = {}
+        self.numbers: dict[GraphTensor, int] = {}
         # Numbers of constants and results by what they are equal in.
         self.shared: dict[tuple[Any, ...], int] = {}
 
-    def add(self, tensor: Tensor, name: str | None = None) -> int:
+    def add(self, tensor: GraphTensor, name: str | None = None) -> int:
         """Adds a tensor after all that it is computed from; returns its number in the file."""
         if tensor in self.numbers:
             return self.numbers[tensor]
@@ -140,7 +140,7 @@ class _Writer:
             self._add_operator(tensor, operands, number)
         return number
 
-    def _add_operator(self, tensor: Tensor, operands: list[int], result: int) -> None:
+    def _add_operator(self, tensor: GraphTensor, operands: list[int], result: int) -> None:
         operator = self.schema.OperatorT()
         operator.opcodeIndex = self.codes.setdefault(tensor.operation, len(self.codes))
         operator.inputs, operator.outputs = operands, [result]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from compiler_opt_perf.policy.encoding import NUMPY_OPS
 
 
-class Tensor:
+class GraphTensor:
     """A tensor of the graph: an input, a constant, or the result of an operation.
 
     Arithmetic, comparisons and `&`, `|` record an operation and return its result.
@@ -37,7 +37,7 @@ class Tensor:
     def __init__(
         self,
         operation: str,
-        operands: Sequence["Tensor"],
+        operands: Sequence["GraphTensor"],
         shape: Sequence[int],
         dtype: Any,
         value: npt.NDArray[Any] | None = None,
@@ -50,83 +50,83 @@ class Tensor:
         self.options = options
         self.value = value
 
-    def __add__(self, other: Any) -> "Tensor":
+    def __add__(self, other: Any) -> "GraphTensor":
         if self.operation == "FULLY_CONNECTED" and len(self.operands) == 2 and _is_constant(other):
             # A layer's bias.
             operands = (*self.operands, other)
-            return Tensor(self.operation, operands, self.shape, self.dtype)
+            return GraphTensor(self.operation, operands, self.shape, self.dtype)
         return _elementwise("ADD", self, other)
 
-    def __radd__(self, other: Any) -> "Tensor":
+    def __radd__(self, other: Any) -> "GraphTensor":
         return _elementwise("ADD", other, self)
 
-    def __sub__(self, other: Any) -> "Tensor":
+    def __sub__(self, other: Any) -> "GraphTensor":
         return _elementwise("SUB", self, other)
 
-    def __rsub__(self, other: Any) -> "Tensor":
+    def __rsub__(self, other: Any) -> "GraphTensor":
         return _elementwise("SUB", other, self)
 
-    def __mul__(self, other: Any) -> "Tensor":
-        if not isinstance(other, Tensor) and np.all(np.equal(other, 1)):
+    def __mul__(self, other: Any) -> "GraphTensor":
+        if not isinstance(other, GraphTensor) and np.all(np.equal(other, 1)):
             return self
         return _elementwise("MUL", self, other)
 
-    def __rmul__(self, other: Any) -> "Tensor":
+    def __rmul__(self, other: Any) -> "GraphTensor":
         return self.__mul__(other)
 
-    def __neg__(self) -> "Tensor":
+    def __neg__(self) -> "GraphTensor":
         return _elementwise("NEG", self)
 
-    def __lt__(self, other: Any) -> "Tensor":
+    def __lt__(self, other: Any) -> "GraphTensor":
         return _elementwise("LESS", self, other, dtype=bool)
 
-    def __gt__(self, other: Any) -> "Tensor":
+    def __gt__(self, other: Any) -> "GraphTensor":
         return _elementwise("GREATER", self, other, dtype=bool)
 
-    def __eq__(self, other: Any) -> "Tensor":  # type: ignore[override]
+    def __eq__(self, other: Any) -> "GraphTensor":  # type: ignore[override]
         return _elementwise("EQUAL", self, other, dtype=bool)
 
-    def __and__(self, other: Any) -> "Tensor":
+    def __and__(self, other: Any) -> "GraphTensor":
         return _elementwise("LOGICAL_AND", self, other)
 
-    def __or__(self, other: Any) -> "Tensor":
-        if not isinstance(other, Tensor) and not np.any(other):
+    def __or__(self, other: Any) -> "GraphTensor":
+        if not isinstance(other, GraphTensor) and not np.any(other):
             return self
         return _elementwise("LOGICAL_OR", self, other)
 
-    def __ror__(self, other: Any) -> "Tensor":
+    def __ror__(self, other: Any) -> "GraphTensor":
         return self.__or__(other)
 
     __hash__ = object.__hash__
 
 
-def constant(value: Any, dtype: Any) -> Tensor:
+def constant(value: Any, dtype: Any) -> GraphTensor:
     """A constant of that element type; a number has no dimensions."""
     array = np.asarray(value, dtype)
-    return Tensor("", (), array.shape, array.dtype, array)
+    return GraphTensor("", (), array.shape, array.dtype, array)
 
 
 def _is_constant(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.value is not None
+    return isinstance(value, GraphTensor) and value.value is not None
 
 
-def _is_scalar(tensor: Tensor) -> bool:
+def _is_scalar(tensor: GraphTensor) -> bool:
     return tensor.value is not None and tensor.value.size == 1
 
 
-def _elementwise(operation: str, *values: Any, dtype: Any = None) -> Tensor:
+def _elementwise(operation: str, *values: Any, dtype: Any = None) -> GraphTensor:
     """Applies an operation to the elements of tensors, arrays and numbers."""
     operands = _as_tensors(values)
     return _record(operation, operands, dtype or operands[0].dtype)
 
 
-def _as_tensors(values: Sequence[Any]) -> list[Tensor]:
+def _as_tensors(values: Sequence[Any]) -> list[GraphTensor]:
     """Makes constants of numbers and arrays, in the element type of the first tensor."""
-    dtype = next(value.dtype for value in values if isinstance(value, Tensor))
-    return [value if isinstance(value, Tensor) else constant(value, dtype) for value in values]
+    dtype = next(value.dtype for value in values if isinstance(value, GraphTensor))
+    return [value if isinstance(value, GraphTensor) else constant(value, dtype) for value in values]
 
 
-def _record(operation: str, operands: Sequence[Tensor], dtype: Any) -> Tensor:
+def _record(operation: str, operands: Sequence[GraphTensor], dtype: Any) -> GraphTensor:
     """Records an elementwise operation, before a change of layout rather than after it.
 
     So two changes of layout that undo each other meet and go.
@@ -153,23 +153,25 @@ def _record(operation: str, operands: Sequence[Tensor], dtype: Any) -> Tensor:
         one if one.value is None else constant(np.broadcast_to(one.value, shape), one.dtype)
         for one in operands
     ]
-    return Tensor(operation, operands, shape, dtype)
+    return GraphTensor(operation, operands, shape, dtype)
 
 
-def _where(condition: Tensor, a: Any, b: Any) -> Tensor:
+def _where(condition: GraphTensor, a: Any, b: Any) -> GraphTensor:
     operands = [condition]
-    operands += [one if isinstance(one, Tensor) else constant(one, np.float32) for one in (a, b)]
+    operands += [
+        one if isinstance(one, GraphTensor) else constant(one, np.float32) for one in (a, b)
+    ]
     return _as_limit(_record("SELECT_V2", operands, np.float32))
 
 
-def _as_limit(selected: Tensor) -> Tensor:
+def _as_limit(selected: GraphTensor) -> GraphTensor:
     """The minimum or maximum, where the selection is one; NaN is treated alike."""
     if selected.operation in ("RESHAPE", "TRANSPOSE"):
         limited = _as_limit(selected.operands[0])
         if limited is selected.operands[0]:
             return selected
         operands = (limited, selected.operands[1])
-        return Tensor(selected.operation, operands, selected.shape, selected.dtype)
+        return GraphTensor(selected.operation, operands, selected.shape, selected.dtype)
     condition, a, b = selected.operands
     limits = {"LESS": "MINIMUM", "GREATER": "MAXIMUM"}
     if condition.operation not in limits:
@@ -177,10 +179,10 @@ def _as_limit(selected: Tensor) -> Tensor:
     left, right = condition.operands
     if left is not a or b.value is None or not np.array_equal(right.value, b.value):  # type: ignore[arg-type]
         return selected
-    return Tensor(limits[condition.operation], (a, b), selected.shape, selected.dtype)
+    return GraphTensor(limits[condition.operation], (a, b), selected.shape, selected.dtype)
 
 
-def _reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+def _reshape(tensor: GraphTensor, shape: Sequence[int]) -> GraphTensor:
     known = math.prod(size for size in shape if size != -1)
     shape = tuple(math.prod(tensor.shape) // known if size == -1 else size for size in shape)
     if tensor.operation == "CAST":
@@ -189,10 +191,10 @@ def _reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
         tensor = tensor.operands[0]
     if tensor.shape == shape:
         return tensor
-    return Tensor("RESHAPE", (tensor, constant(shape, np.int32)), shape, tensor.dtype)
+    return GraphTensor("RESHAPE", (tensor, constant(shape, np.int32)), shape, tensor.dtype)
 
 
-def _transpose(tensor: Tensor, axes: Any = None) -> Tensor:
+def _transpose(tensor: GraphTensor, axes: Any = None) -> GraphTensor:
     order = list(range(len(tensor.shape))[::-1] if axes is None else axes)
     shape = tuple(tensor.shape[axis] for axis in order)
     wide = [axis for axis in order if tensor.shape[axis] != 1]
@@ -205,19 +207,19 @@ def _transpose(tensor: Tensor, axes: Any = None) -> Tensor:
         if order == sorted(order):
             return source
         tensor = source
-    return Tensor("TRANSPOSE", (tensor, constant(order, np.int32)), shape, tensor.dtype)
+    return GraphTensor("TRANSPOSE", (tensor, constant(order, np.int32)), shape, tensor.dtype)
 
 
-def _concat(tensors: Sequence[Any], axis: int) -> Tensor:
+def _concat(tensors: Sequence[Any], axis: int) -> GraphTensor:
     operands = _as_tensors(tensors)
     if len(operands) == 1:
         return operands[0]
     shape = list(operands[0].shape)
     shape[axis] = sum(one.shape[axis] for one in operands)
-    return Tensor("CONCATENATION", operands, shape, operands[0].dtype, axis=axis)
+    return GraphTensor("CONCATENATION", operands, shape, operands[0].dtype, axis=axis)
 
 
-def _stack(tensors: Sequence[Tensor], axis: int) -> Tensor:
+def _stack(tensors: Sequence[GraphTensor], axis: int) -> GraphTensor:
     """Stacks tensors of one row: puts them side by side, integers before they are converted."""
     shape = list(tensors[0].shape)
     shape.insert(axis, len(tensors))
@@ -232,37 +234,39 @@ def _stack(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return _reshape(_side_by_side(parts), shape)
 
 
-def _side_by_side(tensors: Sequence[Tensor]) -> Tensor:
+def _side_by_side(tensors: Sequence[GraphTensor]) -> GraphTensor:
     unshaped = [one.operands[0] if one.operation == "RESHAPE" else one for one in tensors]
     if len({len(one.shape) for one in unshaped}) == 1:
         tensors = unshaped
     return _concat(tensors, len(tensors[0].shape) - 1)
 
 
-def _matmul(activation: Tensor, matrix: Tensor) -> Tensor:
+def _matmul(activation: GraphTensor, matrix: GraphTensor) -> GraphTensor:
     """activation [rows, inputs] times the transposed matrix [outputs, inputs]."""
     shape = (activation.shape[0], matrix.shape[0])
-    return Tensor("FULLY_CONNECTED", (activation, matrix), shape, np.float32)
+    return GraphTensor("FULLY_CONNECTED", (activation, matrix), shape, np.float32)
 
 
-def _to_float(tensor: Tensor) -> Tensor:
+def _to_float(tensor: GraphTensor) -> GraphTensor:
     if tensor.dtype == np.float32:
         return tensor
-    return Tensor("CAST", (tensor,), tensor.shape, np.float32)
+    return GraphTensor("CAST", (tensor,), tensor.shape, np.float32)
 
 
-def _recorded(record: Callable[..., Tensor], compute: Callable[..., Any]) -> Callable[..., Any]:
+def _recorded(
+    record: Callable[..., GraphTensor], compute: Callable[..., Any]
+) -> Callable[..., Any]:
     """An operation that is computed where its first operand is an array."""
 
     def apply(operand: Any, *others: Any) -> Any:
-        return (record if isinstance(operand, Tensor) else compute)(operand, *others)
+        return (record if isinstance(operand, GraphTensor) else compute)(operand, *others)
 
     return apply
 
 
 #: The operations of `network.NUMPY_OPS`, recorded.
 TFLITE_OPS = SimpleNamespace(
-    bits=lambda tensor: Tensor("BITCAST", (tensor,), tensor.shape, np.int32),
+    bits=lambda tensor: GraphTensor("BITCAST", (tensor,), tensor.shape, np.int32),
     concat=_concat,
     matmul=_matmul,
     reshape=_recorded(_reshape, NUMPY_OPS.reshape),

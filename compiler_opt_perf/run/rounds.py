@@ -29,7 +29,7 @@ def layout_flags(layout: int) -> list[str]:
     return [f"-Wl,--shuffle-sections=.text*={layout}", "-Wl,--strip-all"] if layout else []
 
 
-class Change(msgspec.Struct, frozen=True):
+class TimeChange(msgspec.Struct, frozen=True):
     """A change as a share, -0.01 for 1% less, and its 95% interval."""
 
     value: float
@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True):
     high: float
 
 
-def paired_change(seconds: Sequence[float], base: Sequence[float]) -> Change:
+def paired_change(seconds: Sequence[float], base: Sequence[float]) -> TimeChange:
     """The change of time from `base` to `seconds`, measured in the same rounds.
 
     It is the median of the rounds' ratios. The interval's ends are two of the sorted ratios,
@@ -55,4 +55,4 @@ def paired_change(seconds: Sequence[float], base: Sequence[float]) -> Change:
     while tail <= (1 - _LEVEL) / 2:
         left_out += 1
         tail += math.comb(count, left_out) / 2**count
-    return Change(statistics.median(ratios), ratios[left_out - 1], ratios[count - left_out])
+    return TimeChange(statistics.median(ratios), ratios[left_out - 1], ratios[count - left_out])

@@ -28,7 +28,7 @@ from compiler_opt_perf.run.files import (
 )
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.rounds import layout_flags
-from compiler_opt_perf.trial.compiler import Compiler
+from compiler_opt_perf.trial.compiler import CompilerScripts
 from compiler_opt_perf.trial.errors import TrialError
 
 _LINES_SHOWN = 20
@@ -91,7 +91,7 @@ class WayFolder:
         # Trees have paths of equal length, which may be in the program.
         self.tree = path / "tree"
         self.configuration = path / "way.cfg"
-        self._compiler = Compiler(path)
+        self._compiler = CompilerScripts(path)
         self._programs = path / "programs"
         self._log = path / "build.log"
 

@@ -63,7 +63,7 @@ class Link:
         return self.folder / name
 
 
-class Compiler:
+class CompilerScripts:
     """The scripts in `folder`/bin, and the links that they noted in `folder`/links."""
 
     def __init__(self, folder: Path):

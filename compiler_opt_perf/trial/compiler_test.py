@@ -8,7 +8,7 @@ import pytest
 from compiler_opt_perf.policy.compiler_flags import flags_without_policies
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.trial.compiler import Compiler, Link
+from compiler_opt_perf.trial.compiler import CompilerScripts, Link
 
 _SOURCE = """
 #include <stdio.h>
@@ -25,16 +25,16 @@ def test_the_output_of_a_link(words: str, output: str) -> None:
 
 
 @pytest.fixture
-def compiler(tmp_path: Path, toolchain: Toolchain) -> Compiler:
+def compiler(tmp_path: Path, toolchain: Toolchain) -> CompilerScripts:
     configuration = tmp_path / "way.cfg"
     configuration.write_text(flags_without_policies(toolchain).configuration())
-    made = Compiler(tmp_path / "way folder")
+    made = CompilerScripts(tmp_path / "way folder")
     made.write(toolchain.clang, configuration, "-Oz")
     (tmp_path / "prog.c").write_text(_SOURCE)
     return made
 
 
-def _build(compiler: Compiler, folder: Path, command: str) -> None:
+def _build(compiler: CompilerScripts, folder: Path, command: str) -> None:
     env = os.environ | compiler.environment()
     subprocess.run(["sh", "-euc", command], cwd=folder, env=env, check=True)
 
@@ -49,7 +49,7 @@ def _build(compiler: Compiler, folder: Path, command: str) -> None:
     ],
 )
 def test_compiles_for_all_build_systems_and_finds_the_link(
-    compiler: Compiler, tmp_path: Path, command: str
+    compiler: CompilerScripts, tmp_path: Path, command: str
 ) -> None:
     _build(compiler, tmp_path, command)
     program = tmp_path / "prog"
@@ -62,11 +62,15 @@ def test_compiles_for_all_build_systems_and_finds_the_link(
     assert run_command([again]).stdout == run_command([program]).stdout
 
 
-def test_a_program_of_another_compiler_has_no_link(compiler: Compiler, tmp_path: Path) -> None:
+def test_a_program_of_another_compiler_has_no_link(
+    compiler: CompilerScripts, tmp_path: Path
+) -> None:
     _build(compiler, tmp_path, "gcc -c prog.c; gcc prog.o -o ours; /usr/bin/gcc -Os prog.c -o prog")
     assert compiler.link_of(tmp_path / "prog") is None
 
 
-def test_shared_libraries_and_questions_are_no_links(compiler: Compiler, tmp_path: Path) -> None:
+def test_shared_libraries_and_questions_are_no_links(
+    compiler: CompilerScripts, tmp_path: Path
+) -> None:
     _build(compiler, tmp_path, "cc -shared -fPIC prog.c -o lib.so; cc --version; cc -E prog.c")
     assert not list((tmp_path / "way folder" / "links").iterdir())

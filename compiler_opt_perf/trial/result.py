@@ -9,7 +9,7 @@ import msgspec
 
 from compiler_opt_perf.run.files import read_input
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
-from compiler_opt_perf.run.rounds import Change
+from compiler_opt_perf.run.rounds import TimeChange
 from compiler_opt_perf.run.table import NOTHING, percent, terminal
 from compiler_opt_perf.trial.errors import TrialError
 
@@ -31,7 +31,7 @@ class WayRun(msgspec.Struct, frozen=True):
     instructions: int | None
     instructions_change: float | None
     seconds: float
-    time_change: Change
+    time_change: TimeChange
     same_output: bool | None
 
 
@@ -69,7 +69,7 @@ class TrialRun(msgspec.Struct, frozen=True):
     flag: str
     command: str
     rounds: int
-    control: Change
+    control: TimeChange
     resolution: float
 
 
@@ -154,11 +154,11 @@ def judge_time(ways: Sequence[WayResult], runs: Sequence[TrialRun]) -> Verdict:
     return Verdict(taken.name, [first, *others, *reasons])
 
 
-def _is_faster(change: Change, resolution: float) -> bool:
+def _is_faster(change: TimeChange, resolution: float) -> bool:
     return change.high < 0 and change.value < -resolution
 
 
-def _is_slower(change: Change, resolution: float) -> bool:
+def _is_slower(change: TimeChange, resolution: float) -> bool:
     return change.low > 0 or change.value > resolution
 
 
@@ -257,7 +257,7 @@ def _rows(trial: Trial) -> Iterator[list[str]]:
         yield row
 
 
-def _change(change: Change) -> str:
+def _change(change: TimeChange) -> str:
     return percent(change.value, (change.low, change.high))
 
 

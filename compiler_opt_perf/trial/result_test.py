@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 from collections.abc import Sequence
 
-from compiler_opt_perf.run.rounds import Change
+from compiler_opt_perf.run.rounds import TimeChange
 from compiler_opt_perf.trial.result import (
     Trial,
     TrialRun,
@@ -14,7 +14,8 @@ from compiler_opt_perf.trial.result import (
 )
 
 _RUNS = [
-    TrialRun(flag, "./program", 15, Change(0.001, -0.01, 0.01), 0.01) for flag in ("run", "run2")
+    TrialRun(flag, "./program", 15, TimeChange(0.001, -0.01, 0.01), 0.01)
+    for flag in ("run", "run2")
 ]
 _CHANCE = (0.002, -0.004, 0.008)
 
@@ -27,7 +28,7 @@ def _way(
     instructions: int = 900_000,
 ) -> WayResult:
     runs = [
-        WayRun(instructions, instructions / 1_000_000 - 1, 1.0, Change(*change), same)
+        WayRun(instructions, instructions / 1_000_000 - 1, 1.0, TimeChange(*change), same)
         for change in changes
     ]
     return WayResult(name, f"-O2 --config={name}.cfg", name, text, text / 10_000 - 1, runs)

@@ -66,7 +66,7 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Command:
+class GivenRun:
     """A run that the user gave.
 
     Attributes:
@@ -131,7 +131,7 @@ class Command:
         return f"{self}: {how} in {tree}; a run that works ends with 0{':' if shown else ''}{shown}"
 
 
-def profiled(way: WayFolder, built: Built, command: Command) -> Path:
+def profiled(way: WayFolder, built: Built, command: GivenRun) -> Path:
     """Collects the PMU profile of a run in the simulator; returns its manifest.
 
     Raises:
@@ -199,7 +199,7 @@ def _added(environment: Sequence[str]) -> dict[str, str]:
     }
 
 
-def instrumented(way: WayFolder, built: Built, command: Command) -> Path:
+def instrumented(way: WayFolder, built: Built, command: GivenRun) -> Path:
     """Runs a program built with -fprofile-generate; returns its merged counters.
 
     Raises:
@@ -222,7 +222,7 @@ def instrumented(way: WayFolder, built: Built, command: Command) -> Path:
     return merged
 
 
-def instructions(way: WayFolder, built: Built, command: Command, meter: Meter) -> int | None:
+def instructions(way: WayFolder, built: Built, command: GivenRun, meter: Meter) -> int | None:
     """Counts the instructions that the program executes in a run; None if that failed."""
     inputs = {"program": sha256(way.program(built.program)), "run": command.line}
 
@@ -274,7 +274,7 @@ class Contender:
 
 
 def timed(
-    contenders: Sequence[Contender], command: Command, rounds: int, processor: int, path: Path
+    contenders: Sequence[Contender], command: GivenRun, rounds: int, processor: int, path: Path
 ) -> Timed:
     """Runs all contenders in random order, round by round; each round has another layout.
 

@@ -30,8 +30,8 @@ from compiler_opt_perf.trial.result import (
 )
 from compiler_opt_perf.trial.runs import (
     SHORTEST_S,
-    Command,
     Contender,
+    GivenRun,
     Timed,
     instructions,
     instrumented,
@@ -65,7 +65,7 @@ class Request:
     """
 
     project: Project
-    runs: Sequence[Command]
+    runs: Sequence[GivenRun]
     binary: str | None
     toolchain: Toolchain
     models: Mapping[str, Path | None]
@@ -257,7 +257,7 @@ class _Trial:
                     progress.advance()
         return found, meter
 
-    def _timed(self, command: Command) -> Timed:
+    def _timed(self, command: GivenRun) -> Timed:
         """Times all ways, and plain in other layouts as the last one."""
         request = self._request
         contenders = []

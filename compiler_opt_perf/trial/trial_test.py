@@ -14,7 +14,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 from compiler_opt_perf.trial.build import Project
 from compiler_opt_perf.trial.errors import TrialError
-from compiler_opt_perf.trial.runs import Command
+from compiler_opt_perf.trial.runs import GivenRun
 from compiler_opt_perf.trial.trial import Request, try_ways
 from compiler_opt_perf.trial.ways import PGO, PLAIN, SIZE, SIZE_THINLTO, SPEED, Way
 
@@ -61,7 +61,7 @@ def _request(
     flags = ("run", "run2")
     return Request(
         project=Project(tree, build, "-O2"),
-        runs=[Command(flag, line) for flag, line in zip(flags, runs, strict=False)],
+        runs=[GivenRun(flag, line) for flag, line in zip(flags, runs, strict=False)],
         binary=binary,
         toolchain=toolchain,
         models=_SPEED_MODELS,
@@ -206,7 +206,7 @@ def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     program = output / "way-0/tree/work"
     program.unlink()
     program.write_text("#!/bin/sh\nexit 1\n")
-    again = try_ways(dataclasses.replace(request, runs=[Command("run", "./work 30 b")]), output)
+    again = try_ways(dataclasses.replace(request, runs=[GivenRun("run", "./work 30 b")]), output)
     assert noted.read_text() == "\n" and again.runs[0].command == "./work 30 b"
     os.utime(tree / "work.c", (1, 1))
     request = _request(toolchain, tree, build, "./work 30 a", ways=SPEED[:1])
