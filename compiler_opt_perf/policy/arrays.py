@@ -28,9 +28,23 @@ class ArraysError(UserError):
 
 
 def write_arrays(path: Path, *, compressed: bool = False, **arrays: npt.NDArray[Any]) -> None:
-    """Writes the file. Raises OSError, which numpy.savez into a file hides when a disk is full."""
+    """Writes the file; uncompressed, with the same bytes by all versions of Python.
+
+    numpy.savez has other bytes by Python 3.13 than by 3.11, and hides a full disk.
+
+    Raises:
+      OSError: the file cannot be written.
+      ValueError: an array holds Python objects.
+    """
     stream = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(stream, **arrays)
+    method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            _FORMAT.write_array(content, np.asanyarray(array), allow_pickle=False)
+            # The date is the first one that archives have.
+            member = zipfile.ZipInfo(f"{name}.npy")
+            archive.writestr(member, content.getbuffer(), method)
     path.write_bytes(stream.getvalue())
 
 

@@ -231,7 +231,7 @@ def instructions(way: WayFolder, built: Built, command: GivenRun, meter: Meter) 
             words = meter.counter(Path(name) / "PROCESS")
             counter = shlex.join(words).replace("PROCESS", '"$$"')
             if meter.how == "qemu":
-                counter = counter.replace(" ", ' -0 "$0" ', 1)
+                counter += ' -0 "$0"'
             values = {"counter": counter, "real": shlex.quote(str(way.real(built)))}
             try:
                 with way.script_in_place(built, _COUNTER.format(**values)):
