@@ -34,8 +34,9 @@ def test_imitates_a_rule_and_repeats_itself(problem: Problem) -> None:
     overall, idle, active = cloning.accuracy(network, weights, held_out, decided)
     assert overall > 0.85
     assert min(idle, active) > 0.7
-    again = cloning.train(network, inputs, decisions, SETTINGS, seed=1)
-    np.testing.assert_array_equal(weights, again)
+    few = {name: values[:1000] for name, values in inputs.items()}
+    one, other = (cloning.train(network, few, decisions[:1000], SETTINGS, seed=1) for _ in "12")
+    np.testing.assert_array_equal(one, other)
 
 
 def test_class_weights_balance_idle_and_active_rows() -> None:
