@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler_opt_perf.policy.callee_saved_rule import CalleeSavedRule
 from compiler_opt_perf.policy.cpp_source import cpp_source, release_model
 from compiler_opt_perf.policy.encoding import GRID, FloatArray
 from compiler_opt_perf.policy.export import ModelError, Policy, load
+from compiler_opt_perf.policy.inlining_rule import InliningRule
 from compiler_opt_perf.policy.network import DecisionKind, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Problem
 from compiler_opt_perf.policy.shipped_rules import RULES
@@ -166,11 +168,63 @@ def test_the_digest_is_of_the_content() -> None:
 
 def test_the_compiler_is_told_which_decisions_a_policy_is_asked_about() -> None:
     assert INLINE_MODEL.may_differ not in cpp_source(_random_policy(_INLINE))
-    macro = f"{INLINE_MODEL.may_differ}(inlining_default, callee_is_comdat, callee_is_mangled)"
-    assert f"#define {macro} \\\n  (false)\n" in cpp_source(_asked())
+    names = "inlining_default, callee_is_comdat, callee_is_mangled, executions"
+    macro = f"{INLINE_MODEL.may_differ}({names})"
+    assert f"#define {macro} \\\n  ((false))\n" in cpp_source(_asked())
     one = "(inlining_default) == 0 && (callee_is_comdat) == 0 && (callee_is_mangled) == "
     told = cpp_source(_asked(DecisionKind(0, 0, 0), DecisionKind(0, 0, 1)))
-    assert f"#define {macro} \\\n  (({one}0) || ({one}1))\n" in told
+    assert f"#define {macro} \\\n  ((({one}0) || ({one}1)))\n" in told
+
+
+def test_an_inlining_rule_differs_only_where_the_compiler_is_told() -> None:
+    policy = _rule("inline-size")
+    masks = re.search(r"UINT64_C\((\w+)\) : UINT64_C\((\w+)\)", cpp_source(policy))
+    assert masks is not None
+    inlined, without = (int(mask, 16) for mask in masks.groups())
+    inputs = random_inputs(_INLINE, 20 * _ROWS)
+    executions = np.random.default_rng(4).integers(-1, 30, 20 * _ROWS)
+    inputs["pmu_callsite_executions_log2"] = executions
+    inputs["pmu_callee_instructions_per_entry"] %= 200
+    default = inputs["inlining_default"]
+    may_differ = np.where(default == 1, inlined, without) >> executions + 1 & 1
+    differs = policy.decide(inputs) != default
+    assert not np.any(differs & (may_differ == 0))
+    # The rule's own: calls that never ran, and hot ones.
+    hot = range(InliningRule().hot, 30)
+    assert {*executions[differs & (default == 1)]} == {0}
+    assert {*executions[differs & (default == 0)]} == {*hot}
+    assert inlined == 0b10 and not without & (1 << InliningRule().hot + 1) - 1
+
+
+def test_the_compiler_is_told_where_a_register_policy_decides_as_it_does() -> None:
+    policy = _rule("regalloc-evict")
+    rule = CalleeSavedRule()
+    told = dict(
+        re.findall(rf"#define {EVICT_MODEL.settled}_(?!DIGEST)(\w+) (\S+)", cpp_source(policy))
+    )
+    limit = float(told.pop("COST_LIMIT"))
+    assert told == {"EVICTS_AS_DEFAULT": "true", "NEEDS_EXECUTIONS": "true"}
+    assert np.log2(rule.price) - 0.05 < limit <= np.log2(rule.price)
+
+    inputs = random_inputs(_EVICT, _ROWS)
+    register, idle = 3, _EVICT.idle_decision
+    mask = np.zeros((_ROWS, _EVICT.decisions), np.int64)
+    mask[:, [register, idle]] = 1
+    default = np.zeros((_ROWS, _EVICT.decisions), np.float32)
+    default[:, register] = 1
+    inputs |= {"mask": mask, "default_decision": default}
+    inputs["alternative_is_spill"][:] = 0
+    for cost, executions, is_question, may_differ in (
+        (limit - 0.1, 1.0, 1.0, True),
+        (limit, 1.0, 1.0, False),
+        (limit - 0.1, -1.0, 1.0, False),
+        (limit - 0.1, 1.0, 0.0, False),
+    ):
+        inputs["alternative_cost"][:] = cost
+        inputs["pmu_alternative_executions"][:] = executions
+        inputs["alternative_is_split"][:] = is_question
+        assert {*policy.decide(inputs)} == {idle if may_differ else register}
+    assert EVICT_MODEL.settled + "_EVICTS" not in cpp_source(_random_policy(_EVICT))
 
 
 def test_a_policy_for_another_problem_is_refused(tmp_path: Path) -> None:

@@ -84,9 +84,10 @@ class ReleaseModel:
       extra_prefixes: prefixes of the features that -pmu-extra-features adds. The rest of a name is
         a rate of the profile, which is known only when the compiler runs.
       extra_tensor: type and size of each such feature.
-      may_differ: C++ macro that is true for the kinds of decisions that the model is asked about;
-        its arguments are the fields of `policy.network.DecisionKind`. A header without the macro
-        has the model asked about all decisions.
+      may_differ: C++ macro that is true where the model may decide otherwise than the compiler;
+        its arguments are the fields of `policy.network.DecisionKind`, and the executions of the
+        call as a feature. A header without the macro has the model asked about all decisions.
+      settled: beginning of C++ macros that tell where it decides as the compiler does.
       digest: C++ macro for the digest of the model's content, which goes into keys of caches.
     """
 
@@ -100,6 +101,7 @@ class ReleaseModel:
     extra_prefixes: tuple[str, ...]
     extra_tensor: ModelTensor
     may_differ: str = ""
+    settled: str = ""
     digest: str = ""
 
     def is_extra(self, name: str) -> bool:
@@ -158,6 +160,7 @@ EVICT_MODEL = ReleaseModel(
     ),
     extra_prefixes=("pmu_",),
     extra_tensor=ModelTensor("float", _ELEMENTS["PerLiveRangeShape"]),
+    settled="LLVM_REGALLOC_EVICT_MODEL",
     digest="LLVM_REGALLOC_EVICT_MODEL_DIGEST",
 )
 MODELS = (INLINE_MODEL, EVICT_MODEL)
