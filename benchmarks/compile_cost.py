@@ -18,6 +18,7 @@ import random
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,16 +51,7 @@ _SEED = 1
 # What a compilation with a profile needs.
 _FLAGS = ("-O2", "-gline-tables-only", "-fdebug-info-for-profiling")
 _TIMEOUT_S = 3600.0
-_POLICIES = {
-    "inlining": ("-mllvm", "-enable-ml-inliner=release"),
-    "eviction": ("-mllvm", "-regalloc-enable-advisor=release"),
-}
-#: Names of ways to compile, and the policies of each.
-WAYS: dict[str, tuple[str, ...]] = {
-    "inlining": ("inlining",),
-    "eviction": ("eviction",),
-    "both": ("inlining", "eviction"),
-}
+_POLICIES = ("-mllvm", "-enable-ml-inliner=release", "-mllvm", "-regalloc-enable-advisor=release")
 
 
 class Counted(NamedTuple):
@@ -70,11 +62,11 @@ class Counted(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A module to compile by the default policies and in other ways."""
+    """A module to compile by the default policies and, with `options`, by both policies."""
 
     module: str
     command: tuple[str, ...]
-    ways: Mapping[str, tuple[str, ...]]
+    options: tuple[str, ...]
     meter: Meter
 
 
@@ -116,11 +108,11 @@ def renamed(text: str, prefix: str) -> str:
 
 
 def measure(job: Job) -> dict[str, Counted]:
-    """Counts the compilations of a module, by way; "default" is the default policies'."""
+    """Counts the compilations of a module by the "default" policies, and by "both"."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="compile-cost-") as scratch:
         output = Path(scratch) / "module.o"
-        for way, options in {"default": (), **job.ways}.items():
+        for way, options in {"default": (), "both": job.options}.items():
             command = [*job.command, *options, "-o", str(output)]
             count = int(job.meter.measure(command, _TIMEOUT_S))
             found[way] = Counted(count, sha256(output))
@@ -137,23 +129,24 @@ def _worst(changes: Iterable[float]) -> float | None:
 
 
 def tables(counts: Mapping[str, Mapping[str, Counted]]) -> list[Table]:
-    """A row for each way, over all modules and over those whose object file stays the same."""
+    """All modules and those whose object file stays the same, then each by itself."""
+    modules: list[tuple[str, int, float, str]] = []
+    for module, row in counts.items():
+        default, both = row["default"], row["both"]
+        kind = "same" if both.object == default.object else "other"
+        change = both.instructions / default.instructions
+        modules.append((module, default.instructions, change, kind))
+    modules.sort(key=itemgetter(1))
     rows: list[list[Cell]] = []
-    for way in WAYS:
-        for which in ("all", "same object file"):
-            chosen = [
-                (row["default"].instructions, row[way].instructions / row["default"].instructions)
-                for row in counts.values()
-                if which == "all" or row[way].object == row["default"].object
-            ]
-            small = [change for size, change in chosen if size <= LARGE]
-            large = [change for size, change in chosen if size > LARGE]
-            row: list[Cell] = [way, which, len(chosen), _percent(c for _, c in chosen)]
-            row += [len(small), _percent(small), _worst(small)]
-            rows.append([*row, len(large), _percent(large), _worst(large)])
+    for which in ("all", "same"):
+        chosen = [(size, c) for _, size, c, kind in modules if which in ("all", kind)]
+        small = [change for size, change in chosen if size <= LARGE]
+        large = [change for size, change in chosen if size > LARGE]
+        summary: list[Cell] = [which, len(chosen), _percent(c for _, c in chosen)]
+        summary += [len(small), _percent(small), _worst(small)]
+        rows.append([*summary, len(large), _percent(large), _worst(large)])
     columns = {
-        "policies with the profile": "text",
-        "modules": "text",
+        "object file": "text",
         "number": "integer",
         "mean": "percent:+2",
         "small": "integer",
@@ -167,22 +160,27 @@ def tables(counts: Mapping[str, Mapping[str, Counted]]) -> list[Table]:
         "Change of clang's instructions at `-O2` with line tables, against the default policies "
         "without a profile; geometric means. Small modules take at most 200 million instructions."
     )
-    return [Table.of("instructions", caption, columns, rows)]
+    summary_table = Table.of("instructions", caption, columns, rows)
+    columns = {
+        "module": "text",
+        "million instructions": "integer",
+        "change": "percent:+2",
+        "object file": "text",
+    }
+    caption = "The modules: instructions by the default policies, and the change by both policies."
+    rows = [[module, size // 10**6, 100 * (c - 1), kind] for module, size, c, kind in modules]
+    return [summary_table, Table.of("modules", caption, columns, rows)]
 
 
 def jobs(cases: Mapping[str, Built], clang: Path, profile: Path, meter: Meter) -> list[Job]:
     """Some modules of all programs, always the same ones."""
-    given = ("-mllvm", f"-pmu-profile={profile}")
-    ways = {
-        way: (*given, *(word for policy in policies for word in _POLICIES[policy]))
-        for way, policies in WAYS.items()
-    }
+    options = ("-mllvm", f"-pmu-profile={profile}", *_POLICIES)
     found = []
     for name, case in cases.items():
         for unit in case.units:
             module = f"{name} {Path(unit[-1]).name}"
             command = (str(clang), *_FLAGS, f"-working-directory={case.directory}", *unit)
-            found.append(Job(module, command, ways, meter))
+            found.append(Job(module, command, options, meter))
     return random.Random(_SEED).sample(found, min(MODULES, len(found)))
 
 
