@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The verbs of evaluators: what code costs, by analysis, by replay or by a learned model."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,12 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from click import UsageError
 
 from compiler_opt_perf.cli import options
-from compiler_opt_perf.cli.options import cpu_of, model_folder, required_model_folder
+from compiler_opt_perf.cli.options import (
+    candidates_by_name,
+    cpu_of,
+    model_folder,
+    required_model_folder,
+)
 from compiler_opt_perf.cli.parameters import WORDS, Argument, Flag, LateChoice
+from compiler_opt_perf.cli.profile_verbs import check_run
 from compiler_opt_perf.cli.verb import Group, Table
 
 if TYPE_CHECKING:
     from compiler_opt_perf.blocks.model import CostModel
+    from compiler_opt_perf.cost.evaluator import Evaluator
+    from compiler_opt_perf.cost.recording import Recorder
 
 cost = Group("cost", help="What machine code costs: measured, predicted, learned.")
 
@@ -84,7 +93,7 @@ def measure_blocks(
     from compiler_opt_perf.blocks.measure_blocks import BATCH, describe, measure_blocks, sampled
     from compiler_opt_perf.blocks.rated_blocks import at_rates
 
-    blocks = sampled(distinct(find_blocks(_by_name(candidates))), most, seed)
+    blocks = sampled(distinct(find_blocks(candidates_by_name(candidates))), most, seed)
     if miss_rates:
         misses = _shares(miss_rates, "miss-rates", 1.0)
         mispredicts = _shares(mispredict_rates, "mispredict-rates", 0.5)
@@ -152,7 +161,21 @@ def predict(
             "(`python -m benchmarks cycles` fits them)"
         ),
     ] = None,
-    trace: Annotated[Path | None, Flag("block trace or window histogram of the run")] = None,
+    trace: Annotated[
+        Path | None, Flag("block trace or window histogram of the run, which is replayed")
+    ] = None,
+    run: Annotated[
+        str | None,
+        Flag(
+            "instead of --trace: candidates are programs, each is run with these arguments (one "
+            "text, may be empty) in the simulators, and judged by its own run; for builds whose "
+            "control flow differs"
+        ),
+    ] = None,
+    stdin: Annotated[Path | None, Flag("with --run: file that the programs read")] = None,
+    timeout: Annotated[
+        float | None, Flag("with --run: limit of each simulation, seconds; 60 if not given")
+    ] = None,
     traced: Annotated[
         Path | None,
         Flag("the binary that was traced: blocks are then compared by their instructions, too"),
@@ -167,15 +190,16 @@ def predict(
     top: Annotated[int, options.top("functions")] = 20,
     toolchain: options.Toolchain = options.DEV,
 ) -> Table:
-    """Predict what code would cost on a recorded run, without running it; compare candidates."""
+    """Predict what code costs, by replay of a recorded run or by a run of its own; compare it."""
     from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, TraceReplay
+    from compiler_opt_perf.cost.recording import judged
     from compiler_opt_perf.cost.report import CandidateCost, describe, document
     from compiler_opt_perf.toolchain.installation import Toolchain
 
     chosen: Evaluator
     if model or evaluator in LEARNED:
         learned, cpu_name = model_of(model, evaluator, cpu)
-        if not trace:
+        if not trace and run is None:
             return _predict_blocks(learned, cpu_name, candidates)
         from compiler_opt_perf.blocks.cpu_files import cpu_file
         from compiler_opt_perf.cost.correction import read_correction
@@ -189,7 +213,7 @@ def predict(
     else:
         chosen, parameters = EVALUATORS[evaluator or "mca-pmu"], cpu_of(cpu)
         replays = isinstance(chosen, TraceReplay)
-    named = _by_name(candidates)
+    named = candidates_by_name(candidates)
     context = Context(
         tool=Toolchain.load(toolchain).trace_cost if replays else None,
         trace=trace,
@@ -198,40 +222,45 @@ def predict(
         profile=profile,
         without=tuple(without),
     )
+    if run is None:
+        if stdin or timeout:
+            raise UsageError("--stdin and --timeout are of candidates that run: give --run, too")
+        found = [chosen.cost(files, context) for files in named.values()]
+    else:
+        recorder = _recorder(chosen, run, stdin, timeout, trace or traced or profile)
+        found = judged(recorder, list(named.values()), context)
     costs = [
-        CandidateCost(name, tuple(files), chosen.cost(files, context))
-        for name, files in named.items()
+        CandidateCost(name, tuple(files), cost)
+        for (name, files), cost in zip(named.items(), found, strict=True)
     ]
     return Table(lambda: describe(chosen, costs, top), lambda: document(chosen, costs, top))
 
 
-def _by_name(words: Sequence[str]) -> dict[str, list[Path]]:
-    """The files of each candidate by its name; without names, all are of one without a name.
+def _recorder(
+    evaluator: "Evaluator",
+    arguments: str,
+    stdin: Path | None,
+    timeout: float | None,
+    replayed: Path | None,
+) -> "Recorder":
+    """What records the candidates. Raises UsageError: flags contradict one another."""
+    from compiler_opt_perf.cost import recording
+    from compiler_opt_perf.cost.evaluator import Replay
 
-    Raises:
-      UsageError: there are none, some have a name and others have none, or a folder has no object
-        file.
-    """
-    if not words:
-        raise UsageError("expected object files or a binary, of several candidates NAME=FILE")
-    found: dict[str, list[Path]] = {}
-    for word in words:
-        name, equals, path = word.partition("=")
-        if not equals or Path(word).exists():
-            name, path = "", word
-        if not path:
-            raise UsageError(f"{word!r}: expected NAME=FILE")
-        files = [Path(path)]
-        if files[0].is_dir():
-            files = sorted(files[0].rglob("*.o"))
-            if not files:
-                raise UsageError(f"{path}: has no object files, NAME.o")
-        found.setdefault(name, []).extend(files)
-    if "" in found and len(found) > 1:
+    if replayed:
         raise UsageError(
-            f"{found[''][0]}: of which candidate? Give all files as NAME=FILE, or none"
+            f"{replayed}: is of a run that is replayed; with --run, each candidate has its own: "
+            "leave --trace, --traced and --profile away"
         )
-    return found
+    if not isinstance(evaluator, Replay):
+        raise UsageError(f"--evaluator={evaluator.name}: needs no run; leave --run away")
+    check_run((), None, timeout)
+    try:
+        words = tuple(shlex.split(arguments))
+    except ValueError as error:
+        raise UsageError(f"--run={arguments}: {error}") from None
+    workload = recording.Workload(words, stdin, timeout_s=timeout or 60.0)
+    return recording.Recorder(evaluator, workload, recording.FOLDER)
 
 
 def model_of(

@@ -161,3 +161,32 @@ def cpu_of(cpu: str | None) -> Path | None:
     from compiler_opt_perf.blocks.cpu_files import cpu_file
 
     return cpu_file(cpu) if cpu else None
+
+
+def candidates_by_name(words: Sequence[str]) -> dict[str, list[Path]]:
+    """The files of each candidate by its name; without names, all are of one without a name.
+
+    Raises:
+      UsageError: there are none, some have a name and others have none, or a folder has no object
+        file.
+    """
+    if not words:
+        raise UsageError("expected object files or a binary, of several candidates NAME=FILE")
+    found: dict[str, list[Path]] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            name, path = "", word
+        if not path:
+            raise UsageError(f"{word!r}: expected NAME=FILE")
+        files = [Path(path)]
+        if files[0].is_dir():
+            files = sorted(files[0].rglob("*.o"))
+            if not files:
+                raise UsageError(f"{path}: has no object files, NAME.o")
+        found.setdefault(name, []).extend(files)
+    if "" in found and len(found) > 1:
+        raise UsageError(
+            f"{found[''][0]}: of which candidate? Give all files as NAME=FILE, or none"
+        )
+    return found

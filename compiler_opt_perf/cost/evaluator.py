@@ -47,6 +47,8 @@ FORMAT = "compiler-opt-perf/trace-cost"
 VERSION = 2
 #: Name of the part for executed blocks that the candidate lacks; each is charged the mean cost.
 UNMAPPED = "(unmapped blocks)"
+#: In a report, what tells of the run if it is the candidate's own (`cost.recording`).
+RECORDED = "recorded"
 
 
 class CostError(UserError):
@@ -110,9 +112,9 @@ class Cost:
 def difference_error(left: Cost, right: Cost) -> float | None:
     """The standard error of `left.total - right.total` from sampling the run; None if unknown.
 
-    Both costs must use one trace, so that their samples are the same parts of the run. Residuals
-    of the two candidates are correlated and mostly cancel, so the error is smaller than from
-    independent samples. With S samples and residuals e it is
+    Where each is of its own recorded run, the samples are independent. Otherwise both costs must
+    use one trace, so that their samples are the same parts of the run. Residuals of the two
+    candidates are correlated and mostly cancel. With S samples and residuals e the error is
 
       sqrt(S / (S - 1) * sum((e_left - e_right)**2))
 
@@ -124,6 +126,8 @@ def difference_error(left: Cost, right: Cost) -> float | None:
     samples = len(left.residuals)
     if left.standard_error is None or right.standard_error is None:
         return None
+    if RECORDED in left.report:
+        return math.hypot(left.standard_error, right.standard_error)
     if samples != len(right.residuals):
         raise CostError("the costs use different traces; compare costs of one trace")
     squares = (
@@ -203,6 +207,10 @@ class Replay(Evaluator, Protocol):
     @property
     def uses_cpu(self) -> bool:
         """Whether the context must have a CPU file."""
+
+    @property
+    def uses_profile(self) -> bool:
+        """Whether costs depend on the context's profile."""
 
     @property
     def learned(self) -> str | None:

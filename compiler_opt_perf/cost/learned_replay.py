@@ -140,6 +140,11 @@ class LearnedReplay:
         return self.model.config.name
 
     @property
+    def uses_profile(self) -> bool:
+        """Whether the model, or its correction, has inputs of a PMU profile."""
+        return self.model.config.pmu or self.correction is not None
+
+    @property
     def learned(self) -> str:
         """Digest of the model and the correction."""
         correction = msgspec.json.encode(self.correction) if self.correction else b""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler_opt_perf.cost.evaluator import Cost, Evaluator, difference_error
+from compiler_opt_perf.cost.evaluator import RECORDED, Cost, Evaluator, difference_error
 from compiler_opt_perf.run.symbol_names import demangled
 
 # Fields of llvm-trace-cost's report that are not shown.
@@ -128,6 +128,11 @@ def _remarks(cost: Cost) -> list[str]:
     """Remarks on a total: executions, uncertainty, and parts of the prediction."""
     lines = []
     report: Mapping[str, Any] = cost.report
+    if recorded := report.get(RECORDED):
+        lines.append(
+            f"recorded by itself: {recorded['blocks']:,} blocks in {recorded['seconds']:.1f} s, "
+            f"with at most {recorded['peak_mib']:.0f} MiB"
+        )
     if "trace" in report:
         own = report["executions"]
         lines.append(

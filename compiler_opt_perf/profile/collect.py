@@ -38,6 +38,7 @@ from compiler_opt_perf.profile.manifest import (
 )
 from compiler_opt_perf.profile.store import require_writable, save_profile
 from compiler_opt_perf.run.progress import stage
+from compiler_opt_perf.run.scratch import with_long_path
 from compiler_opt_perf.run.workload import Run
 
 # In optimised code 80 to 99% of the executed instructions have a source location. A much smaller
@@ -90,8 +91,23 @@ def collect(
       CommandError: one of LLVM's tools failed.
       FileWriteError: disk full, or the output folder cannot be written.
     """
-    profiled = _require_fit(binary, output_manifest)
     run = Run(program or binary, arguments, stdin, stdout, cwd, env, timeout_s, expected_status)
+    return collect_run(
+        run, binary, output_manifest, backend=backend, geometry=geometry, within=within
+    )
+
+
+def collect_run(
+    run: Run,
+    binary: Path,
+    output_manifest: Path,
+    *,
+    backend: BackendName = "callgrind",
+    geometry: CacheGeometry | None = None,
+    within: str | None = None,
+) -> Manifest:
+    """Makes a run, and writes its profile as `collect` does."""
+    profiled = _require_fit(binary, output_manifest)
     if not os.access(run.program, os.X_OK):
         raise PmuError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
     chosen = choose(backend, binary, geometry or CacheGeometry(), within)
@@ -285,7 +301,7 @@ def _scratch() -> Iterator[Path]:
     """A temporary folder for one run. Raises PmuError: the disk is full."""
     try:
         with tempfile.TemporaryDirectory(prefix="pmu-profile-") as name:
-            yield Path(name).resolve()
+            yield with_long_path(Path(name).resolve())
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

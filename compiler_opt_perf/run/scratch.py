@@ -12,6 +12,8 @@ from pathlib import Path
 _MEMORY = Path("/dev/shm")
 # With less free memory, temporary files go to the disk.
 _ROOM_BYTES = 2 << 30
+# Of paths; no folder for temporary files is that deep.
+_PATH_LENGTH = 200
 # Waits for the end of its input, which comes when our last process closes the other side. It is no
 # child of ours: some programs end all their children as they end.
 _REMOVE_LATER = 'exec 3<&0; { read -r _ <&3; rm -rf -- "$1"; } >/dev/null 2>&1 &'
@@ -41,6 +43,16 @@ def scratch_folder(parent: str | None = None) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_long_path(folder: Path) -> Path:
+    """Makes a folder inside whose path has `_PATH_LENGTH` characters, wherever `folder` is.
+
+    A program's stack begins after its path. Where that moves, simulated caches miss elsewhere.
+    """
+    inside = folder / "x".ljust(_PATH_LENGTH - len(str(folder)) - 1, "x")
+    inside.mkdir()
+    return inside
 
 
 def _parent() -> str | None:

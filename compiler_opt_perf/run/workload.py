@@ -28,6 +28,8 @@ class Run:
       env: variables added to this process's environment.
       timeout_s: wall-clock limit in seconds; None for no limit.
       expected_status: the exit status of a successful run.
+      inherit_env: whether it gets this process's environment, too.
+      ended: called with what a tool took that observed the run.
     """
 
     program: Path
@@ -38,6 +40,8 @@ class Run:
     env: Mapping[str, str] | None = None
     timeout_s: float | None = None
     expected_status: int = 0
+    inherit_env: bool = True
+    ended: Callable[[CompletedCommand], None] | None = None
 
     @property
     def name(self) -> str:
@@ -81,10 +85,19 @@ def run_workload(
         except OSError as error:
             raise WorkloadError(f"{error.filename}: cannot be opened: {error.strerror}") from error
         with start_command(
-            argv, cwd=run.cwd, env=run.env, stdin=stdin, stdout=stdout, stderr=stderr
+            argv,
+            cwd=run.cwd,
+            env=run.env,
+            inherit_env=run.inherit_env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
         ) as command:
             try:
-                return command.wait(run.timeout_s, report)
+                done = command.wait(run.timeout_s, report)
+                if run.ended is not None:
+                    run.ended(done)
+                return done
             finally:
                 # Forked processes may still run.
                 command.kill()

@@ -155,11 +155,20 @@ def record(
       FileWriteError: the disk is full, or the output folder cannot be written.
     """
     run = Run(program or binary, arguments, stdin, stdout, cwd, None, timeout_s, expected_status)
+    return record_run(run, binary, output, sync_points)
+
+
+def record_run(
+    run: Run, binary: Path, output: Path, sync_points: SyncPoints | None = None
+) -> Trace:
+    """Makes a run, and writes its trace as `record` does."""
     require_suffix(output)
     table = read_block_table(binary)
     if not os.access(run.program, os.X_OK):
         raise TraceError(f"{run.program}: cannot be executed; make it executable (chmod +x)")
-    description = TraceDescription(binary.name, build_id(binary), (run.name, *arguments), version())
+    description = TraceDescription(
+        binary.name, build_id(binary), (run.name, *run.arguments), version()
+    )
     plugin = native.library("qemu_plugin")
     with (
         tempfile.TemporaryDirectory(prefix="block-trace-") as scratch,

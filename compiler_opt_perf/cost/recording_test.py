@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Builds of one program whose control flow differs, each judged by a recorded run of its own."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
+from compiler_opt_perf.blocks.cpu_files import FOLDER
+from compiler_opt_perf.cli.main import run
+from compiler_opt_perf.cost import recording
+from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Replay
+from compiler_opt_perf.cost.recording import (
+    RECORD_FLAGS,
+    Recorder,
+    RecordingError,
+    Workload,
+    judged,
+    record,
+)
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.trace import qemu
+
+pytestmark = pytest.mark.compiler
+
+CPU = FOLDER / "znver5.json"
+# Its first argument is the number of rounds; as the second one, "fail", "crash" or "hang". What is
+# defined is printed as well. It reads the file that a third argument names.
+_SOURCE = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+INLINE static long step(long x, long y) { return x * 31 + (y ^ (x >> 7)); }
+int main(int argc, char **argv) {
+  long sum = SEED, rounds = atol(argv[1]);
+  const char *how = argc > 2 ? argv[2] : "";
+  if (argc > 3) {
+    FILE *file = fopen(argv[3], "r");
+    for (int c; (c = fgetc(file)) != EOF;) sum += c;
+  }
+  for (long i = 0; i < rounds; ++i) sum = step(sum, i) + step(i, sum);
+  if (!strcmp(how, "fail")) return 3;
+  if (!strcmp(how, "crash")) abort();
+  while (!strcmp(how, "hang")) ++*(volatile long *)&sum;
+  printf("%ld\\n", sum);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By name: with and without inlining, one that computes something else, an object file."""
+    folder = tmp_path_factory.mktemp("builds")
+    (folder / "program.c").write_text(_SOURCE)
+    inlined, called = "__attribute__((always_inline))", "__attribute__((noinline))"
+    kinds = {
+        "inlined": [f"-DINLINE={inlined}", "-DSEED=0", *PROFILING_FLAGS.split()],
+        "called": [f"-DINLINE={called}", "-DSEED=0", *PROFILING_FLAGS.split()],
+        "other": [f"-DINLINE={called}", "-DSEED=1", *PROFILING_FLAGS.split()],
+        "undescribed": [f"-DINLINE={called}", "-DSEED=0"],
+        "object": [f"-DINLINE={called}", "-DSEED=0", "-c"],
+    }
+    for name, words in kinds.items():
+        link = [] if "-c" in words else ["-Wl,--build-id"]
+        command: list[str | Path] = [stock_tool("clang"), "-O2", *RECORD_FLAGS, *words, *link]
+        command.append("program.c")
+        run_command([*command, "-o", name], cwd=folder, timeout_s=120)
+    return {name: folder / name for name in kinds}
+
+
+@pytest.fixture
+def context(toolchain: Toolchain) -> Context:
+    return Context(tool=toolchain.trace_cost, cpu=CPU, threads=1)
+
+
+def _recorder(
+    folder: Path, *arguments: str, evaluator: str = "count", limit: float = 60.0
+) -> Recorder:
+    chosen = EVALUATORS[evaluator]
+    assert isinstance(chosen, Replay)
+    return Recorder(chosen, Workload(arguments, timeout_s=limit), folder)
+
+
+def test_each_build_is_judged_by_its_own_run(
+    builds: dict[str, Path], context: Context, tmp_path: Path
+) -> None:
+    for evaluator, least in (("count", 1.2), ("mca-pmu", 0.0)):
+        recorder = _recorder(tmp_path, "30000", evaluator=evaluator)
+        inlined, called = judged(recorder, [[builds["inlined"]], [builds["called"]]], context)
+        assert "step" in called.parts and "step" not in inlined.parts
+        assert called.total > least * inlined.total
+        # Nothing is missing, unlike in a replay.
+        assert called.report["unmapped"]["executions"] == 0
+        assert called.report[RECORDED]["blocks"] > inlined.report[RECORDED]["blocks"] > 10000
+        assert called.report[RECORDED]["peak_mib"] > 0
+
+
+def test_the_same_binary_and_run_are_recorded_once(
+    builds: dict[str, Path], context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = _recorder(tmp_path, "1000", evaluator="mca-pmu")
+    first = recorder.cost([builds["called"]], context)
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("recorded again")
+
+    monkeypatch.setattr(qemu, "record_run", again)
+    monkeypatch.setattr(recording, "collect_run", again)
+    copy = Path(shutil.copy(builds["called"], tmp_path / "copy"))
+    assert recorder.cost([copy], context) == first
+    for other in ("2000", "1000 x"):
+        with pytest.raises(AssertionError, match="recorded again"):
+            _recorder(tmp_path, *other.split()).cost([copy], context)
+
+
+def test_an_isolated_run_is_the_same_wherever_it_runs(
+    builds: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "input.txt"
+    text.write_text("some text")
+    workload = Workload(("30000", "run", text.name), inputs=(text,), isolated=True)
+
+    def digests(folder: Path) -> list[str]:
+        found = record(builds["called"], workload, folder, profiled=True)
+        assert found.profile is not None
+        # The manifest has counts of other objects, too: the loader looks at each part of a path.
+        counts = sorted(found.profile.parent.glob("run.*.afdo"))
+        assert len(counts) > 10
+        return [found.output, *map(sha256, (found.windows, *counts))]
+
+    before = digests(tmp_path / "here")
+    deep = tmp_path / "a" / "much" / "deeper" / "folder"
+    deep.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", os.fspath(deep))
+    monkeypatch.setenv("ANOTHER_VARIABLE", "of some length " * 20)
+    assert digests(tmp_path / "there") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "evaluator", "message"),
+    [
+        ("object", ["9"], "count", r"object: cannot be executed; a candidate .* is a program"),
+        ("called", ["9", "fail"], "count", r"called: .*exit status 3 under QEMU, expected 0"),
+        ("called", ["99999", "crash"], "count", r"called: was killed by SIGABRT in its recorded"),
+        ("called", ["99999", "hang"], "count", r"its limit of 3 s\. A run .* smaller input"),
+        ("undescribed", ["9"], "mca-pmu", r"undescribed: .*debug info"),
+    ],
+)
+def test_a_run_that_cannot_be_recorded_is_explained(
+    builds: dict[str, Path],
+    context: Context,
+    tmp_path: Path,
+    name: str,
+    arguments: list[str],
+    evaluator: str,
+    message: str,
+) -> None:
+    limit = 3.0 if "hang" in arguments else 60.0
+    recorder = _recorder(tmp_path, *arguments, evaluator=evaluator, limit=limit)
+    with pytest.raises(RecordingError, match=message):
+        recorder.cost([builds[name]], context)
+
+
+def test_a_build_that_computes_something_else_is_refused(
+    builds: dict[str, Path], context: Context, tmp_path: Path
+) -> None:
+    recorder = _recorder(tmp_path, "1000")
+    with pytest.raises(RecordingError, match="other: prints something else"):
+        judged(recorder, [[builds["called"]], [builds["other"]]], context)
+    with pytest.raises(RecordingError, match="is one of 2 files; .* link it"):
+        recorder.cost([builds["called"], builds["other"]], context)
+
+
+def test_a_file_that_is_named_and_changes_is_another_run(
+    builds: dict[str, Path], context: Context, tmp_path: Path
+) -> None:
+    text = tmp_path / "input.txt"
+    recorder = _recorder(tmp_path / "kept", "1000", "run", os.fspath(text))
+    outputs = []
+    for content in ("one", "another"):
+        text.write_text(content)
+        cost = recorder.cost([builds["called"]], context)
+        outputs.append(cost.report[RECORDED]["output"])
+    assert outputs[0] != outputs[1]
+
+
+def test_the_verb_tells_that_candidates_were_recorded(
+    builds: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(recording, "FOLDER", tmp_path)
+    words = ["cost", "predict", "--toolchain=mock", "--cpu=znver5", "--run=30000"]
+    both = [f"{name}={builds[name]}" for name in ("inlined", "called")]
+    assert run([*words, *both]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("mca-pmu: cycles, and differences from inlined\n")
+    assert shown.count("  recorded by itself: ") == 2
+    assert len(list(tmp_path.iterdir())) == 2
+    assert run([*words, "--json", *both]) == 0
+    candidates = json.loads(capsys.readouterr().out)["candidates"]
+    assert [one["report"][RECORDED]["blocks"] > 10000 for one in candidates] == [True, True]
+    # Runs of their own have independent samples.
+    errors = [one["standard_error"] for one in candidates]
+    assert candidates[1]["change_standard_error"] == pytest.approx(
+        sum(e * e for e in errors) ** 0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--run=1", "--trace=a.bbwindows"],
+            "a.bbwindows: is of a run that is replayed; with --run",
+        ),
+        (["--run=1", "--evaluator=size"], "--evaluator=size: needs no run; leave --run away"),
+        (["--run='", "--cpu=znver5"], "--run=': No closing quotation"),
+        (["--run=1", "--timeout=0"], "--timeout=0: expected seconds, more than 0"),
+        (["--evaluator=size", "--timeout=2"], "are of candidates that run: give --run, too"),
+    ],
+)
+def test_flags_that_contradict_a_run_are_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cost", "predict", "--toolchain=mock", *words, "program"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_needs_no_folder_that_keeps_it(
+    builds: dict[str, Path], context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", os.fspath(tmp_path))
+    recorder = replace(_recorder(tmp_path, "1000"), folder=None)
+    assert recorder.cost([builds["called"]], context).total > 1000
+    assert list(tmp_path.iterdir()) == []
