@@ -7,6 +7,7 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from compiler_opt_perf.binary.elf import hide_debug_info
+from compiler_opt_perf.cost import recording
 from compiler_opt_perf.profile.callgrind_dump import Dump, read_dump
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.command import CompletedCommand, run_command
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 1800.0
 #: Blocks before each one that evaluators look at.
-WINDOW = 9
+WINDOW = recording.WINDOW
 
 
 class BenchmarkError(UserError):

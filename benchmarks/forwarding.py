@@ -3,18 +3,19 @@
 
 A call that never runs is passed the address of a local of two bytes. Where it stays a call, the hot
 loop stores the bytes one by one and reads both at once. Each way of compiling the program is timed,
-recorded and predicted by itself: inlining changes the control flow, and nothing can be replayed.
+and judged by a recorded run of its own: inlining changes the control flow.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.common import recorded
+from benchmarks.common import TIMEOUT_S
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.blocks.cpu_files import cpu_file
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Replay
+from compiler_opt_perf.cost.recording import RECORD_FLAGS, Recorder, Workload, judged, record
 from compiler_opt_perf.policy.compiler_flags import compiler_flags, flags_without_policies
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.timing import processor_seconds
@@ -22,8 +23,9 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 SOURCE = REPO_ROOT / "compiler_opt_perf" / "train" / "testdata" / "passed_local.cpp"
-#: Rounds of the program's loop, timed and recorded.
-TIMED, RECORDED = "20000", "200"
+#: Rounds of the program's loop that are timed, and the run that is recorded.
+TIMED = "20000"
+WORKLOAD = Workload(("200",), timeout_s=TIMEOUT_S)
 ROUNDS = 7
 
 
@@ -31,7 +33,7 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
     """Builds, times and predicts the program in each way."""
     by_default = flags_without_policies(toolchain).compile_words()
     plain = _build(toolchain, folder / "way-0" / "program", by_default)
-    _, profile = _recorded(plain)
+    profile = record(plain, WORKLOAD, folder / "recordings", profiled=True).profile
     policy = REPO_ROOT / "models" / "inline-speed"
     ways: dict[str, Sequence[str]] = {
         "plain `-O2`": by_default,
@@ -50,7 +52,7 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
         for name, binary in binaries.items():
             seconds[name].append(processor_seconds([binary, TIMED], cpu=0))
     times = {name: statistics.median(values) for name, values in seconds.items()}
-    predicted = {name: _predicted(toolchain, binary) for name, binary in binaries.items()}
+    predicted = _predicted(toolchain, binaries, folder / "recordings")
     base = "plain `-O2`"
     rows: list[list[Cell]] = []
     for name in ways:
@@ -76,29 +78,31 @@ def _build(toolchain: Toolchain, output: Path, flags: Sequence[str]) -> Path:
         toolchain.clang,
         "--driver-mode=g++",
         "-O2",
-        "-fbasic-block-address-map",
+        *RECORD_FLAGS,
     ]
     words += ["-Wl,--build-id", *flags, SOURCE, "-o", output]
     run_command(words, timeout_s=300)
     return output
 
 
-def _recorded(binary: Path) -> tuple[Path, Path]:
-    """The windows and the profile of a run of the binary, recorded once."""
-    return recorded(binary, [RECORDED], binary.parent, RECORDED)
-
-
-def _predicted(toolchain: Toolchain, binary: Path) -> dict[str, float]:
-    """Costs of a run of the binary, by judge."""
-    windows, profile = _recorded(binary)
-    context = Context(
-        tool=toolchain.trace_cost, trace=windows, cpu=cpu_file("host"), profile=profile
-    )
+def _predicted(
+    toolchain: Toolchain, binaries: Mapping[str, Path], folder: Path
+) -> dict[str, dict[str, float]]:
+    """Costs of a run of each binary, by judge."""
+    context = Context(tool=toolchain.trace_cost, cpu=cpu_file("host"))
     without = replace(context, without=("failed-forwarding",))
-    judged = {
-        "instructions": EVALUATORS["count"].cost([binary], context),
-        "llvm-mca": EVALUATORS["mca"].cost([binary], context),
-        "`mca-pmu` without `failed-forwarding`": EVALUATORS["mca-pmu"].cost([binary], without),
-        "`mca-pmu`": EVALUATORS["mca-pmu"].cost([binary], context),
+    judges = {
+        "instructions": ("count", context),
+        "llvm-mca": ("mca", context),
+        "`mca-pmu` without `failed-forwarding`": ("mca-pmu", without),
+        "`mca-pmu`": ("mca-pmu", context),
     }
-    return {name: cost.total for name, cost in judged.items()}
+    predicted: dict[str, dict[str, float]] = {name: {} for name in binaries}
+    candidates = [[binary] for binary in binaries.values()]
+    for judge, (evaluator, given) in judges.items():
+        chosen = EVALUATORS[evaluator]
+        assert isinstance(chosen, Replay)
+        costs = judged(Recorder(chosen, WORKLOAD, folder), candidates, given)
+        for name, cost in zip(binaries, costs, strict=True):
+            predicted[name][judge] = cost.total
+    return predicted

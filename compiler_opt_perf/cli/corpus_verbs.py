@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import click
 from click import UsageError
 
 from compiler_opt_perf.cli import options
@@ -24,6 +25,13 @@ def extract(
     builds: Annotated[Sequence[str], Argument("PROGRAM=compile_commands.json|PROGRAM=FOLDER...")],
     problem: options.Problem,
     output: Annotated[Path, Flag("folder for the corpora train/ and held_out/")],
+    level: Annotated[
+        str | None,
+        Flag(
+            "of optimisation, such as -O2, instead of the problem's own; for a reward of speed",
+            type=click.Choice(["-O1", "-O2", "-O3", "-Os", "-Oz"]),
+        ),
+    ] = None,
     held_out: Annotated[float, Flag("share of modules kept from training")] = 0.3,
     seed: Annotated[int, Flag("of the split")] = 1,
     link_flags: Annotated[str, Flag("options of ThinLTO links that change the code")] = "",
@@ -57,7 +65,7 @@ def extract(
         databases,
         output,
         clang=stock_tool("clang"),
-        opt_level=PROBLEMS[problem].optimization_level,
+        opt_level=level or PROBLEMS[problem].optimization_level,
         stage=PROBLEMS[problem].corpus_stage,
         held_out_share=held_out,
         link_flags=link_words,

@@ -70,7 +70,8 @@ def policy(
     evaluator: Annotated[
         str | None,
         Flag(
-            "cost to make smaller; the problem's own by default; those behind mca-pmu are "
+            "cost to make smaller; the problem's own by default; by replay of --trace, or with "
+            "[runs] in the recipe by a recorded run of each candidate; those behind mca-pmu are "
             "learned and need --cost-model",
             type=click.Choice(["allocation-score", "count", "mca", "mca-pmu", *LEARNED]),
         ),
@@ -134,7 +135,7 @@ def policy(
         raise UsageError("--extra-rates: name the profile that has them with --profile")
     if ablate and not profiles.paths:
         raise UsageError("--ablate: there is no --profile to train without")
-    if evaluator is not None and len(profiles.paths) > 1 and not traces:
+    if evaluator is not None and len(profiles.paths) > 1 and not (traces or config.runs):
         raise UsageError(
             "--evaluator replays one program: give its profile alone, or --trace=PROGRAM=FILE for "
             "each program"

@@ -8,6 +8,7 @@ nothing that this module imports loads TensorFlow, SciPy or matplotlib (layers_t
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Self
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import REPLAY_FLAGS, Context, Evaluator, Replay
+from compiler_opt_perf.cost.recording import RECORD_FLAGS, RecordingError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.policy.problem import Problem, for_clang
 from compiler_opt_perf.run.command import CommandError, run_command
@@ -31,6 +33,7 @@ from compiler_opt_perf.run.json_text import Count, Finite
 from compiler_opt_perf.run.memo import note
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.log import LogError, read_log
+from compiler_opt_perf.train.recorded import ModuleRun, ProgramRun, recorded_reward
 from compiler_opt_perf.train.rewards import LINKED_TEXT, REWARDS, Costs, Reward, evaluator_reward
 
 
@@ -45,11 +48,12 @@ class Compiler:
       profiles: PMU profiles of the programs.
       timeout_s: wall-clock limit of one compilation.
       memory_mib: limit of its address space.
-      evaluator: what measures costs, by replaying a recorded run; None to use the problem's own
-        reward.
+      evaluator: what measures costs by a run; None to use the problem's own reward.
       context: the recorded run, for the evaluator.
       traces: the recorded runs by program; with several programs they replace the context's.
       copies: whether the reward counts that linking keeps one copy of a function (COMDAT).
+      runs: by program, how it is linked and run to be recorded with a candidate in it; with these
+        the evaluator replays each candidate's own run instead of a recorded one.
     """
 
     clang: Tool
@@ -62,6 +66,7 @@ class Compiler:
     context: Context = dataclasses.field(default_factory=Context)
     traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
     copies: bool = False
+    runs: Mapping[str, ProgramRun] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -79,19 +84,37 @@ class Compiler:
 
     @property
     def reward(self) -> Reward:
-        """The cost that training makes smaller; to measure it, `reward_of` a program."""
+        """The cost that training makes smaller; to measure it, `reward_of` a module."""
         if self.evaluator is None:
             return REWARDS[LINKED_TEXT if self.copies else self.problem.reward]
+        if self.runs:
+            return recorded_reward(self.evaluator, None)
         return evaluator_reward(self.evaluator, self.context)
 
-    def reward_of(self, program: str) -> Reward:
-        """The cost of a program's modules, with several traces by its own run and profile."""
+    def reward_of(self, module: Module) -> Reward:
+        """The cost of a module; with several traces by its program's own run and profile."""
+        if self.evaluator is not None and self.runs:
+            return recorded_reward(self.evaluator, self.run_of(module))
         if self.evaluator is None or not self.traces:
             return self.reward
+        program = module.program
         context = dataclasses.replace(
             self.context, trace=self.traces[program], profile=self.profiles.of(program)
         )
         return evaluator_reward(self.evaluator, context)
+
+    def run_of(self, module: Module) -> ModuleRun:
+        """The recorded run of a module's program, with the module's candidate in it."""
+        assert isinstance(self.evaluator, Replay)
+        program = self.runs[module.program]
+        return ModuleRun(self.evaluator, self.context, self.clang, program, module.name)
+
+    @property
+    def limit_s(self) -> float:
+        """Limit of a compilation and of its measurement."""
+        # A candidate is run twice: for its trace and for its profile.
+        recorded = [2 * run.workload.timeout_s for run in self.runs.values()]
+        return self.timeout_s + max(recorded, default=0.0)
 
     @property
     def evaluator_inputs(self) -> dict[str, str | None] | None:
@@ -103,6 +126,8 @@ class Compiler:
         files = {"tool": context.tool, "trace": context.trace, "cpu": context.cpu}
         files |= {f"trace of {program}": path for program, path in sorted(self.traces.items())}
         hashes = {name: sha256(path) if path is not None else None for name, path in files.items()}
+        for program, run in sorted(self.runs.items()):
+            hashes[f"run of {program}"] = json.dumps(run.digest())
         if isinstance(evaluator, Replay) and evaluator.learned is not None:
             hashes["learned"] = evaluator.learned
         return {"name": evaluator.name, **hashes}
@@ -114,7 +139,7 @@ class Compiler:
 
     def compile(self, module: Module, output: Path, options: Sequence[str]) -> float:
         """Compiles to the object file `output`; returns seconds. Raises CommandError."""
-        flags = REPLAY_FLAGS if self.evaluator is not None else ()
+        flags = {"replay": REPLAY_FLAGS, "record": RECORD_FLAGS, None: ()}[self.reward.way]
         argv = module.compile_command(self.clang, output, [*for_clang(options), *flags])
         environment = {"LLVM_LITERT_LIBRARY": os.fspath(self.litert_library)}
         completed = run_command(
@@ -180,7 +205,7 @@ def measure_default(job: Job) -> DefaultRun:
       FileWriteError: a disk is full.
     """
     problem = job.compiler.problem
-    reward = job.compiler.reward_of(job.module.program)
+    reward = job.compiler.reward_of(job.module)
     with scratch() as folder:
         object_file, log_file = folder / "module.o", folder / "module.log"
         options = problem.development_options(log=log_file, profile=job.profile)
@@ -218,7 +243,7 @@ def measure_candidate(job: Job) -> Costs:
     Raises: as measure_default.
     """
     problem = job.compiler.problem
-    reward = job.compiler.reward_of(job.module.program)
+    reward = job.compiler.reward_of(job.module)
     with scratch() as folder:
         object_file = folder / "module.o"
         log = folder / "module.log" if job.compiler.score_in_log else None
@@ -234,6 +259,6 @@ def scratch() -> Iterator[Path]:
         folder = Path(name)
         try:
             yield folder
-        except (CommandError, LogError, ObjectFileError):
+        except (CommandError, LogError, ObjectFileError, RecordingError):
             require_space(folder)
             raise

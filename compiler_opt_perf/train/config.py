@@ -30,6 +30,7 @@ from compiler_opt_perf.train.algorithms.evolution_strategies import (
 )
 from compiler_opt_perf.train.algorithms.labels import LabelSettings, LabelStage
 from compiler_opt_perf.train.algorithms.ppo import Ppo, PpoStage
+from compiler_opt_perf.train.rewards import Way
 
 #: Settings by which a continued training may differ from the one that it continues; so may the
 #: iterations of the last stage.
@@ -79,6 +80,28 @@ class Programs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 seen.add(name)
 
 
+class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a program of the corpus is linked and run, to be recorded with each candidate.
+
+    Files are named from the present folder.
+
+    Attributes:
+      arguments: the program's.
+      stdin: file that it reads; nothing if empty.
+      inputs: files that it finds in the folder that it runs in, by their names.
+      objects: object files and archives besides the modules of the corpus.
+      link: options of the link, such as -lm.
+      timeout_s: limit of each simulation of the run, in seconds.
+    """
+
+    arguments: tuple[str, ...] = ()
+    stdin: str = ""
+    inputs: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    timeout_s: Annotated[float, Meta(ge=0.1, le=86400)] = 60.0
+
+
 Stage = Cloning | EvolutionStrategies | CmaEs | Ppo | BcMax | LabelSettings
 #: The algorithm that has these settings.
 ALGORITHMS: dict[type[StageSettings], type[Algorithm[Any]]] = {
@@ -97,10 +120,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
       stages: each begins with the best policy so far.
       programs: purposes by program; without, the modules' are drawn.
+      runs: by program; with these, an evaluator is told by a recorded run of each candidate.
     """
 
     stages: Annotated[tuple[Stage, ...], Meta(min_length=1, max_length=100)]
     programs: Programs | None = None
+    runs: dict[str, RunSettings] = msgspec.field(default_factory=dict)
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of every random choice")] = 1
     budget_s: Annotated[
         float,
@@ -311,9 +336,15 @@ def _described(kind: type[msgspec.Struct], prefix: str) -> list[str]:
     return lines
 
 
-def require_stages(config: Config, problem: Problem, with_pmu: bool, by_evaluator: bool) -> None:
-    """Refuses settings that cannot train for a problem. Raises ConfigError."""
-    if config.copies and (problem.reward != "text bytes" or by_evaluator or with_pmu):
+def require_stages(config: Config, problem: Problem, with_pmu: bool, way: Way | None) -> None:
+    """Refuses settings that cannot train for a problem. Raises ConfigError.
+
+    Args:
+      way: how a run tells the reward, if one does.
+    """
+    if config.runs and way is None:
+        raise ConfigError("runs: are recorded for --evaluator, such as mca-pmu; give it, too")
+    if config.copies and (problem.reward != "text bytes" or way or with_pmu):
         raise ConfigError("copies: are counted for inline-size, without --evaluator and --profile")
     for number, stage in enumerate(config.stages):
         place = f"stage {number + 1}, {stage.algorithm}"
@@ -323,7 +354,8 @@ def require_stages(config: Config, problem: Problem, with_pmu: bool, by_evaluato
                 f"{place}: labels of single decisions are for inline-size, without a profile; "
                 "take another recipe, or leave --profile away"
             )
-        if isinstance(stage, Ppo | BcMax | LabelSettings) and by_evaluator:
+        single = single and way == "record"
+        if isinstance(stage, Ppo | BcMax | LabelSettings) and way and not single:
             raise ConfigError(
                 f"{place}: learns from what functions cost by {problem.reward}, not by an "
                 "evaluator; take another recipe, or leave --evaluator away"

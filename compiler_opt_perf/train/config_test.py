@@ -153,9 +153,9 @@ def test_a_wrong_value_in_the_shipped_recipe_is_named(
 
 def test_copies_are_counted_for_programs_and_their_size_only() -> None:
     config = read_config(str(_SHIPPED))
-    require_stages(config, PROBLEMS["inline-size"], False, False)
+    require_stages(config, PROBLEMS["inline-size"], False, None)
     for problem, with_pmu in (("regalloc-evict", False), ("inline-size", True)):
         with pytest.raises(ConfigError, match="copies: are counted for inline-size, without"):
-            require_stages(config, PROBLEMS[problem], with_pmu, False)
+            require_stages(config, PROBLEMS[problem], with_pmu, None)
     with pytest.raises(ConfigError, match=r"\$\.copies: true: expected \[programs\]"):
         read_config("labels").changed({"copies": True})

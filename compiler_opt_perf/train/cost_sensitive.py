@@ -32,6 +32,8 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 #: All kinds of decisions, by number: `strata`.
 KINDS = tuple(itertools.starmap(DecisionKind, itertools.product((0, 1), repeat=3)))
 
+# LightGBM fits a tree to a share of the labels, which is none of a single one.
+_LEAST_LABELS = 2
 _Whole = Annotated[int, Meta(ge=1, le=10**9)]
 _Positive = Annotated[float, Meta(gt=0, le=10**9)]
 
@@ -139,7 +141,7 @@ def _boosters(
     settings: TreeSettings,
     seed: int,
 ) -> list["lightgbm.Booster"]:
-    """The ensembles; none when no label tells a difference."""
+    """The ensembles; none when too few labels tell a difference."""
     # Not at the top: pool workers import the modules of their jobs, and need no LightGBM.
     import lightgbm
 
@@ -148,7 +150,7 @@ def _boosters(
     weight = np.minimum(size, settings.largest) * np.where(advantage < 0, 1.0 + excess, 1.0)
     told = weight > 0
     boosters: list[lightgbm.Booster] = []
-    if not told.any():
+    if told.sum() < _LEAST_LABELS:
         return boosters
     for ensemble in range(settings.ensembles):
         parameters = {

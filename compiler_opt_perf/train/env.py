@@ -139,7 +139,7 @@ class TrainingEnv:
           TrainingError: every job failed.
         """
         label = f"{self.name} {number}"
-        limit = compilations * self.compiler.timeout_s + 60.0
+        limit = compilations * self.compiler.limit_s + 60.0
         outcomes = self.measurer.pool.map(function, jobs, timeout_s=limit, label=label, keep=keep)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error is not None:

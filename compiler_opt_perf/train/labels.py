@@ -12,6 +12,9 @@ Flips whose functions are disjoint share a compilation. If a function that none 
 has another size, or one of the decisions was not asked for any more, the batch is halved and its
 halves are compiled; a flip that is alone has the difference of the whole module, whatever changed.
 
+Where a recorded run is the reward, each flip has a compilation and a run of its own
+(`train.recorded`), and its label is what the program costs more, in millionths.
+
 A function that several objects of a program have (a COMDAT) is once in the linked program, so that
 each copy counts as a part (`copies`).
 
@@ -36,6 +39,7 @@ from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.label_files import Labels, write_labels
 from compiler_opt_perf.train.log import TrainingLog, read_log
+from compiler_opt_perf.train.recorded import recorded_differences
 
 _BATCH = 32
 # Decisions of a module that are kept beside the labels, at most.
@@ -130,6 +134,7 @@ def label(job: LabelJob) -> Labels:
     Raises:
       CommandError: the compiler failed on the module.
       LogError, ObjectFileError: it left a damaged file.
+      RecordingError: its program cannot be recorded.
     """
     with scratch() as folder:
         return Flipper(job, folder).labels()
@@ -145,20 +150,19 @@ class Flipper:
     def __init__(self, job: LabelJob, folder: Path):
         self._job = job
         self._folder = folder
+        self._object = folder / "module.o"
         self.compilations = 0
 
     def labels(self) -> Labels:
         """What each decision would change, taken the other way."""
         base, log = self.compile({})
         taken = self.taken(log)
-        rows = np.arange(len(log.keys))
-        if len(rows) > self._job.most:
-            callees = [key.split(" ")[1] for key in log.keys]
-            calls = collections.Counter(callees)
-            shares = np.array([1.0 / calls[callee] for callee in callees]) / len(calls)
-            draw = np.random.default_rng(self._job.seed)
-            rows = np.sort(draw.choice(rows, self._job.most, replace=False, p=shares))
-        difference = self.flips([log.keys[row] for row in rows], taken, base)
+        if self._job.compiler.runs:
+            difference, cost = self._recorded(taken, base)
+        else:
+            difference = self.flips(self._drawn(log.keys), taken, base)
+            cost = base.weighted(self._job.copies)
+        rows = [row for row, key in enumerate(log.keys) if key in difference]
         keys = tuple(log.keys[row] for row in rows)
         return Labels(
             self._job.module.name,
@@ -166,9 +170,35 @@ class Flipper:
             log.observations[rows],
             _draw_logged(log.observations, self._job.seed),
             np.array([difference[key] for key in keys], np.float64),
-            base.weighted(self._job.copies),
+            cost,
             self.compilations,
         )
+
+    def _drawn(self, keys: Sequence[str]) -> list[str]:
+        """At most `most` of the keys, in the given order."""
+        if len(keys) <= self._job.most:
+            return list(keys)
+        callees = [key.split(" ")[1] for key in keys]
+        calls = collections.Counter(callees)
+        shares = np.array([1.0 / calls[callee] for callee in callees]) / len(calls)
+        draw = np.random.default_rng(self._job.seed)
+        rows = draw.choice(len(keys), self._job.most, replace=False, p=shares)
+        return [keys[row] for row in np.sort(rows)]
+
+    def _recorded(
+        self, taken: Mapping[str, int], base: FunctionSizes
+    ) -> tuple[dict[str, float], float]:
+        """As `recorded_differences`; each label takes a compilation and a recorded run."""
+        kept = self._folder / "base.o"
+        self._object.replace(kept)
+
+        def flipped(key: str) -> Path:
+            self.compile({key: 1 - taken[key]})
+            return self._object
+
+        run = self._job.compiler.run_of(self._job.module)
+        reach = reach_of(taken, base.aliases)
+        return recorded_differences(run, kept, reach, base.aliases, self._drawn, flipped)
 
     def flips(
         self,
@@ -214,7 +244,7 @@ class Flipper:
         """The sizes of the functions, and the log, with some decisions given."""
         self.compilations += 1
         job, problem = self._job, self._job.compiler.problem
-        object_file, log = self._folder / "module.o", self._folder / "module.log"
+        log = self._folder / "module.log"
         options = problem.development_options(
             model=job.model, log=log, profile=job.compiler.profiles.of(job.module.program)
         )
@@ -223,8 +253,8 @@ class Flipper:
             path = self._folder / "decisions"
             path.write_text(decision_lines(decisions))
             options.append(f"-mlgo-decisions={path}")
-        job.compiler.compile(job.module, object_file, options)
-        return function_sizes(object_file), read_log(log)
+        job.compiler.compile(job.module, self._object, options)
+        return function_sizes(self._object), read_log(log)
 
     def _is_within(
         self,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
+from compiler_opt_perf.cost.recording import RecordingError
 from compiler_opt_perf.cost.regalloc_score import ScoreError
 from compiler_opt_perf.cost.size import ObjectFileError
 from compiler_opt_perf.policy.network import Network, to_grid
@@ -113,7 +114,7 @@ def measure_defaults(
     outcomes = pool.map(
         measure_default,
         jobs,
-        timeout_s=2 * compiler.timeout_s + _GRACE_S,
+        timeout_s=2 * compiler.limit_s + _GRACE_S,
         label=f"{problem.name}: default policy" if jobs else None,
         keep=keep_default,
     )
@@ -148,12 +149,14 @@ def raise_unless_of_one_compilation(error: Exception | None) -> None:
     if isinstance(error, FileWriteError):
         # Raised in a worker: the traceback of this process would not show where.
         raise error from None
-    if not isinstance(error, LogError | ObjectFileError | WorkerError):
+    if not isinstance(error, LogError | ObjectFileError | RecordingError | WorkerError):
         raise error or AssertionError("an outcome with neither value nor error")
 
 
 def _brief(error: Exception | None) -> str:
     """The reason without times and temporary names, so that it is the same in each run."""
+    if isinstance(error, RecordingError):
+        return "its program cannot be recorded with it"
     if not isinstance(error, CommandError):
         return "the compiler left a damaged file, or its process was killed"
     if error.is_out_of_memory:
@@ -250,7 +253,7 @@ class CandidateMeasurer:
                 model.mkdir()
                 write_model(model, network, to_grid(weights) if on_grid else weights)
                 jobs += [Job(self.compiler, measured.module, model) for measured in modules]
-            limit = self.compiler.timeout_s + _GRACE_S
+            limit = self.compiler.limit_s + _GRACE_S
             outcomes = self.pool.map(measure_candidate, jobs, timeout_s=limit, label=label)
             self.compilations += len(jobs)
             for place, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):

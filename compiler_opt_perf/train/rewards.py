@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rewards: the costs that training makes smaller, measured from one compilation of a module.
 
+A reward is read off the object file or the log, or it is what a run costs, in one of two ways: by
+replay of the run that another build was recorded in, or by record of a run of its own
+(`train.recorded`).
+
 Costs are compared to those of the compiler's own policy, module by module, as a ratio: below 1 is
 better. Reports have it as a change, -0.01 for 1% less.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Evaluator, Replay
 from compiler_opt_perf.cost.regalloc_score import score_ratio
@@ -22,6 +26,7 @@ from compiler_opt_perf.train.log import read_log
 UNSUPPORTED = "(unsupported instructions)"
 #: The reward of trainings that count copies of functions (`Config.copies`).
 LINKED_TEXT = "linked text bytes"
+Way = Literal["replay", "record"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,13 @@ class Costs:
       executions: by function, how many of the recorded run's block executions the code accounts
         for; None when no run is replayed.
       shared: the functions that other modules of the program may have, too; for linked text.
+      elsewhere: cost of the program's other code in a run of its own, of which differences count.
     """
 
     parts: Mapping[str, float]
     executions: Mapping[str, int] | None = None
     shared: tuple[str, ...] = ()
+    elsewhere: float = 0.0
 
     @property
     def total(self) -> float:
@@ -60,12 +67,14 @@ class Reward:
       measure: the costs of one compilation, given its training log if the problem has its score
         there (Problem.score_in_log), else its object file.
       by_program: programs are compared one by one, by the sums over their modules.
+      way: how a run tells the cost; None if none does.
     """
 
     name: str
     adds_up: bool
     measure: Callable[[Path], Costs]
     by_program: bool = False
+    way: Way | None = None
 
     def ratio(self, default: Costs, policy: Costs, weights: Mapping[str, float]) -> float:
         """The cost of a module with the policy, as a multiple of the default's.
@@ -115,7 +124,7 @@ def charged_total(default: Costs, policy: Costs) -> float:
     blocks llvm-trace-cost charges the mean cost; a function that is missing has no cost at all.
     So a function that lost executions costs at least what it costs with the default policy.
     """
-    total = policy.total
+    total = policy.total + policy.elsewhere - default.elsewhere
     if default.executions is None or policy.executions is None:
         return total
     for function, executions in default.executions.items():
@@ -160,16 +169,18 @@ def require_comparable(
     context: Context,
     traces: Mapping[str, Path],
     programs: Sequence[str],
+    recorded: Collection[str] = (),
 ) -> None:
     """Refuses an evaluator that cannot compare compilations of the problem.
 
     Args:
       traces: by program, in the place of the context's.
       programs: the programs of the modules.
+      recorded: the programs that are run and recorded with each candidate.
 
     Raises:
-      TrainingError: it replays no trace, the problem does not keep the recorded functions and
-        blocks, or the context lacks something.
+      TrainingError: it replays no trace, the problem does not keep the functions and blocks that
+        are replayed, or the context lacks something.
     """
     name = evaluator.name
     if not isinstance(evaluator, Replay):
@@ -178,22 +189,34 @@ def require_comparable(
             f"evaluator {name}: a training's modules are compared by one that replays a "
             f"trace: {', '.join(known)}, or a learned one"
         )
-    if not problem.keeps_blocks:
+    if recorded:
+        if context.trace is not None or traces:
+            raise TrainingError(
+                "--trace: is replayed, and the recipe's [runs] are recorded: give one of them"
+            )
+        _require_each("[runs]", "run", recorded, programs)
+    elif not problem.keeps_blocks:
         raise TrainingError(
             f"evaluator {name}: cannot compare policies for {problem.name}: their decisions "
             "change the functions and blocks that the trace is of, and a function that vanishes "
-            "would cost nothing; train without an evaluator, on its own reward, "
-            f"{problem.reward}"
+            "would cost nothing; let candidates be recorded ([runs] in the recipe), or train "
+            f"without an evaluator, on {problem.reward}"
         )
-    if context.trace is None and not traces:
+    elif context.trace is None and not traces:
         raise TrainingError(f"evaluator {name}: needs the trace to replay (--trace)")
-    if traces and (others := sorted(traces.keys() ^ set(programs))):
-        raise TrainingError(
-            f"--trace: {', '.join(others)}: the corpus has modules of {', '.join(programs)}; give "
-            "a trace of each of these programs and of no other"
-        )
+    elif traces:
+        _require_each("--trace", "trace", traces, programs)
     if evaluator.uses_cpu and context.cpu is None:
         raise TrainingError(f"evaluator {name}: needs a CPU file (--cpu)")
+
+
+def _require_each(place: str, what: str, given: Collection[str], programs: Sequence[str]) -> None:
+    """Raises TrainingError unless each program has its own."""
+    if others := sorted(set(given) ^ set(programs)):
+        raise TrainingError(
+            f"{place}: {', '.join(others)}: the corpus has modules of {', '.join(programs)}; give "
+            f"a {what} of each of these programs and of no other"
+        )
 
 
 def evaluator_reward(evaluator: Evaluator, context: Context) -> Reward:
@@ -209,7 +232,8 @@ def evaluator_reward(evaluator: Evaluator, context: Context) -> Reward:
         cost = evaluator.cost([object_file], context)
         return replayed_costs(cost.parts, cost.report)
 
-    return Reward(f"{evaluator.name} {evaluator.unit}", adds_up=True, measure=measure)
+    name = f"{evaluator.name} {evaluator.unit}"
+    return Reward(name, adds_up=True, measure=measure, way="replay")
 
 
 def replayed_costs(parts: Mapping[str, float], report: Mapping[str, Any]) -> Costs:

@@ -69,6 +69,14 @@ def test_code_that_is_lost_is_charged() -> None:
     assert SIZE.ratio(default, lost, {}) == 0.995
 
 
+def test_changes_elsewhere_in_the_program_count() -> None:
+    # 100 of the module's own and 900 elsewhere; the candidate moves 40 there and saves 10.
+    default = Costs({"f": 60.0, "g": 40.0}, {}, elsewhere=900.0)
+    policy = Costs({"f": 50.0}, {}, elsewhere=940.0)
+    assert charged_total(default, policy) == 90.0
+    assert SIZE.ratio(default, policy, {}) == 0.9
+
+
 def test_instructions_without_a_cost_are_charged_the_mean() -> None:
     functions = [
         {"name": "f", "blocks": [{"executions": 3}, {"executions": 4}]},
@@ -97,7 +105,7 @@ def test_an_evaluator_can_be_the_reward(tmp_path: Path) -> None:
     size = evaluator_reward(EVALUATORS["size"], Context())
     assert size.measure(target) == REWARDS["text bytes"].measure(target)
     assert size.measure(target).total == text_bytes(target)
-    assert size.adds_up
+    assert size.adds_up and size.way == "replay"
     with pytest.raises(CostError, match="needs llvm-trace-cost and a trace"):
         evaluator_reward(EVALUATORS["count"], Context()).measure(target)
 
@@ -125,6 +133,18 @@ def test_what_cannot_be_compared_is_refused(
         require_comparable(PROBLEMS[problem], EVALUATORS[evaluator], context, {}, ["lua"])
     count = EVALUATORS["count"]
     require_comparable(PROBLEMS["regalloc-evict"], count, Context(trace=Path("t")), {}, ["lua"])
+
+
+def test_what_is_recorded_need_not_keep_blocks() -> None:
+    problem, mca = PROBLEMS["inline-size"], EVALUATORS["mca"]
+    context = Context(cpu=Path("c"))
+    require_comparable(problem, mca, context, {}, ["lua", "tcc"], ["tcc", "lua"])
+    with pytest.raises(TrainingError, match="needs a CPU file"):
+        require_comparable(problem, mca, Context(), {}, ["lua"], ["lua"])
+    with pytest.raises(TrainingError, match=r"\[runs\]: tcc: the corpus has modules of lua"):
+        require_comparable(problem, mca, context, {}, ["lua"], ["lua", "tcc"])
+    with pytest.raises(TrainingError, match=r"--trace: is replayed, and the recipe's \[runs\]"):
+        require_comparable(problem, mca, context, {"lua": Path("t")}, ["lua"], ["lua"])
 
 
 def test_each_program_has_its_own_run() -> None:

@@ -54,6 +54,7 @@ from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.folder import TrainingFolder
 from compiler_opt_perf.train.labels import count_copies
 from compiler_opt_perf.train.measure import MeasuredModule, measure_defaults
+from compiler_opt_perf.train.program_runs import described, prepared
 from compiler_opt_perf.train.result import TrainingResult
 from compiler_opt_perf.train.rewards import require_comparable
 from compiler_opt_perf.train.split import split_modules, usable_modules
@@ -85,7 +86,7 @@ def train(
       output: folder of this training.
       config: settings.
       evaluator: one that replays a trace, whose cost is made smaller instead of the problem's own
-        reward (`train.rewards.evaluator_reward`).
+        reward (`train.rewards`). If the configuration has runs, it judges candidates by record.
       context: the recorded run; without `traces` all modules are of the program that ran.
       warm_start: directory of a published policy to begin with, of the same problem and features.
       executor: makes the workers that compile, given how many there are at most.
@@ -111,10 +112,14 @@ def train(
         context=context or Context(),
         traces=traces,
         copies=config.copies,
+        runs=described(config.runs),
     )
     if evaluator is not None:
-        require_comparable(problem, evaluator, compiler.context, traces, programs_of(corpus))
-    require_stages(config, problem, profiles.are_read, evaluator is not None)
+        programs = programs_of(corpus)
+        require_comparable(
+            problem, evaluator, compiler.context, traces, programs, compiler.runs.keys()
+        )
+    require_stages(config, problem, profiles.are_read, compiler.reward.way)
     policy = None
     if warm_start is not None:
         policy = start.read_policy(warm_start, problem, profiles.are_read, config)
@@ -201,6 +206,8 @@ def _prepare(
         "warm_start": policy and start.digest(policy),
     }
     folder.require_inputs(inputs)
+    if compiler.runs:
+        compiler = prepared(compiler, corpus, folder.default, pool)
     measured, failed = measure_defaults(compiler, corpus.modules, folder.default, pool)
     usable, idle = usable_modules(measured, adds_up=compiler.reward.adds_up)
     left_out = {**failed, **idle}

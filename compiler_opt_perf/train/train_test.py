@@ -43,7 +43,7 @@ from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.log import read_log
 from compiler_opt_perf.train.measure import CandidateMeasurer, MeasuredModule, Measurement
 from compiler_opt_perf.train.result import WORSE, TrainingResult
-from compiler_opt_perf.train.rewards import Costs, Reward
+from compiler_opt_perf.train.rewards import Costs, Reward, Way
 from compiler_opt_perf.train.testing import (
     checkpoint_without_times,
     curve_without_times,
@@ -488,18 +488,19 @@ def test_a_warm_started_training_goes_on_exactly_where_it_was(
 
 
 @pytest.mark.parametrize(
-    ("problem", "recipe", "profiled", "by_evaluator", "message"),
+    ("problem", "recipe", "profiled", "way", "message"),
     [
-        ("regalloc-evict", "labels", False, False, "stage 1, labels: labels of single decisions"),
-        ("inline-size", "labels-polished", True, False, "stage 1, labels: labels of single"),
-        ("regalloc-evict", "ppo", False, True, "stage 1, ppo: learns from what functions cost"),
+        ("regalloc-evict", "labels", False, None, "stage 1, labels: labels of single decisions"),
+        ("inline-size", "labels-polished", True, None, "stage 1, labels: labels of single"),
+        ("regalloc-evict", "ppo", False, "replay", "stage 1, ppo: learns from what functions cost"),
+        ("inline-size", "bc-max", False, "record", "stage 1, bc-max: learns from what functions"),
     ],
 )
 def test_a_stage_that_cannot_train_for_a_problem_is_refused(
-    problem: str, recipe: str, profiled: bool, by_evaluator: bool, message: str
+    problem: str, recipe: str, profiled: bool, way: Way | None, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        require_stages(read_config(recipe), PROBLEMS[problem], profiled, by_evaluator)
+        require_stages(read_config(recipe), PROBLEMS[problem], profiled, way)
 
 
 @pytest.mark.compiler
