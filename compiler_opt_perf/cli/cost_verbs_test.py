@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.blocks.config import read_config
 from compiler_opt_perf.blocks.model import load
 from compiler_opt_perf.cli.main import run
+from compiler_opt_perf.cost import recording
+from compiler_opt_perf.cost.recording import RECORD_FLAGS
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 MODEL = REPO_ROOT / "models" / "cost-znver3"
@@ -117,3 +122,51 @@ def test_what_cannot_be_predicted_is_named(capsys: pytest.CaptureFixture[str]) -
     ):
         assert run(words) == status
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.compiler
+def test_candidates_that_run_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recording, "FOLDER", tmp_path / "recordings")
+    source = REPO_ROOT / "docs" / "testdata" / "program.c"
+    builds = {"inlined": ["-O2"], "called": ["-O2", "-fno-inline"]}
+    for name, flags in builds.items():
+        words = [*RECORD_FLAGS, *PROFILING_FLAGS.split(), "-Wl,--build-id", *flags]
+        run_command([stock_tool("clang"), *words, source, "-o", tmp_path / name], timeout_s=120)
+    both = [f"{name}={tmp_path / name}" for name in builds]
+    words = ["cost", "predict", "--toolchain=mock", "--cpu=znver5", "--run=some words"]
+    assert run([*words, *both]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("mca-pmu: cycles, and differences from inlined\n")
+    assert shown.count("  recorded by itself: ") == 2
+    assert len(list((tmp_path / "recordings").iterdir())) == 2
+    assert run([*words, "--json", *both]) == 0
+    candidates = json.loads(capsys.readouterr().out)["candidates"]
+    blocks = [one["report"]["recorded"]["blocks"] for one in candidates]
+    assert 10_000 < blocks[0] < blocks[1]
+    # Runs of their own have independent samples.
+    errors = [one["standard_error"] for one in candidates]
+    together = sum(error * error for error in errors) ** 0.5
+    assert candidates[1]["change_standard_error"] == pytest.approx(together)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--run=1", "--trace=a.bbwindows"],
+            "a.bbwindows: is of a run that is replayed; with --run",
+        ),
+        (["--run=1", "--evaluator=size"], "--evaluator=size: needs no run; leave --run away"),
+        (["--run='", "--cpu=znver5"], "--run=': No closing quotation"),
+        (["--run=1", "--timeout=0"], "--timeout=0: expected seconds, more than 0"),
+        (["--evaluator=size", "--timeout=2"], "are of candidates that run: give --run, too"),
+    ],
+)
+def test_flags_that_contradict_a_run_are_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cost", "predict", "--toolchain=mock", *words, "program"]) == 2
+    assert message in capsys.readouterr().err

@@ -79,7 +79,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is noted of a simulation of a run."""
+    """What is noted of a simulation of a run; seconds of processor time."""
 
     seconds: float
     peak_mib: float
@@ -96,7 +96,7 @@ class Recording:
       profile: its PMU profile; None if the evaluator reads none.
       output: digest of what it printed.
       blocks: how many it executed.
-      seconds: that its simulations took, when they were done.
+      seconds: processor time of its simulations, when they were done.
       peak_mib: the most memory that one of them took.
     """
 
@@ -239,7 +239,7 @@ def _traced(binary: Path, workload: Workload, windows: Path) -> _Facts:
             how = f"was killed by {signal_name(-ended[0].status)} in its recorded run"
             raise _explained(binary, workload, ended, how)
         write_windows(trace, WINDOW, windows)
-        return _Facts(ended[0].seconds, ended[0].peak_mib, sha256(printed), trace.total)
+        return _Facts(ended[0].processor_seconds, ended[0].peak_mib, sha256(printed), trace.total)
 
 
 def _profiled(binary: Path, workload: Workload, manifest: Path) -> _Facts:
@@ -249,7 +249,7 @@ def _profiled(binary: Path, workload: Workload, manifest: Path) -> _Facts:
             collect_run(run, run.program, manifest)
         except (PmuError, BinaryError) as error:
             raise _explained(binary, workload, ended, str(error)) from error
-    return _Facts(ended[0].seconds, ended[0].peak_mib)
+    return _Facts(ended[0].processor_seconds, ended[0].peak_mib)
 
 
 def _explained(

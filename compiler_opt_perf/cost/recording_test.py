@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds of one program whose control flow differs, each judged by a recorded run of its own."""
 
-import json
 import os
 import shutil
 from dataclasses import replace
@@ -11,7 +10,6 @@ import pytest
 
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.blocks.cpu_files import FOLDER
-from compiler_opt_perf.cli.main import run
 from compiler_opt_perf.cost import recording
 from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Replay
 from compiler_opt_perf.cost.recording import (
@@ -189,50 +187,6 @@ def test_a_file_that_is_named_and_changes_is_another_run(
         cost = recorder.cost([builds["called"]], context)
         outputs.append(cost.report[RECORDED]["output"])
     assert outputs[0] != outputs[1]
-
-
-def test_the_verb_tells_that_candidates_were_recorded(
-    builds: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(recording, "FOLDER", tmp_path)
-    words = ["cost", "predict", "--toolchain=mock", "--cpu=znver5", "--run=30000"]
-    both = [f"{name}={builds[name]}" for name in ("inlined", "called")]
-    assert run([*words, *both]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("mca-pmu: cycles, and differences from inlined\n")
-    assert shown.count("  recorded by itself: ") == 2
-    assert len(list(tmp_path.iterdir())) == 2
-    assert run([*words, "--json", *both]) == 0
-    candidates = json.loads(capsys.readouterr().out)["candidates"]
-    assert [one["report"][RECORDED]["blocks"] > 10000 for one in candidates] == [True, True]
-    # Runs of their own have independent samples.
-    errors = [one["standard_error"] for one in candidates]
-    assert candidates[1]["change_standard_error"] == pytest.approx(
-        sum(e * e for e in errors) ** 0.5
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--run=1", "--trace=a.bbwindows"],
-            "a.bbwindows: is of a run that is replayed; with --run",
-        ),
-        (["--run=1", "--evaluator=size"], "--evaluator=size: needs no run; leave --run away"),
-        (["--run='", "--cpu=znver5"], "--run=': No closing quotation"),
-        (["--run=1", "--timeout=0"], "--timeout=0: expected seconds, more than 0"),
-        (["--evaluator=size", "--timeout=2"], "are of candidates that run: give --run, too"),
-    ],
-)
-def test_flags_that_contradict_a_run_are_refused(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["cost", "predict", "--toolchain=mock", *words, "program"]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_run_needs_no_folder_that_keeps_it(

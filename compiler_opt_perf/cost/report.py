@@ -130,8 +130,8 @@ def _remarks(cost: Cost) -> list[str]:
     report: Mapping[str, Any] = cost.report
     if recorded := report.get(RECORDED):
         lines.append(
-            f"recorded by itself: {recorded['blocks']:,} blocks in {recorded['seconds']:.1f} s, "
-            f"with at most {recorded['peak_mib']:.0f} MiB"
+            f"recorded by itself: {recorded['blocks']:,} blocks, {recorded['seconds']:.1f} s of "
+            f"processor time, at most {recorded['peak_mib']:.0f} MiB"
         )
     if "trace" in report:
         own = report["executions"]
