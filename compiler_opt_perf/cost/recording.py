@@ -41,6 +41,8 @@ RECORD_FLAGS = ("-fbasic-block-address-map",)
 FOLDER = BUILD / "recordings"
 #: Blocks before each one that evaluators look at.
 WINDOW = 9
+# Their folders are named by the content of their sources.
+_LIBRARIES = ("qemu_plugin", "reader", "branch_predictor")
 # The whole environment of isolated runs.
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
 
@@ -196,7 +198,7 @@ def record(binary: Path, workload: Workload, folder: Path, profiled: bool) -> Re
             "object files; chmod +x)"
         )
     inputs = [sha256(binary), workload.digest(), WINDOW, VERSION]
-    traced_by = [qemu.version(), native.library("qemu_plugin").name]
+    traced_by = [qemu.version(), *(native.library(one).parent.name for one in _LIBRARIES)]
     own = folder / hashlib.sha256(json.dumps([inputs, traced_by]).encode()).hexdigest()[:32]
     own.mkdir(parents=True, exist_ok=True)
     windows, profile = own / "run.bbwindows", own / "run.pmu.json"
