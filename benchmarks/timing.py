@@ -122,7 +122,7 @@ class Rounds(msgspec.Struct):
 
     Attributes:
       variants: names.
-      moments: how many each run has.
+      moments: how many each run has; 0 if variants differ in it, whose runs are one part then.
       boundaries: the moments [S + 1] that separate the parts of a run.
       seconds: [rounds, V, S] processor time.
       turns: how many layouts take turns.
@@ -204,24 +204,37 @@ def run_rounds(
         for number in range(len(measured.seconds), rounds):
             if beside is not None:
                 measured.beside.append(beside())
-            runs: list[list[float]] = [[] for _ in names]
+            noted: list[Floats] = [np.empty(0) for _ in names]
             for i in round_order(number, len(names)):
                 argv = [str(binaries[names[i]][number % turns]), *arguments]
-                times, system_s = stopwatch.run(argv, processor)
+                noted[i], system_s = stopwatch.run(argv, processor)
                 measured.system_s += system_s
-                measured.whole_s += float(times[-1] - times[0])
-                if not measured.boundaries:
-                    measured.boundaries = boundaries(times, _SHORTEST_PART_S).tolist()
-                    measured.moments = len(times)
-                if len(times) != measured.moments:
-                    raise BenchmarkError(f"{argv[0]}: computes something else than in other runs")
+                measured.whole_s += float(noted[i][-1] - noted[i][0])
+            if not measured.boundaries:
+                measured.moments, measured.boundaries = _division(noted)
+            runs = []
+            for name, times in zip(names, noted, strict=True):
+                if measured.moments and len(times) != measured.moments:
+                    raise BenchmarkError(
+                        f"{label}: {name}: computes something else than in other runs"
+                    )
                 parts = np.diff(times[measured.boundaries])
-                runs[i] = np.round(parts, 7).tolist()
+                runs.append(np.round(parts, 7).tolist())
             measured.seconds.append(runs)
             note(path, inputs, Rounds, measured)
             middle = statistics.median(map(sum, runs))
             logging.info("%s: round %d, median %.3f s", label, number, middle)
     return measured
+
+
+def _division(noted: Sequence[Floats]) -> tuple[int, list[int]]:
+    """The moments of each run, and the boundaries of parts; (0, one part) where runs differ.
+
+    Compilers leave out allocations of which they see both ends, some by inlining.
+    """
+    if len({len(times) for times in noted}) > 1:
+        return 0, [0, -1]
+    return len(noted[0]), boundaries(noted[0], _SHORTEST_PART_S).tolist()
 
 
 def _system_seconds() -> float:

@@ -111,3 +111,18 @@ def test_rounds_tell_which_variant_is_faster(tmp_path: Path) -> None:
     first = rounds(3, arguments)
     # Rounds of earlier calls count.
     assert rounds(4, arguments)[:3] == first
+
+
+@pytest.mark.compiler
+def test_runs_with_other_moments_are_one_part(tmp_path: Path) -> None:
+    source, binaries = tmp_path / "allocating.c", {}
+    for name, allocations in (("few", 640), ("many", 64_000)):
+        source.write_text(
+            "#include <stdlib.h>\nchar *volatile kept;\n"
+            f"int main(void) {{ for (int i = 0; i < {allocations}; ++i) kept = malloc(9); }}\n"
+        )
+        binaries[name] = [tmp_path / name]
+        run_command([stock_tool("clang"), "-O1", source, "-o", tmp_path / name])
+    measured = run_rounds(tmp_path / "r.json", binaries, [], {}, 2, 0, label="test")
+    assert measured.moments == 0
+    assert np.shape(measured.seconds) == (2, 2, 1)
