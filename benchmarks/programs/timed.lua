@@ -52,4 +52,4 @@ local function work()
   for _ in pairs(counts) do distinct = distinct + 1 end
   print(total, #text:gsub("%x%x(%d+)", "<%1>"), primes, p.x, p.y, fib(21), distinct)
 end
-for i = 1, 20 do work() end
+for i = 1, tonumber(arg[1]) do work() end

@@ -2,7 +2,7 @@
 """A program with one run of it: how it is built, run and counted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -46,6 +46,7 @@ class Workload:
       inputs: files that the run reads and that exist before the program is built.
       output: the file with the run's result; None if the result is printed.
       flags: compiler flags beside the program's own.
+      shorter: arguments of a shorter run that does the same, to be recorded; None for none.
     """
 
     program: Program
@@ -54,10 +55,15 @@ class Workload:
     inputs: tuple[Path, ...] = ()
     output: Path | None = None
     flags: tuple[str, ...] = ()
+    shorter: tuple[str, ...] | None = None
 
     def run_inputs(self) -> dict[str, Any]:
         """All that the run depends on besides the program."""
         return {"arguments": self.arguments, "files": list(map(sha256, self.inputs))}
+
+    def to_record(self) -> "Workload":
+        """The shorter run, or this one where there is none."""
+        return self if self.shorter is None else replace(self, arguments=self.shorter)
 
     def counted(self, binary: Path, folder: Path) -> Dump:
         """Counts a run of a binary, as `counted_run`. Raises CommandError."""

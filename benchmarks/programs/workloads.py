@@ -3,16 +3,15 @@
 
 A program has runs of different inputs:
   - `COUNTED`, to count, simulate or profile, and to choose by; it takes a second at most;
-  - `TIMED`, to time variants; it repeats short parts on little memory, because outer caches are
-    shared with other machines;
+  - `TIMED`, to time many variants; it takes about a tenth of a second, and repeats short parts on
+    little memory, because outer caches are shared with other machines; a shorter run is recorded;
   - `HELD_OUT`, to judge by; nothing is chosen by it. It takes a third of a second or more, and its
     inputs are of another kind.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
 
 from benchmarks.programs.inputs import (
     write_coloring,
@@ -24,11 +23,11 @@ from benchmarks.programs.inputs import (
     write_records,
 )
 from benchmarks.programs.workload import Workload
-from compiler_opt_perf.corpus.program_table import PROGRAMS
+from compiler_opt_perf.corpus.program_table import PROGRAMS, Program
 from compiler_opt_perf.corpus.programs import sqlite_amalgamation
-from compiler_opt_perf.run.files import sha256, write_text
-from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.files import write_text
 from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 _SEED = 1
 
@@ -45,13 +44,48 @@ def _zstd_counted(folder: Path) -> Workload:
 
 
 def _zstd_timed(_: Path) -> Workload:
-    """zstd -9 on sources of three of the programs, file by file, all of them several times."""
+    """zstd -9 on Lua's sources, file by file, all of them several times; recorded once."""
+    inputs = tuple(path for path in _sources("lua5.4") if path.stat().st_size >= 8 << 10)
+    options, once = ("-9", "--single-thread", "--no-asyncio", "-q", "-c"), tuple(map(str, inputs))
     tree = debian_source("libzstd")
-    trees = (tree, debian_source("lua5.4"), debian_source("tcc"))
-    files = sorted(path for tree in trees for path in tree.rglob("*.[ch]"))
-    inputs = tuple(path for path in files if 8 << 10 <= path.stat().st_size < 200 << 10)
-    arguments = ("-9", "--single-thread", "--no-asyncio", "-q", "-c", *map(str, 4 * inputs))
-    return Workload(PROGRAMS["zstd"], tree, arguments, inputs)
+    workload = Workload(PROGRAMS["zstd"], tree, (*options, *5 * once), inputs)
+    return _recorded(workload, (*options, *once))
+
+
+def _sources(package: str) -> list[Path]:
+    """The C sources of a package."""
+    return sorted(debian_source(package).rglob("*.[ch]"))
+
+
+def _on_lua(name: str, *options: str, times: int = 1) -> Callable[[Path], Workload]:
+    """A compressor of the corpus on Lua's sources, so many times in a row; recorded on a part."""
+
+    def workload(folder: Path) -> Workload:
+        text = b"".join(path.read_bytes() for path in _sources("lua5.4"))
+        return _on_texts(name, folder, times * text, text[:200_000], *options)
+
+    return workload
+
+
+def _on_texts(name: str, folder: Path, text: bytes, part: bytes, *options: str) -> Workload:
+    """A program of the corpus on a text; recorded on another one."""
+    workload = _on_text(name, folder, text, *options)
+    path = folder / "part"
+    path.write_bytes(part)
+    return _recorded(workload, (*options, str(path)), path)
+
+
+def _recorded(workload: Workload, arguments: Sequence[str], *inputs: Path) -> Workload:
+    """A run, with a shorter one that reads other files, too."""
+    return replace(workload, shorter=tuple(arguments), inputs=(*workload.inputs, *inputs))
+
+
+def _cmark_timed(folder: Path) -> Workload:
+    """cmark on its own documents and tests, several times."""
+    tree = debian_source("cmark")
+    files = sorted([*tree.glob("*.md"), *tree.glob("test/*.txt")])
+    text = b"\n".join(path.read_bytes() for path in files)
+    return _on_texts("cmark", folder, 24 * text, 4 * text)
 
 
 def _on_sources(name: str, *options: str) -> Callable[[Path], Workload]:
@@ -69,18 +103,25 @@ def _on_sources(name: str, *options: str) -> Callable[[Path], Workload]:
 _LUA_FLAGS = ("-Dluai_makeseed(L)=1u", "-Dl_randomizePivot()=1u")
 
 
-def _on_script(name: str, script: str, flags: tuple[str, ...] = ()) -> Callable[[Path], Workload]:
+def _on_script(
+    name: str, script: str, flags: tuple[str, ...] = (), rounds: int | None = None
+) -> Callable[[Path], Workload]:
     """An interpreter of the corpus.
 
     Args:
       script: name of a file beside this one, which says what it does.
+      rounds: what the script gets as its argument, for a recorded run a fifth of it.
     """
 
     def workload(folder: Path) -> Workload:
         source = Path(__file__).parent / script
         path = folder / f"script{source.suffix}"
         write_text(path, source.read_text())
-        return _on_file(name, path, flags=flags)
+        workload = _on_file(name, path, flags=flags)
+        if rounds is None:
+            return workload
+        whole = replace(workload, arguments=(*workload.arguments, str(rounds)))
+        return _recorded(whole, (*workload.arguments, str(rounds // 5)))
 
     return workload
 
@@ -106,6 +147,19 @@ def _on_document(name: str, records: int, seed: int = _SEED) -> Callable[[Path],
         path = folder / "document.json"
         write_document(path, records, seed)
         return _on_file(name, path)
+
+    return workload
+
+
+def _on_documents(name: str, records: int, times: int = 1) -> Callable[[Path], Workload]:
+    """The same, so many times; recorded on a fifth of the records, and half as often."""
+
+    def workload(folder: Path) -> Workload:
+        workload = _on_document(name, records, seed=2)(folder)
+        path = folder / "part.json"
+        write_document(path, records // 5, seed=2)
+        whole = replace(workload, arguments=times * workload.arguments)
+        return _recorded(whole, max(1, times // 2) * [str(path)], path)
 
     return workload
 
@@ -174,30 +228,21 @@ def _sqlite(*options: str) -> Callable[[Path], Workload]:
     return workload
 
 
+def _sqlite_timed(folder: Path) -> Workload:
+    """SQLite's own benchmark; recorded at a quarter of its size."""
+    workload = _sqlite("--verify", "--size", "8")(folder)
+    return _recorded(workload, (*workload.arguments[:-1], "2"))
+
+
 def _amalgamation(folder: Path) -> Path:
     return sqlite_amalgamation(debian_source("sqlite3"), folder / "amalgamation")
 
 
-def _tcc_counted(folder: Path) -> Workload:
+def _tcc_on_sqlite(folder: Path) -> Workload:
     """tcc on SQLite's amalgamation, which includes little."""
-    sqlite = _amalgamation(folder)
-    target = ("-c", str(sqlite / "sqlite3.c"), "-o", str(folder / "output.o"))
-    return _tcc(f"-I{sqlite}", *target)
-
-
-def _tcc_timed(folder: Path) -> Workload:
-    """tcc on SQLite, several times with other names, all into one object file."""
-    whole = _amalgamation(folder) / "sqlite3.c"
-    sources, output = [folder / f"copy{number}.c" for number in range(8)], folder / "output.o"
-
-    def copy() -> None:
-        text = whole.read_text()
-        for number, source in enumerate(sources):
-            write_text(source, text.replace("sqlite3", f"sqlite{number}copy"))
-
-    memo(folder / "copies.json", sha256(whole), NoneType, copy, sources)
-    workload = _tcc("-r", *map(str, sources), "-o", str(output))
-    return replace(workload, inputs=tuple(sources), output=output)
+    source, output = _amalgamation(folder) / "sqlite3.c", folder / "output.o"
+    workload = _tcc(f"-I{source.parent}", "-c", str(source), "-o", str(output))
+    return replace(workload, inputs=(source,), output=output)
 
 
 def _tcc(*arguments: str) -> Workload:
@@ -223,6 +268,18 @@ def _minisat(write: Callable[[Path], None]) -> Callable[[Path], Workload]:
     return workload
 
 
+def _passed_local(_: Path) -> Workload:
+    """A loop in which a call that never runs keeps a local in memory."""
+    program = Program(
+        "passed-local",
+        source_package="none",
+        sources=("passed_local.cpp",),
+        libraries=("-lstdc++",),
+    )
+    tree = REPO_ROOT / "compiler_opt_perf" / "train" / "testdata"
+    return _recorded(Workload(program, tree, ("6000",)), ("200",))
+
+
 # By name, the workload, given a folder for its inputs. Before a counted run, the program must be
 # built in that folder.
 COUNTED: dict[str, Callable[[Path], Workload]] = {
@@ -231,7 +288,7 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "lua": _on_script("lua", "counted.lua", _LUA_FLAGS),
     "bzip2": _on_sources("bzip2", "-k", "-f"),
     "sqlite": _sqlite("--size", "10"),
-    "tcc": _tcc_counted,
+    "tcc": _tcc_on_sqlite,
     "minisat": _minisat(lambda path: write_formula(path, _SEED)),
     "lz4": _on_sources("lz4", "-9", "-f", "-q"),
     "cmark": _on_sources("cmark"),
@@ -242,12 +299,20 @@ COUNTED: dict[str, Callable[[Path], Workload]] = {
     "yaml-cpp": _on_document("yaml-cpp", 1500),
 }
 TIMED: dict[str, Callable[[Path], Workload]] = {
+    "passed-local": _passed_local,
+    "bzip2": _on_lua("bzip2", "-c", "-k"),
+    "zlib": _on_lua("zlib", "-c", "-9", times=2),
+    "lz4": _on_lua("lz4", "-9", "-c", "-q", times=4),
+    "libyaml": _on_documents("libyaml", 1_500, times=20),
+    "minisat": _minisat(lambda path: write_formula(path, 2)),
+    "cmark": _cmark_timed,
+    "mujs": _on_script("mujs", "timed.js", rounds=25),
+    "tcc": _tcc_on_sqlite,
+    "lua": _on_script("lua", "timed.lua", _LUA_FLAGS, rounds=5),
+    "jsoncpp": _on_documents("jsoncpp", 6_000),
+    "yaml-cpp": _on_documents("yaml-cpp", 1_500),
     "zstd": _zstd_timed,
-    "lua": _on_script("lua", "timed.lua", _LUA_FLAGS),
-    "sqlite": _sqlite("--size", "25", "--verify"),
-    "tcc": _tcc_timed,
-    "jsoncpp": _on_document("jsoncpp", 12_000, seed=2),
-    "yaml-cpp": _on_document("yaml-cpp", 2_000, seed=2),
+    "sqlite": _sqlite_timed,
 }
 # Inputs of another kind, by which nothing is chosen.
 HELD_OUT: dict[str, Callable[[Path], Workload]] = {
