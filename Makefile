@@ -76,7 +76,7 @@ bench-cycles: extras ## cycles of real runs and of their parts, predicted and me
 	@$(COP) toolchain build --toolchain=mock
 	@$(BENCHMARK) cycles --model=$(or $(MODEL),models/cost-znver3)
 
-bench-rank: extras ## do predicted costs rank compilations as measured times do? three hours, machine otherwise idle: MODEL=folders of learned cost models of this CPU
+bench-rank: extras ## do predicted costs rank register allocations, inlinings and branches as measured times do? hours, at the end half an hour otherwise idle: MODEL=folders of learned cost models of this CPU
 	@$(COP) toolchain build --toolchain=mock
 	@$(BENCHMARK) rank $(addprefix --model=,$(MODEL))
 

@@ -226,15 +226,16 @@ def _policies(
 
 @_benchmark(
     "rank",
-    "Predicted costs of register allocations against measured times. Three hours, idle.",
+    "Predicted costs of variants against measured times. Hours; the time half an hour, idle.",
     "Do evaluators order compilations of a program as the clock does?",
-    results.Plot("tau", ["mean"]),
+    results.Plot("tau", ["registers", "inlining", "branches"]),
 )
 @_only("rank")
+@click.option("--kinds", type=keys_of("variants", "KINDS"), help="Of variants; default: all.")
 @click.option("--steps", type=keys_of("rank", "STEPS"), help="Steps to do; default: all.")
-@click.option("--rounds", type=click.IntRange(3), default=60, show_default=True, help="Timed runs.")
+@click.option("--rounds", type=click.IntRange(3), default=15, show_default=True, help="Timed runs.")
 @_PROCESSOR
-@click.option("--cpu", help="A CPU file, or the name of one; default: this CPU is calibrated.")
+@click.option("--cpu", default="host", show_default=True, help="A CPU file, or the name of one.")
 @click.option(
     "--model",
     "models",
@@ -242,29 +243,39 @@ def _policies(
     type=click.Path(path_type=Path),
     help="Folder of a learned cost model to compare; may be repeated.",
 )
+@click.option(
+    "--earlier",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The llvm-trace-cost of another build, whose mca-pmu is compared, too.",
+)
 @_TOOLCHAIN
 def _rank(
     folder: Path,
     only: list[str] | None,
+    kinds: list[str] | None,
     steps: list[str] | None,
     rounds: int,
     processor: int,
-    cpu: str | None,
+    cpu: str,
     models: tuple[Path, ...],
+    earlier: Path | None,
     toolchain: Toolchain,
 ) -> list[results.Table]:
     from benchmarks import rank
+    from benchmarks.variants import KINDS
     from compiler_opt_perf.blocks.cpu_files import cpu_file
 
     return rank.study(
         only or rank.PROGRAMS,
         folder,
         toolchain,
+        kinds=kinds or tuple(KINDS),
         steps=steps or tuple(rank.STEPS),
         rounds=rounds,
         processor=processor,
-        cpu=cpu_file(cpu) if cpu else None,
+        cpu=cpu_file(cpu),
         models=models,
+        earlier=earlier,
     )
 
 

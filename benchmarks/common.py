@@ -78,9 +78,9 @@ def recorded(
     """Records a block trace of a run and collects its PMU profile, each once.
 
     Args:
-      folder: for run.bbtrace, run.bbwindows, run.pmu.json and the notes of what was done.
+      folder: for run.bbwindows, run.pmu.json and the notes of what was done.
       inputs: all that the run depends on besides the binary.
-      library: of a `Stopwatch`; its moments are noted in run.moments.
+      library: of a `Stopwatch`; its moments are noted in run.moments, and run.bbtrace is kept.
 
     Returns:
       The windows of the trace, and the profile's manifest.
@@ -91,12 +91,14 @@ def recorded(
     def traced() -> None:
         points = SyncPoints(library, noted) if library else None
         write_windows(record(binary, arguments, trace, sync_points=points), WINDOW, windows)
+        if library is None:
+            trace.unlink()
 
     def profiled() -> None:
         collect(binary, arguments, profile, timeout_s=TIMEOUT_S)
 
     inputs = {"run": inputs, "binary": sha256(binary), "window": WINDOW}
-    files = [windows, trace, *([noted] if library else [])]
+    files = [windows, *([trace, noted] if library else [])]
     memo(folder / "traced.json", inputs, NoneType, traced, files)
     memo(folder / "profiled.json", inputs, NoneType, profiled, [profile])
     return windows, profile

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How evaluators rank variants of programs, as tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,101 +10,135 @@ from benchmarks.ranking import Estimate, Measured
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.compare.summary import Floats
 
-# The evaluator with which the others are compared.
-JUDGED = "mca-pmu"
+# The evaluator whose parts are left out, and the one that is shown beside it.
+JUDGED, _COUNTED = "mca-pmu", "count"
+_WITHOUT = f"{JUDGED} without "
+#: Changes of the time, as shares: above the first the predicted change is compared, and what is
+#: slower by the second must not be called faster.
+_LEAST, _HARM = 0.02, 0.10
+_FACTOR = 1.5
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """The measurements and predictions of one program.
+    """The measurements and predictions of one program and one kind of variants.
 
     Attributes:
       name: of the program.
+      kind: of the variants.
       variants: names of the V variants, the default one first.
       measured: the times of the variants.
       rounds: how many there are.
-      layouts: how many take turns in them.
+      run_s: seconds of the fastest run of the default variant.
       predictions: by evaluator, [V] costs.
-      evaluation_s: by evaluator, processor seconds of one evaluation.
-      run_s: processor seconds of one run.
+      evaluation_s: by evaluator, processor seconds of one evaluation; empty if not measured.
     """
 
     name: str
+    kind: str
     variants: tuple[str, ...]
     measured: Measured
     rounds: int
-    layouts: int
+    run_s: float
     predictions: Mapping[str, Floats]
     evaluation_s: Mapping[str, float]
-    run_s: float
 
-    def changes(self) -> list[float]:
-        """[V] measured times as changes from the default variant's, in percent."""
-        logs = self.measured.log_time
-        return [100 * float(change) for change in np.expm1(logs - logs[0])]
+    @property
+    def changes(self) -> Floats:
+        """[V] logarithms of measured times, relative to the default variant's."""
+        logs: Floats = self.measured.log_time - self.measured.log_time[0]
+        return logs
+
+    def predicted(self, evaluator: str) -> Floats:
+        """[V] logarithms of predicted costs, relative to the default variant's."""
+        costs = self.predictions[evaluator]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs: Floats = np.log(costs) - np.log(costs[0])
+        return logs
+
+    def tau(self, evaluator: str) -> Estimate:
+        """Kendall's tau on resolved pairs."""
+        return self.measured.resolved_tau(self.predictions[evaluator])
+
+    def agreements(self, evaluator: str) -> list[bool]:
+        """Whether the sign is right, of each change that the times resolve."""
+        resolved = self.measured.resolved[0]
+        right = np.sign(self.predicted(evaluator)) == np.sign(self.changes)
+        return list(map(bool, right[resolved]))
+
+    def close(self, evaluator: str) -> list[bool]:
+        """Whether the change is within a factor of the measured one, of each larger change."""
+        chosen = self.measured.resolved[0] & (abs(self.changes) > np.log1p(_LEAST))
+        ratios = self.predicted(evaluator)[chosen] / self.changes[chosen]
+        return [bool(1 / _FACTOR <= ratio <= _FACTOR) for ratio in ratios]
+
+    def harms(self, evaluator: str) -> list[bool]:
+        """Whether it is called faster, of each variant that is much slower."""
+        slower = self.measured.resolved[0] & (self.changes >= np.log1p(_HARM))
+        return list(map(bool, self.predicted(evaluator)[slower] < 0))
 
 
 def tables(programs: Sequence[Ranked]) -> list[Table]:
-    """The tables, for the evaluators that all programs have."""
-    evaluators = [
-        name for name in programs[0].predictions if all(name in p.predictions for p in programs)
-    ]
-
-    def ranks(
-        name: str, caption: str, estimate: Callable[[Measured, Floats, Floats], Estimate]
-    ) -> Table:
-        """A row an evaluator, a column a program."""
-        rows: list[list[Cell]] = []
-        for evaluator in evaluators:
-            found = [
-                estimate(p.measured, p.predictions[evaluator], p.predictions[JUDGED])
-                for p in programs
-            ]
-            mean = float(np.mean([one.value for one in found]))
-            rows.append([evaluator, *map(_cell, found), None if np.isnan(mean) else mean])
-        columns = {"evaluator": "text", **{p.name: "number:2" for p in programs}}
-        columns["mean"] = "number:2"
-        return Table.of(name, f"{caption} (95% interval).", columns, rows)
-
+    """The tables; an evaluator that a kind lacks for some program has no value there."""
+    kinds = {kind: [p for p in programs if p.kind == kind] for kind in _names(programs, "kind")}
+    evaluators = list(dict.fromkeys(name for p in programs for name in p.predictions))
+    own = [name for name in evaluators if not name.startswith(_WITHOUT)]
+    parts = [name for name in evaluators if name.startswith(_WITHOUT)]
     return [
         _facts(programs),
-        ranks(
-            "tau",
-            "Kendall's tau on pairs whose order the times resolve",
-            lambda measured, costs, _: measured.resolved_tau(costs),
+        _taus("tau", "Kendall's tau on resolved pairs, mean and worst program", kinds, own),
+        _taus("parts", f"The same where {JUDGED} lacks a part", kinds, [JUDGED, *parts]),
+        _by_program(kinds, [name for name in (JUDGED, _COUNTED) if name in own]),
+        _shares(
+            "signs",
+            "Changes that the times resolve, share with the right sign",
+            kinds,
+            own,
+            Ranked.agreements,
         ),
-        ranks(
-            "tau-all-pairs",
-            "Kendall's tau-b over all pairs",
-            lambda measured, costs, _: measured.tau(costs),
+        _shares(
+            "close",
+            f"Resolved changes above {100 * _LEAST:.0f}%, share predicted within a "
+            f"factor of {_FACTOR}",
+            kinds,
+            own,
+            Ranked.close,
         ),
-        ranks(
-            "lead",
-            f"Tau of {JUDGED} on resolved pairs less that of the evaluator",
-            lambda measured, costs, judged: measured.lead(judged, costs),
+        _shares(
+            "harms",
+            f"Variants slower by {100 * _HARM:.0f}% or more, share called faster",
+            kinds,
+            own,
+            Ranked.harms,
         ),
-        ranks(
-            "slope",
-            "Change of time for a predicted change of one",
-            lambda measured, costs, _: measured.slope(costs),
-        ),
-        _evaluation(programs, evaluators),
+        _evaluation(programs, own),
+        _intervals(programs, evaluators),
         _variants(programs, evaluators),
     ]
+
+
+def _names(programs: Iterable[Ranked], attribute: str) -> list[str]:
+    return list(dict.fromkeys(getattr(p, attribute) for p in programs))
+
+
+def _known(programs: Sequence[Ranked], evaluator: str) -> list[Ranked]:
+    """All programs if each has the evaluator, else none."""
+    return list(programs) if all(evaluator in p.predictions for p in programs) else []
 
 
 def _facts(programs: Sequence[Ranked]) -> Table:
     rows: list[list[Cell]] = []
     for p in programs:
-        count, changes = len(p.variants), p.changes()
-        row: list[Cell] = [p.name, p.run_s, count, p.rounds, p.layouts, min(changes), max(changes)]
+        count, changes = len(p.variants), 100 * np.expm1(p.changes)
+        row: list[Cell] = [p.name, p.kind, p.run_s, count, p.rounds]
+        row += [float(changes.min()), float(changes.max())]
         rows.append([*row, p.measured.resolved_pairs(), count * (count - 1) // 2])
     columns = {
         "program": "text",
+        "kind": "text",
         "a run": "seconds:2",
         "variants": "integer",
         "rounds": "integer",
-        "layouts": "integer",
         "fastest": "percent:+1",
         "slowest": "percent:+1",
         "resolved pairs": "integer",
@@ -114,30 +148,97 @@ def _facts(programs: Sequence[Ranked]) -> Table:
     return Table.of("programs", caption, columns, rows)
 
 
-def _evaluation(programs: Sequence[Ranked], evaluators: Sequence[str]) -> Table:
+def _taus(
+    name: str, caption: str, kinds: Mapping[str, Sequence[Ranked]], evaluators: Sequence[str]
+) -> Table:
     rows: list[list[Cell]] = []
     for evaluator in evaluators:
-        seconds = [p.evaluation_s.get(evaluator) for p in programs]
-        if any(one is not None for one in seconds):
-            pairs = zip(seconds, programs, strict=True)
-            rows.append([evaluator, *(None if s is None else s / p.run_s for s, p in pairs)])
-    columns = {"evaluator": "text", **{p.name: "number:2" for p in programs}}
-    caption = "Processor time to evaluate the default variant, in runs of the program."
+        row: list[Cell] = [evaluator]
+        for programs in kinds.values():
+            found = [p.tau(evaluator).value for p in _known(programs, evaluator)]
+            found = [value for value in found if not np.isnan(value)]
+            row += [float(np.mean(found)), min(found)] if found else [None, None]
+        rows.append(row)
+    columns = {"evaluator": "text"}
+    for kind in kinds:
+        columns |= {kind: "number:2", f"{kind}, worst": "number:2"}
+    return Table.of(name, f"{caption}.", columns, rows)
+
+
+def _by_program(kinds: Mapping[str, Sequence[Ranked]], evaluators: Sequence[str]) -> Table:
+    found = {
+        (p.name, f"{kind}, {evaluator}"): p.tau(evaluator).value
+        for kind, programs in kinds.items()
+        for p in programs
+        for evaluator in evaluators
+    }
+    heads = list(dict.fromkeys(head for _, head in found))
+    rows: list[list[Cell]] = []
+    for name in dict.fromkeys(name for name, _ in found):
+        values = (found.get((name, head), np.nan) for head in heads)
+        rows.append([name, *(None if np.isnan(value) else value for value in values)])
+    columns = {"program": "text"} | dict.fromkeys(heads, "number:2")
+    return Table.of("tau-by-program", "Kendall's tau on resolved pairs.", columns, rows)
+
+
+def _shares(
+    name: str,
+    caption: str,
+    kinds: Mapping[str, Sequence[Ranked]],
+    evaluators: Sequence[str],
+    judged: Callable[[Ranked, str], list[bool]],
+) -> Table:
+    """A share of variants of all programs, by evaluator and kind, and of how many."""
+    rows: list[list[Cell]] = []
+    for evaluator in evaluators:
+        row: list[Cell] = [evaluator]
+        for programs in kinds.values():
+            found = [one for p in _known(programs, evaluator) for one in judged(p, evaluator)]
+            row += [100 * float(np.mean(found)), len(found)] if found else [None, None]
+        rows.append(row)
+    columns = {"evaluator": "text"}
+    for kind in kinds:
+        columns |= {kind: "percent:0", f"{kind}, of": "integer"}
+    return Table.of(name, f"{caption}.", columns, rows)
+
+
+def _evaluation(programs: Sequence[Ranked], evaluators: Sequence[str]) -> Table:
+    timed = [p for p in programs if p.evaluation_s]
+    rows: list[list[Cell]] = []
+    for evaluator in evaluators:
+        known = [p.evaluation_s[evaluator] for p in timed if evaluator in p.evaluation_s]
+        if known:
+            rows.append([evaluator, float(np.median(known)), max(known)])
+    columns = {"evaluator": "text", "median": "seconds:2", "worst program": "seconds:2"}
+    caption = "Processor time to evaluate the default variant, once its run is recorded."
     return Table.of("evaluation", caption, columns, rows)
+
+
+def _intervals(programs: Sequence[Ranked], evaluators: Sequence[str]) -> Table:
+    rows: list[list[Cell]] = [
+        [p.name, p.kind, *(_cell(p.tau(e)) if e in p.predictions else None for e in evaluators)]
+        for p in programs
+    ]
+    columns = {"program": "text", "kind": "text"} | dict.fromkeys(evaluators, "number:2")
+    caption = "Kendall's tau on resolved pairs (95% interval)."
+    return Table.of("intervals", caption, columns, rows)
 
 
 def _variants(programs: Sequence[Ranked], evaluators: Sequence[str]) -> Table:
     """Each variant's change against the default one, measured and predicted."""
     rows: list[list[Cell]] = []
     for p in programs:
-        logs = p.measured.log_time
-        ends = (np.expm1(end - logs[0]) for end in (p.measured.low, p.measured.high))
-        low, high = (100 * end for end in ends)
-        for i, (variant, change) in enumerate(zip(p.variants, p.changes(), strict=True)):
-            measured = (round(change, 3), round(float(low[i]), 3), round(float(high[i]), 3))
-            predicted = [100 * (p.predictions[e][i] / p.predictions[e][0] - 1) for e in evaluators]
-            rows.append([p.name, variant, measured, *(round(float(one), 3) for one in predicted)])
-    columns = {"program": "text", "variant": "text", "measured": "percent:+1"}
+        ends = (
+            100 * np.expm1(end - p.measured.log_time[0])
+            for end in (p.measured.low, p.measured.high)
+        )
+        changes = np.stack([100 * np.expm1(p.changes), *ends], axis=1).round(3).tolist()
+        predicted = {e: 100 * np.expm1(p.predicted(e)) for e in evaluators if e in p.predictions}
+        for i, (variant, measured) in enumerate(zip(p.variants, changes, strict=True)):
+            costs = (predicted[e][i] if e in predicted else np.nan for e in evaluators)
+            shown = (round(float(cost), 3) if np.isfinite(cost) else None for cost in costs)
+            rows.append([p.name, p.kind, variant, tuple(measured), *shown])
+    columns = {"program": "text", "kind": "text", "variant": "text", "measured": "percent:+1"}
     columns |= dict.fromkeys(evaluators, "percent:+1")
     return Table.of("variants", "Changes against the default variant.", columns, rows)
 

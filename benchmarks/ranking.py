@@ -99,54 +99,12 @@ class Measured:
             variants, np.full(variants, 1 / variants), size=_REPLICATES
         ).astype(np.float64)
 
-    def tau(self, predicted: Sequence[float] | Floats) -> Estimate:
-        """Kendall's tau-b between predicted costs and measured times, over all pairs.
-
-        The interval is for other layouts, and for other variants of the same kind.
-        """
-        costs = _signs(np.asarray(predicted, np.float64))
-        value = _tau_b(costs, _signs(self.log_time), np.ones(len(self.log_time)))
-        replicates = [
-            _tau_b(costs, _signs(times), weights)
-            for times, weights in zip(self.replicates, self.weights, strict=True)
-        ]
-        return Estimate.of(value, np.array(replicates))
-
     def resolved_tau(self, predicted: Sequence[float] | Floats) -> Estimate:
-        """Share of resolved pairs in the right order, less that in the wrong one.
+        """Kendall's tau: share of resolved pairs in the right order, less that in the wrong one.
 
-        A pair with equal predictions is neither. NaN when no pair is resolved.
+        A pair with equal predictions is neither. NaN when no pair is resolved. The interval is for
+        other layouts, and for other variants of the same kind.
         """
-        return Estimate.of(*self._resolved_tau(predicted))
-
-    def lead(
-        self, predicted: Sequence[float] | Floats, other: Sequence[float] | Floats
-    ) -> Estimate:
-        """By how much the first's resolved_tau is above the other's, on the same draws."""
-        (first, firsts), (second, seconds) = map(self._resolved_tau, (predicted, other))
-        return Estimate.of(first - second, firsts - seconds)
-
-    def slope(self, predicted: Sequence[float] | Floats) -> Estimate:
-        """How much of a predicted change is time, by least squares over the variants.
-
-        1: a variant that is predicted to cost 1% more takes 1% longer. The interval is for other
-        layouts, and for other variants of the same kind. NaN where a cost is not above zero, or all
-        are the same.
-        """
-        costs = np.asarray(predicted, np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(costs)
-            every = np.ones(len(costs))
-            replicates = [
-                _slope(logs, *both) for both in zip(self.replicates, self.weights, strict=True)
-            ]
-            return Estimate.of(_slope(logs, self.log_time, every), np.array(replicates))
-
-    def resolved_pairs(self) -> int:
-        """How many pairs are resolved."""
-        return int(np.triu(self.resolved, 1).sum())
-
-    def _resolved_tau(self, predicted: Any) -> tuple[float, Floats]:
         costs = _signs(np.asarray(predicted, np.float64))
 
         def tau(times: Floats, weights: Floats) -> float:
@@ -155,25 +113,17 @@ class Measured:
             return float((pairs * costs * _signs(times)).sum() / total) if total else float("nan")
 
         replicates = [tau(*both) for both in zip(self.replicates, self.weights, strict=True)]
-        return tau(self.log_time, np.ones(len(self.log_time))), np.array(replicates)
+        value = tau(self.log_time, np.ones(len(self.log_time)))
+        return Estimate.of(value, np.array(replicates))
+
+    def resolved_pairs(self) -> int:
+        """How many pairs are resolved."""
+        return int(np.triu(self.resolved, 1).sum())
 
 
 def _signs(values: Floats) -> Floats:
     """[V, V]: the sign of each difference."""
     return np.sign(values[:, None] - values[None, :])
-
-
-def _tau_b(left: Floats, right: Floats, weights: Floats) -> float:
-    """Kendall's tau-b of two sign matrices (Kendall 1945); 0 when one is all ties."""
-    pairs = np.outer(weights, weights)
-    norm = float((pairs * left * left).sum() * (pairs * right * right).sum()) ** 0.5
-    return float((pairs * left * right).sum()) / norm if norm else 0.0
-
-
-def _slope(logs: Floats, times: Floats, weights: Floats) -> float:
-    centred = logs - np.average(logs, weights=weights)
-    squares = (weights * centred**2).sum()
-    return float((weights * centred * times).sum() / squares) if squares > 0 else float("nan")
 
 
 def _log_time(times: Floats) -> Floats:

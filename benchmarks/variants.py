@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Variants of register allocation, whose code `rank` compares."""
+"""Variants of programs, whose code `rank` compares, in three kinds."""
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,20 +59,28 @@ RULES: dict[str, Callable[[Observation], int]] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to allocate registers.
+    """One way to compile a program.
 
     Attributes:
-      options: of the code generator.
+      options: of LLVM.
+      flags: of clang.
       rule: name of the rule that decides evictions; None for the compiler's own policy.
       random: share of decisions that are drawn at random instead, uniformly from the admissible.
       seed: of the draws.
+      sampled: the compiler uses the profile of the default variant (AutoFDO).
+      policy: name of a folder in `models` whose policy decides about inlining; None for none.
+      profiled: that policy reads the profile of the default variant.
     """
 
     name: str
     options: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     rule: str | None = None
     random: float = 0.0
     seed: int = 1
+    sampled: bool = False
+    policy: str | None = None
+    profiled: bool = False
 
     def decide(self, module: str) -> Decide:
         """The decision function for one module; its draws do not depend on other modules."""
@@ -92,8 +100,19 @@ def _random(share: float, seed: int) -> Variant:
     return Variant(f"random {share:g} ({seed})", rule="imitated", random=share, seed=seed)
 
 
-VARIANTS: tuple[Variant, ...] = (
-    Variant("default"),
+def _sampled(name: str, **options: int) -> Variant:
+    return replace(_switched(name, **options), sampled=True)
+
+
+def _switched(name: str, **options: int) -> Variant:
+    """A variant by options of LLVM, whose values are numbers."""
+    given = (f"-{option.replace('_', '-')}={value}" for option, value in options.items())
+    return Variant(name, tuple(given))
+
+
+DEFAULT = Variant("default")
+_REGISTERS = (
+    DEFAULT,
     Variant("basic", ("-regalloc=basic",)),
     Variant("spill for size", ("-split-spill-mode=size",)),
     Variant("reversed local", ("-greedy-reverse-local-assignment",)),
@@ -109,4 +128,75 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("heaviest", rule="heaviest"),
     *(_random(share, 1) for share in (0.05, 0.1, 0.2, 0.5, 1.0)),
 )
-DEFAULT = VARIANTS[0]
+_INLINING = (
+    DEFAULT,
+    *(_switched(f"threshold {n}", inline_threshold=n) for n in (0, 25, 75, 125, 500, 1000, 3000)),
+    _switched("hint threshold 50", inlinehint_threshold=50),
+    _switched("hint threshold 1000", inlinehint_threshold=1000),
+    _switched("no call penalty", inline_call_penalty=0),
+    _switched("call penalty 100", inline_call_penalty=100),
+    Variant("partial", ("-enable-partial-inlining",)),
+    _sampled("AutoFDO"),
+    _sampled("AutoFDO, hot 200", hot_callsite_threshold=200),
+    _sampled("AutoFDO, hot 10000", hot_callsite_threshold=10_000),
+    _sampled("AutoFDO, cold 225", inline_cold_callsite_threshold=225, inlinecold_threshold=225),
+    _sampled("AutoFDO, threshold 25", inline_threshold=25),
+    _sampled("AutoFDO, threshold 1000", inline_threshold=1000),
+    Variant("inline-speed", policy="inline-speed", profiled=True),
+    Variant("inline-size", policy="inline-size"),
+    Variant("AutoFDO, inline-speed", policy="inline-speed", profiled=True, sampled=True),
+)
+_BRANCHES = (
+    DEFAULT,
+    _switched("selects stay", x86_cmov_converter=0),
+    Variant("no selects", ("-x86-cmov-converter-force-all",)),
+    _switched("selects by little gain", x86_cmov_converter_threshold=0),
+    Variant("early selects", ("-x86-early-ifcvt",)),
+    Variant("all early selects", ("-x86-early-ifcvt", "-stress-early-ifcvt")),
+    Variant("selects stay in IR", ("-disable-cgp-select2branch",)),
+    _switched("select optimisation", disable_select_optimize=0),
+    _switched("no folding", two_entry_phi_node_folding_threshold=0, phi_node_folding_threshold=0),
+    _switched(
+        "more folding", two_entry_phi_node_folding_threshold=20, phi_node_folding_threshold=20
+    ),
+    _switched(
+        "no folding of branches", bonus_inst_threshold=0, simplifycfg_branch_fold_threshold=0
+    ),
+    _switched("more folding of branches", bonus_inst_threshold=8),
+    _switched("conditions apart", x86_br_merging_base_cost=-1),
+    _switched("conditions together", x86_br_merging_base_cost=20),
+    Variant("no sinking", ("-simplifycfg-sink-common=false",)),
+    _switched("no hoisting", simplifycfg_hoist_common=0, simplifycfg_hoist_cond_stores=0),
+    _switched("no threading", jump_threading_threshold=0),
+    _switched("more threading", jump_threading_threshold=30),
+    Variant("no tail duplication", ("-disable-tail-duplicate", "-tail-dup-placement=0")),
+    _switched("more tail duplication", tail_dup_size=12, tail_dup_placement_threshold=12),
+    Variant("no branch folding", ("-disable-branch-fold",)),
+    Variant("no placement", ("-disable-block-placement",)),
+    Variant(
+        "other placement", ("-enable-ext-tsp-block-placement", "-ext-tsp-apply-without-profile")
+    ),
+    _switched("blocks aligned", align_all_nofallthru_blocks=5),
+    Variant("no jump tables", flags=("-fno-jump-tables",)),
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of variants of a program.
+
+    Attributes:
+      variants: the first is the default one.
+      replayed: all have the blocks of the default variant, whose recorded run is replayed. Else
+        each is recorded by itself.
+    """
+
+    variants: tuple[Variant, ...]
+    replayed: bool = False
+
+
+KINDS = {
+    "registers": Kind(_REGISTERS, replayed=True),
+    "inlining": Kind(_INLINING),
+    "branches": Kind(_BRANCHES),
+}
