@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tries the ways to compile a user's program: builds, profiles, counts, times, judges."""
 
+import contextlib
 import os
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +63,7 @@ class Request:
       ways: plain is the first.
       by_size: whether the smallest build is taken, and not the fastest.
       rounds: how many rounds are timed.
+      counts: whether instructions are counted, which takes longer than a round.
     """
 
     project: Project
@@ -72,6 +74,7 @@ class Request:
     ways: Sequence[Way]
     by_size: bool
     rounds: int
+    counts: bool = True
 
     @property
     def program(self) -> str:
@@ -93,6 +96,27 @@ def try_ways(request: Request, output: Path, *, force: bool = False) -> Trial:
       ToolchainError: a policy is missing.
       OSError: a file cannot be read or written.
     """
+    with _opened(request, output, force=force) as trial:
+        trial.prepare()
+        return trial.measured()
+
+
+def prepare_ways(request: Request, output: Path) -> Path | None:
+    """Builds and profiles, which needs no idle machine; `try_ways` goes on from there.
+
+    Args:
+      output: as of `try_ways`, whose errors it raises.
+
+    Returns:
+      The manifest of plain's PMU profile, if a way needs one.
+    """
+    with _opened(request, output) as trial:
+        return trial.prepare()
+
+
+@contextlib.contextmanager
+def _opened(request: Request, output: Path, *, force: bool = False) -> Iterator["_Trial"]:
+    """The trial in a folder that no other process uses."""
     output = output.absolute()
     source = request.project.source
     for one, other in ((output, source), (source, output)):
@@ -109,7 +133,7 @@ def try_ways(request: Request, output: Path, *, force: bool = False) -> Trial:
                 shutil.rmtree(folder)
             for note in output.glob("rounds-*.json"):
                 note.unlink()
-        return _Trial(request, output).run()
+        yield _Trial(request, output)
 
 
 class _Trial:
@@ -123,8 +147,8 @@ class _Trial:
         self._built: dict[Way, Built] = {}
         self._left = len(request.ways) + any(way.counted for way in request.ways)
 
-    def run(self) -> Trial:
-        """Does all steps."""
+    def prepare(self) -> Path | None:
+        """Builds all ways; returns the manifest of plain's profile, if a way needs one."""
         request = self._request
         plain = self._folder(PLAIN)
         self._build(PLAIN, PLAIN.flags(request.toolchain, {}, None, None))
@@ -141,7 +165,7 @@ class _Trial:
         for way in request.ways[1:]:
             flags = way.flags(request.toolchain, request.models, profile, counters)
             self._build(way, flags)
-        return self._measured()
+        return profile
 
     def _folder(self, way: Way) -> WayFolder:
         return WayFolder(self._output / f"way-{_FOLDERS.index(way)}")
@@ -192,7 +216,7 @@ class _Trial:
             ) from error
         return profiled(plain, built, self._request.runs[0])
 
-    def _measured(self) -> Trial:
+    def measured(self) -> Trial:
         """Counts and times all builds."""
         request = self._request
         counts, meter = self._counts()
@@ -243,7 +267,7 @@ class _Trial:
         """By run, what each way's program executes; and what counted it."""
         request = self._request
         none: list[int | None] = [None] * len(request.ways)
-        meter = find_meter("auto", self._output) if request.runs else None
+        meter = find_meter("auto", self._output) if request.runs and request.counts else None
         if meter is None or not meter.counts:
             return {command.flag: none for command in request.runs}, None
         found: dict[str, list[int | None]] = {}

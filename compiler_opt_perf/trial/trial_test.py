@@ -16,7 +16,7 @@ from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
 from compiler_opt_perf.trial.build import Project
 from compiler_opt_perf.trial.errors import TrialError
 from compiler_opt_perf.trial.runs import GivenRun
-from compiler_opt_perf.trial.trial import Request, try_ways
+from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
 from compiler_opt_perf.trial.ways import PGO, PLAIN, SIZE, SIZE_THINLTO, SPEED, Way
 
 _PIXELS = REPO_ROOT / "docs" / "testdata" / "trial"
@@ -233,6 +233,23 @@ def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     assert noted.read_text() == "\n\n"
     try_ways(request, output, force=True)
     assert noted.read_text() == "\n\n\n"
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_what_was_prepared_is_not_done_again(
+    tree: Path, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    noted, output = tmp_path / "builds", tmp_path / "out"
+    build = f"echo >> {noted}; cc work.c -o work"
+    request = _request(toolchain, tree, build, "./work 30", ways=SPEED[:1])
+    request = dataclasses.replace(request, counts=False)
+    assert prepare_ways(request, output) is None
+    assert noted.read_text() == "\n"
+    assert not (output / "rounds-run.json").exists()
+    trial = try_ways(request, output)
+    assert trial.runs[0].rounds == request.rounds and trial.counter is None
+    assert noted.read_text() == "\n"
 
 
 @pytest.mark.compiler
