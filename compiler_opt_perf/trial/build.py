@@ -204,6 +204,7 @@ class WayFolder:
         real.unlink(missing_ok=True)
         os.link(self.program(built.program), real)
         beside = place.with_name(f".{place.name}.new")
+        beside.unlink(missing_ok=True)
         beside.write_text(script)
         beside.chmod(0o755)
         os.replace(beside, place)
@@ -224,6 +225,8 @@ class WayFolder:
         beside.unlink(missing_ok=True)
         os.link(file, beside)
         os.replace(beside, place)
+        # Where both were one file already, it stays beside, and writing to it would change both.
+        beside.unlink(missing_ok=True)
 
     def _run(self, command: str, name: str) -> None:
         """Runs the build's command in the tree."""

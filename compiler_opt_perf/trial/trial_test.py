@@ -13,7 +13,7 @@ from compiler_opt_perf.run.files import FileLockedError, exclusive
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, REPO_ROOT
-from compiler_opt_perf.trial.build import Project
+from compiler_opt_perf.trial.build import Built, Project, WayFolder
 from compiler_opt_perf.trial.errors import TrialError
 from compiler_opt_perf.trial.runs import GivenRun
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
@@ -233,6 +233,21 @@ def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     assert noted.read_text() == "\n\n"
     try_ways(request, output, force=True)
     assert noted.read_text() == "\n\n\n"
+
+
+def test_a_script_in_the_place_of_a_program_does_not_change_it(tmp_path: Path) -> None:
+    way, built = WayFolder(tmp_path), Built("work", 0.0)
+    for folder in (way.tree, tmp_path / "programs"):
+        folder.mkdir()
+        (folder / "work").write_text("program")
+    # A trial that goes on puts it there again.
+    for _ in range(2):
+        way.place(built, way.program("work"))
+    with way.script_in_place(built, "script"):
+        assert (way.tree / "work").read_text() == "script"
+        assert way.real(built).read_text() == "program"
+    assert (way.tree / "work").read_text() == "program"
+    assert [path.name for path in way.tree.iterdir()] == ["work"]
 
 
 @pytest.mark.long
