@@ -5,7 +5,7 @@ BENCHMARK := build/venv/bin/python -m benchmarks
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap extras build demo train-inline check unit bazel bench-collect bench-cycles bench-hits \
+.PHONY: help bootstrap extras build demo train-inline check unit bazel bench-collect bench-cycles bench-harm bench-hits \
   bench-inline-speed bench-policies bench-rank bench-series bench-throughput bench-upstream fuzz lint clean
 
 help: ## list the targets
@@ -44,6 +44,10 @@ fuzz: extras ## thousands of damaged inputs for every reader, minutes: SEED=numb
 
 bench-collect: build ## measure PMU collection on four real programs, about 15 minutes
 	@$(BENCHMARK) collect
+
+bench-harm: extras ## does any of forty programs become slower by the policies? builds and profiles an hour, times half an hour, machine otherwise idle, resumable: PREPARE=1 only builds and profiles
+	@$(COP) toolchain build --toolchain=mock
+	@$(BENCHMARK) harm $(if $(PREPARE),--prepare)
 
 bench-hits: extras ## what lookups in a profile find at other levels, with PGO and ThinLTO; half an hour
 	@$(COP) toolchain build --toolchain=mock

@@ -141,6 +141,28 @@ def _compile_cost(
 
 
 @_benchmark(
+    "harm",
+    "Times of forty programs of Debian that their own build systems build. An hour or two, idle.",
+    "Does any program become slower by the policies?",
+    results.Plot("worst", ["policies", "AutoFDO"]),
+)
+@_only("harm")
+@click.option("--rounds", type=click.IntRange(6), default=15, show_default=True, help="Timed runs.")
+@click.option(
+    "--prepare", is_flag=True, help="Only build and profile, on a machine that is not idle."
+)
+@_TOOLCHAIN
+def _harm(
+    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import harm
+
+    return harm.study(
+        only or tuple(harm.PROGRAMS), folder, toolchain, rounds=rounds, prepare=prepare
+    )
+
+
+@_benchmark(
     "hits",
     "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
     "How much of a profile do other compilations find?",

@@ -52,9 +52,9 @@ _ROWS = (
     (
         "a hot loop beside cold calls",
         "a policy at most: AutoFDO and PGO can harm",
-        "[time](docs/results/harm.md): plain {harm/example/plain `-O2`/user time}, "
-        "policy {harm/example/the policy now/user time}, "
-        "AutoFDO {harm/example/AutoFDO/user time}",
+        "[time](docs/results/passed-local.md): plain {passed-local/example/plain `-O2`/user time}, "
+        "policy {passed-local/example/the policy now/user time}, "
+        "AutoFDO {passed-local/example/AutoFDO/user time}",
     ),
 )
 

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Does any program become slower by the policies in models/? Forty programs, by the clock.
+
+Each is built by its own build system in the ways of `cop try`, profiled, and timed on the profiled
+run: what is worse on a few programs is seen. `programs/forty.toml` has the programs.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from absl import logging
+
+from benchmarks.changes import mean_change
+from benchmarks.programs.forty import Program, read_table
+from benchmarks.results import Cell, Interval, Table
+from compiler_opt_perf.profile.callgrind import CacheGeometry
+from compiler_opt_perf.profile.manifest import Manifest
+from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.progress import Progress
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.trial.result import Trial
+from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
+from compiler_opt_perf.trial.ways import SPEED
+
+PROGRAMS = {program.name: program for program in read_table().program}
+ROUNDS = 15
+#: A change of time, in percent, from which a slower program is a fault of its way.
+HARM = 3.0
+#: Plain, AutoFDO and the policies.
+WAYS = SPEED[:3]
+_AUTOFDO, _POLICIES = (way.name for way in WAYS[1:])
+_MODELS = {
+    "inline-size": REPO_ROOT / "models" / "inline-speed",
+    "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",
+}
+_WORST = 10
+_CACHE = CacheGeometry().ll
+_MISPREDICTS = 1.0
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the profiled run of plain did; misses and mispredictions are simulated.
+
+    Attributes:
+      instructions: in all objects.
+      missed_bytes: bytes of the lines that loads fetched from memory.
+      mispredicts: of conditional branches, in percent.
+    """
+
+    instructions: int
+    missed_bytes: int
+    mispredicts: float
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether it loads more than the last-level cache holds, or mispredicts above 1%."""
+        return self.missed_bytes > _CACHE.size or self.mispredicts > _MISPREDICTS
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the clock says of a program; changes are in percent.
+
+    Attributes:
+      seconds: of a run of plain.
+      resolution: what plain in other layouts does.
+      changes: of time against plain, with its 95% interval, by way.
+      text: change of the machine code's bytes, by way.
+      same_output: by way, whether it prints what plain does; None if plain's output varies.
+    """
+
+    seconds: float
+    resolution: float
+    changes: dict[str, Interval]
+    text: dict[str, float]
+    same_output: dict[str, bool | None]
+
+    def is_slower(self, way: str) -> bool:
+        """Whether a way is slower by `HARM` at least, beyond chance."""
+        value, low, _ = self.changes[way]
+        return value >= HARM and low > 0 and value > self.resolution
+
+    def verdict(self, way: str) -> str:
+        """What a way does to the program, in a word."""
+        value, low, high = self.changes[way]
+        if self.same_output[way] is False:
+            return "wrong output"
+        if self.is_slower(way):
+            return "slower"
+        if (low > 0 or high < 0) and abs(value) > self.resolution:
+            return "a little slower" if value > 0 else "faster"
+        return "not resolved"
+
+
+def study(
+    programs: Sequence[str],
+    folder: Path,
+    toolchain: Toolchain,
+    *,
+    rounds: int = ROUNDS,
+    prepare: bool = False,
+    table: Mapping[str, Program] = PROGRAMS,
+) -> list[Table]:
+    """Times programs; one that cannot be built or run is logged and left out.
+
+    Args:
+      folder: for inputs, builds and results; what is there is not done again.
+      rounds: timed runs of each way.
+      prepare: only builds and profiles, which needs no idle machine; there are no times.
+      table: the programs by name.
+    """
+    asked: dict[str, tuple[Request, Path]] = {}
+    facts: dict[str, Facts] = {}
+    found: dict[str, Outcome] = {}
+    for name in programs:
+        with _leaving_out(name):
+            asked[name] = _request(table[name], folder / name, toolchain, rounds)
+    with Pool() as pool:
+        outcomes = pool.map(_prepared, asked.values(), label="building and profiling programs")
+    for name, outcome in zip(asked, outcomes, strict=True):
+        with _leaving_out(name):
+            facts[name] = outcome.get()
+    timed = () if prepare else tuple(facts)
+    with Progress("timing programs" if timed else None, len(timed)) as progress:
+        for name in timed:
+            with _leaving_out(name):
+                found[name] = _outcome(try_ways(*asked[name]))
+            progress.advance()
+    times = time_tables(found, table) if found else []
+    return [*times, _programs(facts, table)] if facts else []
+
+
+@contextlib.contextmanager
+def _leaving_out(name: str) -> Iterator[None]:
+    """Logs what a program fails by."""
+    try:
+        yield
+    except (UserError, OSError) as error:
+        logging.error("%s is left out: %s", name, error)
+
+
+def _prepared(asked: tuple[Request, Path]) -> Facts:
+    """Builds and profiles a program."""
+    profile = prepare_ways(*asked)
+    assert profile is not None
+    return _facts(Manifest.load(profile))
+
+
+def _request(
+    program: Program, folder: Path, toolchain: Toolchain, rounds: int
+) -> tuple[Request, Path]:
+    """What to try, and the folder to do it in."""
+    request = Request(
+        project=program.project(),
+        runs=[program.given_run(folder)],
+        binary=program.binary,
+        toolchain=toolchain,
+        models=_MODELS,
+        ways=WAYS,
+        by_size=False,
+        rounds=rounds,
+        counts=False,
+    )
+    return request, folder / "try"
+
+
+def _facts(manifest: Manifest) -> Facts:
+    def total(name: str) -> int:
+        event = manifest.event(name)
+        return event.total + event.outside
+
+    branches = total("conditional-branches")
+    return Facts(
+        total("instructions"),
+        total("llc-load-misses") * _CACHE.line,
+        round(100 * total("conditional-branch-mispredicts") / max(branches, 1), 4),
+    )
+
+
+def _outcome(trial: Trial) -> Outcome:
+    plain, *others = trial.ways
+    changes: dict[str, Interval] = {}
+    for way in others:
+        change = way.runs[0].time_change
+        low, value, high = (round(100 * one, 4) for one in (change.low, change.value, change.high))
+        changes[way.name] = value, low, high
+    return Outcome(
+        plain.runs[0].seconds,
+        100 * trial.runs[0].resolution,
+        changes,
+        {way.name: 100 * way.text_change for way in others},
+        {way.name: way.runs[0].same_output for way in others},
+    )
+
+
+def time_tables(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> list[Table]:
+    """The worst programs, the sums by half, and all programs."""
+    return [_worst(found, table), _sums(found, table), _all(found, table)]
+
+
+def _worst(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
+    order = sorted(found, key=lambda name: -found[name].changes[_POLICIES][0])[:_WORST]
+    slower = {
+        way: [name for name, one in found.items() if one.is_slower(way)]
+        for way in (_POLICIES, _AUTOFDO)
+    }
+    told = "; ".join(f"{way}: {', '.join(names) or 'none'}" for way, names in slower.items())
+    rows: list[list[Cell]] = [
+        [
+            name,
+            table[name].kind,
+            table[name].set,
+            found[name].changes[_POLICIES],
+            found[name].resolution,
+            found[name].verdict(_POLICIES),
+            found[name].changes[_AUTOFDO],
+        ]
+        for name in order
+    ]
+    return Table.of(
+        "worst",
+        f"The {len(order)} of {len(found)} programs that lose most, or gain least, by the "
+        "policies. Change of processor time against plain `-O2`. Slower by a resolved "
+        f"{HARM:g}%: {told}.",
+        {
+            "program": "text",
+            "kind": "text",
+            "set": "text",
+            "policies": "percent:+1",
+            "chance": "percent:1",
+            "verdict": "text",
+            "AutoFDO": "percent:+1",
+        },
+        rows,
+    )
+
+
+def _sums(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
+    rows: list[list[Cell]] = []
+    for half in ("choose", "judge"):
+        own = [one for name, one in found.items() if table[name].set == half]
+        for way in (_POLICIES, _AUTOFDO) if own else ():
+            words = [one.verdict(way) for one in own]
+            mean = mean_change([one.changes[way][0] for one in own])
+            text = mean_change([one.text[way] for one in own])
+            counts = [words.count(word) for word in ("faster", "a little slower", "slower")]
+            rows.append([half, way, len(own), mean, *counts, text])
+    return Table.of(
+        "sums",
+        "Geometric means by half, and how many programs are resolved to be faster, slower by less "
+        f"than {HARM:g}%, and slower by that or more.",
+        {
+            "set": "text",
+            "way": "text",
+            "programs": "integer",
+            "time": "percent:+1",
+            "faster": "integer",
+            "a little slower": "integer",
+            "slower": "integer",
+            "text": "percent:+1",
+        },
+        rows,
+    )
+
+
+def _all(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            name,
+            table[name].set,
+            one.seconds,
+            one.changes[_POLICIES],
+            one.changes[_AUTOFDO],
+            one.text[_POLICIES],
+            one.text[_AUTOFDO],
+        ]
+        for name, one in sorted(found.items())
+    ]
+    return Table.of(
+        "times",
+        "Change of processor time and of linked text against plain `-O2`, all programs.",
+        {
+            "program": "text",
+            "set": "text",
+            "a run": "seconds:2",
+            "policies": "percent:+1",
+            "AutoFDO": "percent:+1",
+            "text, policies": "percent:+1",
+            "text, AutoFDO": "percent:+1",
+        },
+        rows,
+    )
+
+
+def _programs(facts: Mapping[str, Facts], table: Mapping[str, Program]) -> Table:
+    hard = sum(one.is_hard for one in facts.values())
+    rows: list[list[Cell]] = [
+        [
+            name,
+            table[name].kind,
+            table[name].language,
+            table[name].system,
+            table[name].set,
+            one.instructions / 1e6,
+            one.missed_bytes / 2**20,
+            one.mispredicts,
+        ]
+        for name, one in sorted(facts.items())
+    ]
+    return Table.of(
+        "programs",
+        f"What the runs of plain are like, simulated. Of {len(facts)}, {hard} fetch more from "
+        f"memory than the {_CACHE.size >> 20} MiB of the last level, or mispredict more than "
+        f"{_MISPREDICTS:g}% of their conditional branches.",
+        {
+            "program": "text",
+            "kind": "text",
+            "language": "text",
+            "built by": "text",
+            "set": "text",
+            "million instructions": "number:0",
+            "MiB from memory": "number:1",
+            "mispredicted": "percent:1",
+        },
+        rows,
+    )

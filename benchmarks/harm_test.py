@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from pathlib import Path
+
+import pytest
+
+from benchmarks import harm
+from benchmarks.harm import Facts, Outcome
+from benchmarks.programs import forty
+from benchmarks.programs.forty import Made, Program
+from benchmarks.results import Interval
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+_WORK = """
+#include <stdio.h>
+#include <stdlib.h>
+static double share(double x) { return 1 / (1 / x + 1); }
+int main(int argc, char **argv) {
+  volatile double sink = 0;
+  for (int i = 0; i < 20000000; ++i)
+    sink = share(sink + i);
+  char line[80];
+  FILE *file = fopen(argv[1], "r");
+  puts(file ? fgets(line, sizeof line, file) : "none");
+  return 0;
+}
+"""
+_WORKER = Program(
+    name="work",
+    package="worker",
+    version="1-2",
+    language="C",
+    system="make",
+    kind="test",
+    set="judge",
+    build="cc work.c -o work",
+    run="./work {inputs}/words",
+    inputs=[Made("words", "keywords", 9)],
+    files={"given": "as it is\n"},
+)
+_BROKEN = Program(
+    name="broken",
+    package="worker",
+    version="1-2",
+    language="C",
+    system="make",
+    kind="test",
+    set="choose",
+    build="exit 3",
+    run="./broken",
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A source package of one file, in the place of Debian's."""
+    tree = tmp_path / "source"
+    (tree / "debian").mkdir(parents=True)
+    (tree / "debian" / "changelog").write_text("worker (1-2) unstable; urgency=low\n")
+    (tree / "work.c").write_text(_WORK)
+    monkeypatch.setattr(forty, "debian_source", lambda _: tree)
+    return tree
+
+
+@pytest.mark.long
+@pytest.mark.compiler
+def test_programs_are_prepared_and_timed(
+    source: Path, tmp_path: Path, toolchain: Toolchain, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    table = {"broken": _BROKEN, "work": _WORKER}
+    (programs,) = harm.study(tuple(table), folder, toolchain, rounds=6, prepare=True, table=table)
+    assert programs.rows[0][:5] == ["work", "test", "C", "make", "judge"]
+    # Its loop is predicted, and all it reads is a line.
+    assert programs.caption.startswith("What the runs of plain are like, simulated. Of 1, 0 fetch")
+    instructions, mispredicted = programs.rows[0][5], programs.rows[0][7]
+    assert isinstance(instructions, float) and 100 < instructions < 1000
+    assert isinstance(mispredicted, float) and mispredicted < 1
+    assert "broken is left out: --build='exit 3': exit status 3" in caplog.text
+    built = folder / "work" / "try" / "way-0" / "built.json"
+    before = built.stat().st_mtime_ns
+    found = {
+        one.name: one for one in harm.study(["work"], folder, toolchain, rounds=6, table=table)
+    }
+    assert built.stat().st_mtime_ns == before
+    (row,) = found["worst"].rows
+    assert row[:3] == ["work", "test", "judge"]
+    assert found["programs"] == programs
+    assert [row[:2] for row in found["times"].rows] == [["work", "judge"]]
+    assert [row[:3] for row in found["sums"].rows] == [
+        ["judge", way.name, 1] for way in (harm.WAYS[2], harm.WAYS[1])
+    ]
+
+
+def test_another_version_of_a_source_is_told(
+    source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _WORKER.project()
+    assert not caplog.text
+    (source / "debian" / "changelog").write_text("worker (1-3) unstable; urgency=low\n")
+    _WORKER.project()
+    assert "is not version 1-2 of forty.toml" in caplog.text
+
+
+def test_inputs_are_written_once(tmp_path: Path) -> None:
+    line = _WORKER.given_run(tmp_path).line
+    written = Path(line.split()[1])
+    assert written.name == "words" and len(written.read_text().split()) == 9
+    assert (written.parent / "given").read_text() == "as it is\n"
+    written.write_text("kept")
+    assert _WORKER.given_run(tmp_path).line == line
+    assert written.read_text() == "kept"
+
+
+def _outcome(policies: Interval, resolution: float = 1.0, same: bool | None = True) -> Outcome:
+    return Outcome(
+        seconds=0.5,
+        resolution=resolution,
+        changes={"AutoFDO": (-9.0, -10.0, -8.0), "policies": policies},
+        text={"AutoFDO": 1.0, "policies": -1.0},
+        same_output={"AutoFDO": True, "policies": same},
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (_outcome((4.0, 2.0, 6.0)), "slower"),
+        (_outcome((4.0, -1.0, 6.0)), "not resolved"),
+        (_outcome((4.0, 2.0, 6.0), resolution=5.0), "not resolved"),
+        (_outcome((2.0, 1.0, 3.0)), "a little slower"),
+        (_outcome((-2.0, -3.0, -1.0)), "faster"),
+        (_outcome((-2.0, -3.0, -1.0), same=False), "wrong output"),
+        (_outcome((-2.0, -3.0, -1.0), same=None), "faster"),
+    ],
+)
+def test_a_program_is_slower_only_beyond_chance(outcome: Outcome, verdict: str) -> None:
+    assert outcome.verdict("policies") == verdict
+
+
+def test_the_worst_come_first_and_those_that_are_harmed_are_named() -> None:
+    found = {"b": _outcome((-1.0, -2.0, 1.0)), "a": _outcome((5.0, 4.0, 6.0))}
+    table = dict.fromkeys(found, _WORKER)
+    worst = harm.time_tables(found, table)[0]
+    assert [row[0] for row in worst.rows] == ["a", "b"]
+    assert worst.caption.endswith("policies: a; AutoFDO: none.")
+
+
+@pytest.mark.parametrize(
+    ("facts", "hard"),
+    [
+        (Facts(1000, 0, 0.9), False),
+        (Facts(1000, 0, 1.1), True),
+        (Facts(1000, 2 << 20, 0.0), False),
+        (Facts(1000, 3 << 20, 0.0), True),
+    ],
+)
+def test_a_hard_program_misses_or_mispredicts(facts: Facts, hard: bool) -> None:
+    assert facts.is_hard == hard

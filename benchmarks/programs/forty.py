@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The table of programs in forty.toml: Debian's sources, built by their own build systems.
+
+Half of them, drawn by a seed, may be used to choose a policy. The other half only judges.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from absl import logging
+
+from benchmarks.common import BenchmarkError
+from benchmarks.programs.forty_inputs import MAKERS
+from compiler_opt_perf.run.files import atomic_directory, read_input
+from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.trial.build import Project
+from compiler_opt_perf.trial.runs import GivenRun
+
+TABLE = Path(__file__).with_name("forty.toml")
+_INPUTS = "{inputs}"
+_SEED = 1
+
+
+class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A generated input: its file's name, a key of `MAKERS`, and its size."""
+
+    file: str
+    make: str
+    size: int
+
+
+class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A program.
+
+    Attributes:
+      package: name of Debian's source package.
+      version: Debian's, of which the figures are.
+      language: "C" or "C++".
+      system: its build system.
+      kind: what it does, in two words.
+      set: whether it may be used to choose by, or only judges.
+      build: command of the shell, in the tree.
+      run: command of the shell, in the tree; `{inputs}` stands for the folder of its inputs.
+      binary: the program's path in the tree; None for the first program in the run.
+      inputs: generated ones.
+      files: given inputs, by name.
+    """
+
+    name: str
+    package: str
+    version: str
+    language: Literal["C", "C++"]
+    system: str
+    kind: str
+    set: Literal["choose", "judge"]
+    build: str
+    run: str
+    binary: str | None = None
+    inputs: list[Made] = []
+    files: dict[str, str] = {}
+
+    def project(self) -> Project:
+        """What is built. Raises ToolchainError if the source cannot be fetched."""
+        tree = debian_source(self.package)
+        found = re.search(r"\((\S+)\)", read_input(tree / "debian" / "changelog").decode())
+        if found is None or found[1] != self.version:
+            logging.warning("%s: is not version %s of %s", tree, self.version, TABLE.name)
+        return Project(tree, self.build, "-O2")
+
+    def given_run(self, folder: Path) -> GivenRun:
+        """The run, whose inputs are written once below `folder`."""
+        made = msgspec.json.encode([self.inputs, self.files])
+        inputs = folder / f"inputs-{hashlib.sha256(made).hexdigest()[:8]}"
+        if not inputs.is_dir():
+            with atomic_directory(inputs) as partial:
+                for one in self.inputs:
+                    MAKERS[one.make](partial / one.file, one.size, _SEED)
+                for name, text in self.files.items():
+                    (partial / name).write_text(text)
+        return GivenRun("run", self.run.replace(_INPUTS, str(inputs)))
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All programs, and the seed that split them."""
+
+    seed: int
+    program: list[Program]
+
+
+def read_table(path: Path = TABLE) -> Table:
+    """Reads a table of programs. Raises BenchmarkError, with the file and the place in it."""
+    try:
+        return msgspec.toml.decode(read_input(path), type=Table)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BenchmarkError(f"{path}: {error}") from error
+
+
+def drawn(names: Sequence[str], seed: int) -> set[str]:
+    """The half of the programs that only judges."""
+    return set(random.Random(seed).sample(sorted(names), len(names) // 2))
