@@ -21,6 +21,7 @@ _PLACES = {
     "Inline": "llvm/test/Transforms/Inline/ML/policies",
     "Interactive": "llvm/test/Other/mlgo-interactive",
     "PMUProfile": "llvm/test/Analysis/PMUProfile",
+    "Outliner": "llvm/test/CodeGen/X86/outliner",
     "RegAlloc": "llvm/test/CodeGen/MLRegAlloc/policies",
     "Release": "llvm/test/Other/mlgo-release",
     "ThinLTO": "llvm/test/ThinLTO/X86/mlgo",
