@@ -194,9 +194,10 @@ def test_counts_by_a_qemu_beside_the_virtual_environment(
 @pytest.mark.compiler
 def test_sizes_need_no_run(tree: Path, toolchain: Toolchain, tmp_path: Path) -> None:
     ways = (*SIZE, *SIZE_THINLTO)
-    source = (
-        "static int twice(int x) { return 2 * x; } int main(int c, char **v) {return twice(c);}"
-    )
+    stores = "{ x = 1000; y = 2000; x = 3000; }"
+    functions = [f"__attribute__((noinline)) void f{i}(void) {stores}" for i in range(4)]
+    calls = "".join(f"f{i}();" for i in range(4))
+    source = f"volatile int x, y; {' '.join(functions)} int main(void) {{ {calls} }}"
     (tree / "small.c").write_text(source)
     request = dataclasses.replace(
         _request(toolchain, tree, "cc small.c -o small", binary="small", ways=ways),
@@ -206,6 +207,9 @@ def test_sizes_need_no_run(tree: Path, toolchain: Toolchain, tmp_path: Path) -> 
     trial = try_ways(request, tmp_path / "out")
     assert [way.name for way in trial.ways] == [way.name for way in ways]
     assert trial.runs == [] and trial.counter is None
+    text = {way.name: way.text_bytes for way in trial.ways}
+    assert text["outliner"] < text["plain"] and text["outliner-ThinLTO"] < text["ThinLTO"]
+    assert trial.verdict.take in ("outliner", "outliner-ThinLTO")
 
 
 @pytest.mark.long

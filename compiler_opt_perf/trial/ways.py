@@ -13,6 +13,8 @@ from compiler_opt_perf.policy.compiler_flags import (
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
+_OUTLINER = ("-enable-machine-outliner",)
+
 
 @dataclass(frozen=True)
 class Way:
@@ -24,6 +26,7 @@ class Way:
       policies: policies decide: by the PMU profile for speed, without one for size.
       counted: the compiler uses counters of an instrumented run (-fprofile-use).
       thinlto: the program is linked by ThinLTO.
+      outliner: the machine outliner moves repeated instructions into functions.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Way:
     policies: bool = False
     counted: bool = False
     thinlto: bool = False
+    outliner: bool = False
 
     def flags(
         self,
@@ -59,6 +63,8 @@ class Way:
         if self.thinlto:
             words = (*flags.profile_words, "-flto=thin")
             flags = dataclasses.replace(flags, profile_words=words)
+        if self.outliner:
+            flags = dataclasses.replace(flags, options=(*flags.options, *_OUTLINER))
         return flags
 
 
@@ -71,8 +77,15 @@ SPEED = (
     Way("both", autofdo=True, policies=True),
 )
 PGO = (Way("PGO", counted=True), Way("PGO-ThinLTO", counted=True, thinlto=True))
-SIZE = (PLAIN, Way("inline-size", policies=True))
+SIZE = (
+    PLAIN,
+    Way("inline-size", policies=True),
+    Way("outliner", outliner=True),
+    Way("inline-size-outliner", policies=True, outliner=True),
+)
 SIZE_THINLTO = (
     Way("ThinLTO", thinlto=True),
     Way("inline-size-ThinLTO", policies=True, thinlto=True),
+    Way("outliner-ThinLTO", outliner=True, thinlto=True),
+    Way("inline-size-outliner-ThinLTO", policies=True, outliner=True, thinlto=True),
 )
