@@ -375,6 +375,22 @@ def _throughput(
 
 
 @_benchmark(
+    "size-columns",
+    "Text and file size of programs: outliner, ThinLTO, and the policy for size. Two hours.",
+    "How small do the builds become that users for size have?",
+    results.Plot("means", ["inline-size", "outliner", "inline-size-outliner"]),
+)
+@_only("size_columns")
+@_TOOLCHAIN
+def _size_columns(
+    folder: Path, only: list[str] | None, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import size_columns
+
+    return size_columns.study(only or size_columns.PROGRAMS, folder, toolchain)
+
+
+@_benchmark(
     "forwarding",
     "Time and predicted cycles where loads cannot be forwarded to. Two minutes, idle for the time.",
     "Does the judge see loads that the processor cannot forward to?",

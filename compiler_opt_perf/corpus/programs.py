@@ -264,7 +264,7 @@ def program_modules(
     return tuple(module for part in parts for module in Corpus.load(part).modules)
 
 
-def _link_flags(program: Program) -> tuple[str, ...]:
+def link_flags(program: Program) -> tuple[str, ...]:
     """Returns link flags; those of a library make an image without duplicates that cannot run."""
     if not program.is_library:
         return program.libraries
@@ -302,7 +302,7 @@ def build_program(
     binary = output / program.name
     with atomic_write(binary) as temporary:
         object_files = [job.argv[-1] for job in jobs]
-        words = ["-Wl,--build-id", *_link_flags(program)]
+        words = ["-Wl,--build-id", *link_flags(program)]
         run_command(
             [clang, "-fuse-ld=lld", *object_files, *words, "-o", temporary], timeout_s=_TIMEOUT_S
         )
