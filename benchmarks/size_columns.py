@@ -180,8 +180,8 @@ def _means(ways: Mapping[str, Changes]) -> Table:
             chosen = [own for name, own in changes.items() if _counts(name, language)]
             if chosen:
                 means = [mean_change([own[way] for own in chosen]) for way in chosen[0]]
-                rows.append([language, _KINDS[kind], len(chosen), *means])
-    head = {"language": "text", "of": "text", "programs": "integer"}
+                rows.append([f"{language}, {_KINDS[kind]}", len(chosen), *means])
+    head = {"of": "text", "programs": "integer"}
     columns = {**head, **dict.fromkeys((way.name for way in WAYS[1:]), "percent:+2")}
     caption = (
         "Changes against plain `-Oz`: geometric means of programs that the training never saw, "
