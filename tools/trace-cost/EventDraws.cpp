@@ -8,6 +8,7 @@
 
 #include "EventDraws.h"
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/xxhash.h"
 
 using namespace llvm;
@@ -26,10 +27,29 @@ static double toUnitInterval(uint64_t Bits) {
   return double(Bits >> 11) * 0x1p-53;
 }
 
+/// Permutes numbers so that each bit depends on those below it only (Laine and
+/// Karras, "Stratified sampling for stochastic
+/// transparency", 2011).
+static uint64_t permute(uint64_t Bits, uint64_t Seed) {
+  Bits += Seed;
+  // Even factors, which move bits upwards.
+  static constexpr uint64_t Factors[] = {0x6c50b47c3c6ef372, 0xb82f1e52daa66d2a,
+                                         0xc7afe63854ff53a4,
+                                         0x8d22f6e6510e527e};
+  for (uint64_t Factor : Factors)
+    Bits ^= Bits * Factor;
+  return Bits;
+}
+
 double tracecost::drawVisit(uint64_t Key, unsigned Ordinal, DrawKind Kind,
                             unsigned Visit) {
-  return toUnitInterval(hash({Key, uint64_t(Kind) << 32 | Ordinal}) +
-                        Visit * GoldenRatio);
+  uint64_t Seed = hash({Key, uint64_t(Kind) << 32 | Ordinal});
+  // The order of the visits is shuffled within each stretch of 2^n of them.
+  // Then bits are reversed, so that a stretch has a number in each of 2^n equal
+  // intervals.
+  uint64_t Shuffled =
+      reverseBits(permute(reverseBits(uint64_t(Visit)), Seed * GoldenRatio));
+  return toUnitInterval(reverseBits(permute(Shuffled, Seed)));
 }
 
 double StratifiedDraw::operator()(unsigned BlockFromEnd, unsigned Ordinal,

@@ -28,8 +28,8 @@ namespace tracecost {
 enum class DrawKind : unsigned { Load, Branch, Line };
 
 /// Draws a number for the \p Ordinal-th place of its kind in the block that
-/// \p Key identifies. Each visit adds the golden ratio's fraction to a start
-/// that is the place's own.
+/// \p Key identifies. Each place has an order of its own, so that the events of
+/// two places are independent of one another.
 double drawVisit(uint64_t Key, unsigned Ordinal, DrawKind Kind, unsigned Visit);
 
 /// Draws for a fixed number of visits, a power of two (stratified sampling). In
