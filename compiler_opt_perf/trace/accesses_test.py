@@ -72,7 +72,7 @@ def test_a_real_run_tells_where_it_reads_and_writes(trace: Trace, program: Path)
     symbols = run_command([stock_tool("llvm-nm"), program]).stdout
     sink = next(int(line.split()[0], 16) for line in symbols.splitlines() if line.endswith(" sink"))
     kinds: set[tuple[int, ...]] = set()
-    for numbers, rows in samples(trace):
+    for _, numbers, rows in samples(trace):
         assert rows is not None and len(numbers) == SAMPLE_BLOCKS
         assert rows[:, 0].max(initial=0) < len(numbers)
         # The program is moved by whole pages. It reads and writes the sink in half of the turns.
@@ -87,5 +87,5 @@ def test_a_real_run_tells_where_it_reads_and_writes(trace: Trace, program: Path)
 @pytest.mark.compiler
 def test_the_same_run_has_the_same_accesses(trace: Trace, program: Path, tmp_path: Path) -> None:
     again = record(program, ["turn", "60000"], tmp_path / "t.bbtrace")
-    for (_, one), (_, other) in zip(samples(trace), samples(again), strict=True):
+    for (_, _, one), (_, _, other) in zip(samples(trace), samples(again), strict=True):
         assert one is not None and other is not None and np.array_equal(one, other)

@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 
 from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.leb128 import read_leb128s
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.trace import windows as module
 from compiler_opt_perf.trace.qemu import record
-from compiler_opt_perf.trace.trace_file import Trace
+from compiler_opt_perf.trace.trace_file import SAMPLE_ACCESSES, SAMPLE_BRANCHES, Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
-from compiler_opt_perf.trace.windows import Windows, write_windows
+from compiler_opt_perf.trace.windows import (
+    FORMAT,
+    SAMPLE_BLOCKS,
+    Windows,
+    samples,
+    write_windows,
+)
 
 pytestmark = pytest.mark.compiler
 
@@ -74,14 +81,42 @@ def test_file_keeps_them(branches: Trace, tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded, written.branches)
 
 
+def test_each_mispredicted_execution_is_noted(branches: Trace, tmp_path: Path) -> None:
+    written = write_windows(branches, 1, tmp_path / "w.bbwindows")
+    assert written.mispredictions is not None and written.branches is not None
+    (stream,) = branches.streams.values()
+    numbers = np.concatenate(list(branches.pieces(stream)))
+    codes = written.mispredictions.codes
+    for is_call, column in ((0, 1), (1, 3)):
+        of_kind = codes[codes % np.uint64(2) == is_call] // np.uint64(2)
+        counts = np.bincount(numbers[of_kind.astype(np.int64)], minlength=len(branches.table))
+        assert counts.tolist() == written.branches[:, column].tolist()
+    # The file has those of each sample.
+    loaded = Trace.load(tmp_path / "w.bbwindows", format_=FORMAT)
+    records = [record for record in loaded.records if record.kind == SAMPLE_BRANCHES]
+    places = [begin for begin, _, _ in samples(branches)]
+    assert len(records) == len(places)
+    for place, found in zip(places, records, strict=True):
+        expected = codes[(codes >= 2 * place) & (codes < 2 * (place + SAMPLE_BLOCKS))]
+        differences = read_leb128s(loaded.content(found))
+        assert np.array_equal(np.cumsum(differences), expected - np.uint64(2 * place))
+        assert found.count == len(expected)
+    assert sum(record.count for record in records) > 100
+
+
 def test_long_runs_are_predicted_in_part(
     branches: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "PREDICTED_BLOCKS", branches.total // 4)
+    monkeypatch.setattr(module, "SAMPLES", 3)
     branches_ = Windows.count(branches, 1, predict=True).branches
     assert branches_ is not None
     share = branches_[:, 0].sum() / Windows.count(branches, 1).counts.sum()
-    assert 0.05 < share < 0.35
+    assert 0.05 < share < 0.6
+    # That part has the samples.
+    write_windows(branches, 1, tmp_path / "w.bbwindows")
+    kinds = [record.kind for record in Trace.load(tmp_path / "w.bbwindows", format_=FORMAT).records]
+    assert kinds.count(SAMPLE_BRANCHES) == kinds.count(SAMPLE_ACCESSES) >= 3
 
 
 def test_not_of_fragments(branches: Trace, tmp_path: Path) -> None:

@@ -75,8 +75,10 @@ def _predictor() -> Any:
     for function, result, *arguments in (
         ("predictor_new", pointer, ctypes.c_uint32, pointer, pointer),
         ("predictor_delete", None, pointer),
-        ("predictor_add", None, pointer, pointer, size, ctypes.c_int),
+        ("predictor_add", ctypes.c_int, pointer, pointer, size, ctypes.c_uint64, ctypes.c_int),
         ("predictor_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
+        ("predictor_wrong_count", size, pointer),
+        ("predictor_wrong", ctypes.POINTER(ctypes.c_uint64), pointer),
     ):
         getattr(loaded, function).restype = result
         getattr(loaded, function).argtypes = arguments
@@ -203,17 +205,33 @@ class BranchPredictor:
         if getattr(self, "_state", None):
             _predictor().predictor_delete(self._state)
 
-    def add(self, numbers: Numbers, starts: bool) -> None:
+    def add(self, numbers: Numbers, first: int, starts: bool) -> None:
         """Simulates the next blocks of a stream.
 
         Args:
           numbers: the stream's next blocks.
+          first: position of the first of them in the run.
           starts: whether the blocks are the first of a stream.
         """
         numbers = np.ascontiguousarray(numbers, np.uint32)
-        _predictor().predictor_add(self._state, numbers.ctypes.data, len(numbers), starts)
+        _check(
+            _predictor().predictor_add(
+                self._state, numbers.ctypes.data, len(numbers), first, starts
+            )
+        )
 
     def result(self) -> npt.NDArray[np.uint64]:
         """Returns counts [B, 4] by block: exits, mispredicted exits, calls, mispredicted calls."""
         counts = _predictor().predictor_counts(self._state)
         return np.ctypeslib.as_array(counts, (self._blocks, 4)).copy()
+
+    def mispredicted(self) -> npt.NDArray[np.uint64]:
+        """Returns a code for each mispredicted branch: twice its position, plus 1 for a call.
+
+        They ascend. The position is that of the execution of the block that the branch is in.
+        """
+        number = _predictor().predictor_wrong_count(self._state)
+        if not number:
+            return np.empty(0, np.uint64)
+        codes = np.ctypeslib.as_array(_predictor().predictor_wrong(self._state), (number,))
+        return np.sort(codes)

@@ -25,6 +25,7 @@ from compiler_opt_perf.trace.trace_file import (
     ACCESSES,
     BRANCHES,
     SAMPLE_ACCESSES,
+    SAMPLE_BRANCHES,
     WINDOWS,
     Record,
     Stream,
@@ -40,7 +41,8 @@ _OUT_OF_RANGE = "a block number is larger than the block table"
 #: Number of samples of the run that a histogram keeps, and blocks in each.
 SAMPLES = 150
 SAMPLE_BLOCKS = 600
-#: The branch predictor simulates about this many blocks at most, in whole records.
+#: The branch predictor simulates about this many blocks at most, in whole records, and those of the
+#: samples.
 PREDICTED_BLOCKS = 200_000_000
 
 
@@ -48,6 +50,27 @@ class _Fields(msgspec.Struct, frozen=True):
     """The field that a histogram's description has in addition to a trace's."""
 
     window: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)]
+
+
+@dataclass(frozen=True)
+class Mispredictions:
+    """The executions of a run that a simulated branch predictor mispredicted.
+
+    Attributes:
+      pieces: [P, 2] int64, beginning and end of each piece of the run that was simulated.
+      codes: [M] uint64, ascending: twice the position in the run, plus 1 for a call.
+    """
+
+    pieces: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.uint64]
+
+    def within(self, begin: int, end: int) -> npt.NDArray[np.uint64] | None:
+        """The codes of a part of the run, from its beginning; None if not all was simulated."""
+        known = np.minimum(self.pieces[:, 1], end) - np.maximum(self.pieces[:, 0], begin)
+        if np.maximum(known, 0).sum() < end - begin:
+            return None
+        first, last = np.searchsorted(self.codes, np.array([2 * begin, 2 * end], np.uint64))
+        return self.codes[first:last] - np.uint64(2 * begin)
 
 
 @dataclass(frozen=True)
@@ -60,12 +83,14 @@ class Windows:
       counts: [N] uint64, occurrences of each window, falling.
       branches: [B, 4] uint64, counts of a simulated branch predictor by block: exits, mispredicted
         exits, calls, mispredicted calls; None when not simulated.
+      mispredictions: which executions those are; None when not simulated, or read from a file.
     """
 
     table: BlockTable
     blocks: Numbers
     counts: npt.NDArray[np.uint64]
     branches: npt.NDArray[np.uint64] | None = None
+    mispredictions: Mispredictions | None = None
 
     @classmethod
     def count(cls, trace: Trace, length: int, *, predict: bool = False) -> Self:
@@ -86,19 +111,29 @@ class Windows:
         total = trace.total
         share = min(1.0, PREDICTED_BLOCKS / max(1, total))
         seen = predicted = 0
+        pieces: list[tuple[int, int]] = []
+        places = [before + begin for _, before, begin, _ in _sample_places(trace)]
+        starts_of_samples = np.array(places if predictor else [], np.int64)
         with Progress("blocks in windows", total) as progress:
             for stream in trace.streams.values():
                 starts = True
                 for numbers in trace.pieces(stream):
                     counter.add(numbers, starts)
-                    seen += len(numbers)
-                    if predictor and predicted < share * seen:
+                    begin, seen = seen, seen + len(numbers)
+                    first, last = np.searchsorted(starts_of_samples, [begin - SAMPLE_BLOCKS, seen])
+                    if predictor and (predicted < share * seen or first < last):
                         # The predecessor of the first block may have been left out.
-                        predictor.add(numbers, starts=starts or share < 1)
+                        predictor.add(numbers, begin, starts=starts or share < 1)
                         predicted += len(numbers)
+                        pieces.append((begin, seen))
                     starts = False
                     progress.advance(len(numbers))
-        return cls(trace.table, *counter.result(), predictor.result() if predictor else None)
+        if not predictor:
+            return cls(trace.table, *counter.result())
+        mispredictions = Mispredictions(
+            np.array(pieces, np.int64).reshape(-1, 2), predictor.mispredicted()
+        )
+        return cls(trace.table, *counter.result(), predictor.result(), mispredictions)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -151,11 +186,16 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
             branch_rows = np.hstack([deltas, windows.branches[executed].astype(np.int64)])
             raw = write_leb128s(branch_rows.ravel().tolist())
             write_record(stream, BRANCHES, raw, count=len(executed))
-        for number, (numbers, accesses) in enumerate(samples(trace)):
+        for number, (begin, numbers, accesses) in enumerate(samples(trace)):
             write_blocks(stream, [numbers], number=number, ends=True)
             if accesses is not None:
                 raw = _encode_accesses(accesses)
                 write_record(stream, SAMPLE_ACCESSES, raw, number=number, count=len(accesses))
+            known = windows.mispredictions
+            codes = known.within(begin, begin + len(numbers)) if known else None
+            if codes is not None:
+                raw = write_leb128s(np.diff(codes, prepend=np.uint64(0)).tolist())
+                write_record(stream, SAMPLE_BRANCHES, raw, number=number, count=len(codes))
     return windows
 
 
@@ -181,12 +221,21 @@ def overlap(first: Windows, second: Windows) -> float:
     return float(sum(min(share, shares[1].get(row, 0.0)) for row, share in shares[0].items()))
 
 
-def samples(trace: Trace) -> Iterator[tuple[Numbers, npt.NDArray[np.uint64] | None]]:
+def samples(trace: Trace) -> Iterator[tuple[int, Numbers, npt.NDArray[np.uint64] | None]]:
     """Yields samples evenly spread over a run; the whole run when it is short.
 
-    Each has SAMPLE_BLOCKS blocks, or fewer at the end of a stream, and its accesses to memory as
-    `Stretch.rows` has them; None where the trace has none. Raises TraceError.
+    Each has its position in the run, SAMPLE_BLOCKS blocks, or fewer at the end of a stream, and its
+    accesses to memory as `Stretch.rows` has them; None where the trace has none. Raises TraceError.
     """
+    for stream, before, begin, stretch in _sample_places(trace):
+        end = min(begin + SAMPLE_BLOCKS, len(stream))
+        numbers = np.concatenate(list(trace.part(stream, begin, end)))
+        rows = None if stretch is None else stretch.rows(trace.table, numbers)
+        yield before + begin, numbers, rows
+
+
+def _sample_places(trace: Trace) -> Iterator[tuple[Stream, int, int, Stretch | None]]:
+    """The samples of a run, in order: stream, its position in the run, begin in it, accesses."""
     step = max(SAMPLE_BLOCKS, trace.total // SAMPLES)
     before = 0
     for stream in trace.streams.values():
@@ -201,9 +250,7 @@ def samples(trace: Trace) -> Iterator[tuple[Numbers, npt.NDArray[np.uint64] | No
             stretches = [recorded[index] for index in nearest]
             begins = places[nearest]
         for begin, stretch in zip(begins.tolist(), stretches, strict=True):
-            end = min(begin + SAMPLE_BLOCKS, len(stream))
-            numbers = np.concatenate(list(trace.part(stream, begin, end)))
-            yield numbers, None if stretch is None else stretch.rows(trace.table, numbers)
+            yield stream, before, begin, stretch
         before += len(stream)
 
 

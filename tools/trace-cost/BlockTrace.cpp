@@ -37,7 +37,8 @@ enum RecordKind : uint32_t {
   RecordIndex = 4,
   RecordWindows = 5,
   RecordBranches = 6,
-  RecordSampleAccesses = 8
+  RecordSampleAccesses = 8,
+  RecordSampleBranches = 9
 };
 
 struct SequenceHash {
@@ -67,6 +68,7 @@ private:
   Error readWindows(StringRef Raw, uint32_t Count);
   Error readBranches(StringRef Raw, uint32_t Count);
   Error readAccesses(StringRef Raw, uint32_t Count);
+  Error readMispredicted(StringRef Raw, uint32_t Count);
   Error readULEB128(const uint8_t *&P, const uint8_t *End, uint64_t &Value);
   /// Reads the difference of a block's number to the last one, \p Number.
   Error readNumber(const uint8_t *&P, const uint8_t *End, uint32_t &Number);
@@ -286,6 +288,29 @@ Error Reader::readAccesses(StringRef Raw, uint32_t Count) {
   return Error::success();
 }
 
+Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
+  const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
+  if (Result.Samples.empty())
+    return error("has branches before the first sample");
+  Result.Mispredicted.resize(Result.Samples.size());
+  std::vector<MispredictedBranch> &Branches =
+      Result.Mispredicted.back().emplace();
+  uint64_t Code = 0;
+  for (uint32_t I = 0; I != Count; ++I) {
+    uint64_t Difference;
+    if (Error E = readULEB128(P, End, Difference))
+      return E;
+    Code += Difference;
+    if (Code / 2 >= Result.Samples.back().size())
+      return error("block " + Twine(Code / 2) + " is not in the sample of " +
+                   Twine(Result.Samples.back().size()));
+    Branches.push_back({unsigned(Code / 2), bool(Code & 1)});
+  }
+  if (P != End)
+    return error("has more branches than its head says");
+  return Error::success();
+}
+
 Expected<BlockHistogram> Reader::read() {
   if (Data.size() < 4 || read32le(Data.data()) != HeadMagic)
     return error("neither a block trace nor a window histogram");
@@ -303,8 +328,9 @@ Expected<BlockHistogram> Reader::read() {
              Payload = read32le(Head + 16), RawBytes = read32le(Head + 20),
              Count = read32le(Head + 24);
     HasIndex = Kind == RecordIndex;
-    bool IsKnown = Kind >= RecordDescription && Kind <= RecordBranches;
-    if ((IsKnown || Kind == RecordSampleAccesses) && !HasIndex) {
+    bool IsKnown = (Kind >= RecordDescription && Kind <= RecordBranches) ||
+                   Kind == RecordSampleAccesses || Kind == RecordSampleBranches;
+    if (IsKnown && !HasIndex) {
       if (RawBytes > MaxRawBytes && Kind != RecordTable)
         return error("damaged: " + Twine(RawBytes) + " bytes in one record");
       ArrayRef<uint8_t> Frame(
@@ -323,7 +349,9 @@ Expected<BlockHistogram> Reader::read() {
                     : Kind == RecordBlocks    ? readBlocks(Text, Stream, Count)
                     : Kind == RecordWindows   ? readWindows(Text, Count)
                     : Kind == RecordBranches  ? readBranches(Text, Count)
-                                              : readAccesses(Text, Count))
+                    : Kind == RecordSampleAccesses
+                        ? readAccesses(Text, Count)
+                        : readMispredicted(Text, Count))
         return std::move(E);
       HasDescription |= Kind == RecordDescription;
       HasTable |= Kind == RecordTable;
@@ -336,6 +364,7 @@ Expected<BlockHistogram> Reader::read() {
     return error("the window histogram is truncated; make it again");
   Result.Truncated = !HasIndex;
   Result.Accesses.resize(Result.Samples.size());
+  Result.Mispredicted.resize(Result.Samples.size());
   if (!Result.Total)
     return error("no block was executed");
   for (auto &[Blocks, Count] : Counts)

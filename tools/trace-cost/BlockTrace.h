@@ -18,6 +18,7 @@
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,13 @@ struct PredictedBranches {
   uint64_t Exits = 0, MispredictedExits = 0, Calls = 0, MispredictedCalls = 0;
 };
 
+/// Which branches of one execution of a block were mispredicted.
+struct BranchOutcome {
+  bool Exit = false;
+  /// How many of its calls, of which nothing else is known.
+  unsigned Calls = 0;
+};
+
 /// What an instruction of a sample accessed.
 struct TracedAccess {
   /// Index into the sample.
@@ -60,6 +68,14 @@ struct TracedAccess {
   bool Stores;
   /// The first byte.
   uint64_t Address;
+};
+
+/// A mispredicted branch of a sample.
+struct MispredictedBranch {
+  /// Index into the sample.
+  unsigned Block;
+  /// Whether it is a call in the block, or else the block's exit.
+  bool IsCall;
 };
 
 struct BlockHistogram {
@@ -72,6 +88,9 @@ struct BlockHistogram {
   std::vector<std::vector<unsigned>> Samples;
   /// The accesses of each sample, by block; empty if unknown.
   std::vector<std::vector<TracedAccess>> Accesses;
+  /// What a branch predictor mispredicted in each sample, by block; nothing if
+  /// unknown.
+  std::vector<std::optional<std::vector<MispredictedBranch>>> Mispredicted;
   /// One entry for each of Blocks; empty if unknown.
   std::vector<PredictedBranches> Branches;
   /// The executions of all windows.

@@ -27,6 +27,17 @@ static double ratio(uint64_t Part, uint64_t Whole) {
   return Whole ? double(Part) / Whole : 0.0;
 }
 
+/// The branch at the end of an execution of \p Operations, of which the trace
+/// tells: the last of several conditional branches. Null if there is none.
+static const Operation *exitOf(ArrayRef<Operation> Operations) {
+  const Operation *Exit = nullptr;
+  for (const Operation &Op : Operations)
+    if (Op.IsConditionalBranch ||
+        (Op.IsIndirectJump && !(Exit && Exit->IsConditionalBranch)))
+      Exit = &Op;
+  return Exit;
+}
+
 EventProbabilities
 EventModel::probabilities(const SimBlock &Block, uint64_t Executions,
                           const PredictedBranches *Predicted) {
@@ -60,13 +71,7 @@ EventModel::probabilities(const SimBlock &Block, uint64_t Executions,
 void EventModel::setMispredictions(EventProbabilities &Result,
                                    const SimBlock &Block, uint64_t Executions,
                                    const PredictedBranches *Predicted) {
-  // The trace tells where a block's exit and its calls led. If the block has
-  // several conditional branches, the exit is the last of them.
-  const Operation *Exit = nullptr;
-  for (const Operation &Op : Block.Operations)
-    if (Op.IsConditionalBranch ||
-        (Op.IsIndirectJump && !(Exit && Exit->IsConditionalBranch)))
-      Exit = &Op;
+  const Operation *Exit = exitOf(Block.Operations);
   for (auto [Op, Mispredict] : zip(Block.Operations, Result.Mispredict)) {
     if (!Op.canMispredict())
       continue;
@@ -90,8 +95,10 @@ void EventModel::setMispredictions(EventProbabilities &Result,
 
 void tracecost::drawEvents(const EventProbabilities &Probabilities,
                            ArrayRef<Operation> Executed, unsigned First,
+                           const std::optional<BranchOutcome> &Recorded,
                            DrawFn Draw, WindowEvents &Events) {
-  unsigned Loads = 0, Branches = 0, Lines = 0;
+  const Operation *Exit = Recorded ? exitOf(Executed) : nullptr;
+  unsigned Loads = 0, Branches = 0, Lines = 0, Calls = 0;
   for (auto [I, Op] : enumerate(Executed)) {
     unsigned Bit = First + I;
     // Both levels share one number: what misses the last also misses the first.
@@ -102,8 +109,10 @@ void tracecost::drawEvents(const EventProbabilities &Probabilities,
       else if (Number < Probabilities.FirstLevelMiss[I])
         Events.FirstLevelMiss.set(Bit);
     }
-    if (Op.canMispredict() &&
-        Draw(Branches++, DrawKind::Branch) < Probabilities.Mispredict[I])
+    if (Recorded ? (Op.IsIndirectCall ? Calls++ < Recorded->Calls
+                                      : Recorded->Exit && &Op == Exit)
+                 : Op.canMispredict() && Draw(Branches++, DrawKind::Branch) <
+                                             Probabilities.Mispredict[I])
       Events.Mispredict.set(Bit);
     if (Op.StartsLine &&
         Draw(Lines++, DrawKind::Line) < Probabilities.FetchMiss[I])

@@ -9,10 +9,10 @@
 #include "Simulation.h"
 #include "EventProbabilities.h"
 #include "RatioEstimator.h"
+#include "Samples.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Parallel.h"
 #include "llvm/Support/xxhash.h"
-#include <deque>
 
 using namespace llvm;
 using namespace llvm::tracecost;
@@ -23,8 +23,6 @@ static constexpr unsigned AllVisits = 4096;
 static constexpr unsigned MaxVisits = 64;
 /// The draws of a window depend on so many of its last blocks.
 static constexpr unsigned KeyBlocks = 4;
-/// The first blocks of a sample fill the pipeline; their costs are left out.
-static constexpr unsigned WarmUpBlocks = 100;
 /// A block that samples visit less often is simulated in its windows.
 static constexpr unsigned MinSampleVisits = 16;
 
@@ -46,23 +44,10 @@ struct ReadyWindow {
   unsigned Simulations = 0;
 };
 
-/// The blocks of a sample that the candidate has.
 struct ReadySample {
-  /// Index into BlockHistogram::Samples.
-  unsigned Sample;
-  std::vector<unsigned> Blocks;
-  /// For each of Blocks, how often it came before in all samples, and its
-  /// recorded accesses.
-  std::vector<unsigned> Visits;
-  std::vector<ArrayRef<TracedAccess>> Accesses;
+  Sample Run;
   std::vector<Cycles> Costs;
-  unsigned Simulations = 0;
-
-  /// The blocks behind those that fill the pipeline.
-  auto counted() const {
-    return drop_begin(enumerate(Blocks),
-                      std::min<size_t>(WarmUpBlocks, Blocks.size()));
-  }
+  unsigned Simulations;
 };
 
 /// One simulation of a run.
@@ -81,9 +66,11 @@ private:
   void collectSamples();
   void collectWindows();
   Error prepareBlocks();
-  /// Draws the events of the block at \p Index of the sequence \p Window.
+  /// Draws the events of the block at \p Index of the sequence \p Window. Those
+  /// of its branches may be \p Recorded.
   void drawEvents(unsigned Block, unsigned Index, const SimWindow &Window,
-                  DrawFn Draw, WindowEvents &Events) const;
+                  const std::optional<BranchOutcome> &Recorded, DrawFn Draw,
+                  WindowEvents &Events) const;
   void simulate(ReadySample &S) const;
   Error simulate(ReadyWindow &W) const;
   void addUp();
@@ -113,47 +100,12 @@ void Simulation::collectSamples() {
   SampleVisits.resize(Code.blocks().size());
   if (Options.Plain)
     return;
-  std::vector<unsigned> Visits(Code.blocks().size());
-  // The candidate's last blocks, their visits and accesses.
-  std::deque<std::tuple<unsigned, unsigned, ArrayRef<TracedAccess>>> Recent;
-  for (auto [Index, Blocks] : enumerate(Histogram.Samples)) {
-    ReadySample Current;
-    Current.Sample = Index;
-    // If the candidate is one module among others, a sample may have too few
-    // blocks to fill the pipeline. The blocks of the samples before do.
-    if (any_of(Blocks, [&](unsigned B) {
-          return Mapping.Matches[B] == Match::Foreign;
-        }))
-      for (auto [B, Visit, Accesses] : Recent) {
-        Current.Blocks.push_back(B);
-        Current.Visits.push_back(Visit);
-        Current.Accesses.push_back(Accesses);
-      }
-    bool AnyOwn = false;
-    ArrayRef<TracedAccess> Left = Histogram.Accesses[Index];
-    for (auto [Position, B] : enumerate(Blocks)) {
-      ArrayRef<TracedAccess> Accesses = Left.take_while(
-          [P = Position](const TracedAccess &A) { return A.Block == P; });
-      Left = Left.drop_front(Accesses.size());
-      // A block that the candidate lacks leaves no gap: the next one does not
-      // begin on an empty pipeline.
-      std::optional<unsigned> Own = Mapping.of(B);
-      if (!Own)
-        continue;
-      AnyOwn = true;
-      Current.Blocks.push_back(*Own);
-      Current.Visits.push_back(Visits[*Own]++);
-      Current.Accesses.push_back(Accesses);
-      Recent.push_back({*Own, Current.Visits.back(), Accesses});
-      if (Recent.size() > WarmUpBlocks)
-        Recent.pop_front();
-    }
-    if (AnyOwn)
-      Samples.push_back(std::move(Current));
-  }
-  for (const ReadySample &S : Samples)
+  for (Sample &S :
+       tracecost::collectSamples(Histogram, Mapping, Code.blocks().size())) {
     for (auto [Index, B] : S.counted())
-      ++SampleVisits[B];
+      ++SampleVisits[B.Block];
+    Samples.push_back({std::move(S), {}, 0});
+  }
 }
 
 void Simulation::collectWindows() {
@@ -229,8 +181,8 @@ Error Simulation::prepareBlocks() {
     for (unsigned B : W.Blocks)
       IsNeeded.set(B);
   for (const ReadySample &S : Samples)
-    for (unsigned B : S.Blocks)
-      IsNeeded.set(B);
+    for (const SampledBlock &B : S.Run.Blocks)
+      IsNeeded.set(B.Block);
 
   EventModel Events(Rates, Options.Parts, Result.Loads, Result.Branches);
   for (const CodeFunction &F : Code.functions()) {
@@ -255,14 +207,15 @@ Error Simulation::prepareBlocks() {
 }
 
 void Simulation::drawEvents(unsigned Block, unsigned Index,
-                            const SimWindow &Window, DrawFn Draw,
-                            WindowEvents &Events) const {
+                            const SimWindow &Window,
+                            const std::optional<BranchOutcome> &Recorded,
+                            DrawFn Draw, WindowEvents &Events) const {
   const ReadyBlock &R = *Ready[Block];
   unsigned First = Index ? Window.Ends[Index - 1] : 0;
   tracecost::drawEvents(
       R.Events,
       ArrayRef(R.Sim.Operations).take_front(Window.Ends[Index] - First), First,
-      Draw, Events);
+      Recorded, Draw, Events);
 }
 
 /// Simulates without events, and then with one more kind of events each time.
@@ -291,22 +244,28 @@ static Cycles differences(const std::array<double, 5> &C) {
 
 void Simulation::simulate(ReadySample &S) const {
   SmallVector<const SimBlock *, 0> Blocks;
-  for (unsigned B : S.Blocks)
-    Blocks.push_back(&Ready[B]->Sim);
-  SimWindow Sequence = Sim->window(Blocks, S.Accesses);
+  SmallVector<ArrayRef<TracedAccess>, 0> Accesses;
+  for (const SampledBlock &B : S.Run.Blocks) {
+    Blocks.push_back(&Ready[B.Block]->Sim);
+    Accesses.push_back(B.Accesses);
+  }
+  SimWindow Sequence = Sim->window(Blocks, Accesses);
   WindowEvents All(Sequence.Stream.size());
-  for (auto [Index, B] : enumerate(S.Blocks)) {
-    auto Draw = [Key = Ready[B]->Key, Visit = S.Visits[Index]](unsigned Ordinal,
-                                                               DrawKind Kind) {
+  bool UsesBranches = Options.Parts.has(ModelPart::Predictor) &&
+                      Options.Parts.has(ModelPart::Mispredicts);
+  for (auto [Index, B] : enumerate(S.Run.Blocks)) {
+    auto Draw = [Key = Ready[B.Block]->Key, Visit = B.Visit](unsigned Ordinal,
+                                                             DrawKind Kind) {
       return drawVisit(Key, Ordinal, Kind, Visit);
     };
-    drawEvents(B, Index, Sequence, Draw, All);
+    drawEvents(B.Block, Index, Sequence,
+               UsesBranches ? B.Branches : std::nullopt, Draw, All);
   }
   auto Finished = simulateParts(All, [&](const WindowEvents &Events) {
     ++S.Simulations;
     return Sim->finish(Sequence, Events);
   });
-  for (unsigned Index = 0; Index != S.Blocks.size(); ++Index) {
+  for (unsigned Index = 0; Index != S.Run.Blocks.size(); ++Index) {
     std::array<double, 5> Parts;
     for (auto [Cost, F] : zip(Parts, Finished))
       Cost = double(F[Index]) - (Index ? F[Index - 1] : 0);
@@ -359,7 +318,7 @@ Error Simulation::simulate(ReadyWindow &W) const {
       auto Draw = [&](unsigned Ordinal, DrawKind Kind) {
         return Drawn(FromEnd, Ordinal, Kind, Visit);
       };
-      drawEvents(B, Index, Sequence, Draw, All);
+      drawEvents(B, Index, Sequence, std::nullopt, Draw, All);
     }
     Sum += differences(simulateParts(All, Simulate));
   }
@@ -392,14 +351,14 @@ void Simulation::addUp() {
       Result.Blocks.size(), Histogram.Samples.size(),
       Result.Executions ? double(NumVisits) / Result.Executions : 0);
   for (const ReadySample &S : Samples) {
-    for (unsigned B : S.Blocks)
+    for (const SampledBlock &B : S.Run.Blocks)
       Result.SimulatedInstructions +=
-          uint64_t(S.Simulations) * Ready[B]->Sim.NumInstructions;
+          uint64_t(S.Simulations) * Ready[B.Block]->Sim.NumInstructions;
     Result.Simulations += S.Simulations;
-    for (auto [Index, B] : S.counted()) {
-      ++InSamples[B].Executions;
-      InSamples[B].Cost += S.Costs[Index];
-      Estimator.add(S.Sample, B, S.Costs[Index].total());
+    for (auto [Index, B] : S.Run.counted()) {
+      ++InSamples[B.Block].Executions;
+      InSamples[B.Block].Cost += S.Costs[Index];
+      Estimator.add(S.Run.Index, B.Block, S.Costs[Index].total());
     }
   }
   std::vector<bool> IsEstimated(Result.Blocks.size());

@@ -62,6 +62,12 @@ struct counts {
   uint64_t exits, mispredicted_exits, calls, mispredicted_calls;
 };
 
+// A block, and its position in the run.
+struct execution {
+  uint32_t block;
+  uint64_t position;
+};
+
 struct predictor {
   uint32_t blocks;
   const uint32_t *function;
@@ -79,10 +85,14 @@ struct predictor {
   struct behaviour *seen;
   struct counts *counts;
 
-  // Call stack: the calling blocks, outermost first.
-  uint32_t stack[CALLS];
+  // Call stack: the calling blocks and the positions of their executions, outermost first.
+  struct execution stack[CALLS];
   uint32_t depth;
-  uint32_t previous;
+  struct execution previous;
+
+  // Mispredicted executions: twice the position, plus 1 for a call.
+  uint64_t *wrong;
+  size_t wrong_count, wrong_room;
 };
 
 static void set_fold(struct predictor *p, int i, uint32_t length, uint32_t width) {
@@ -232,6 +242,7 @@ static int predict_target(struct predictor *p, uint32_t block, uint32_t last, ui
 void predictor_delete(struct predictor *p) {
   free(p->seen);
   free(p->counts);
+  free(p->wrong);
   free(p);
 }
 
@@ -250,7 +261,7 @@ struct predictor *predictor_new(uint32_t blocks, const uint32_t *function,
   p->function = function;
   p->is_entry = is_entry;
   p->random = 1;
-  p->previous = UNSEEN;
+  p->previous.block = UNSEEN;
   for (int i = 0; i < TABLES; i++) {
     set_fold(p, INDEX + i, lengths[i], TABLE_BITS);
     set_fold(p, TAG + i, lengths[i], TAG_BITS);
@@ -265,7 +276,23 @@ struct predictor *predictor_new(uint32_t blocks, const uint32_t *function,
   return p;
 }
 
-static void leave_block(struct predictor *p, uint32_t block, uint32_t next) {
+// Returns whether there was memory.
+static int note_wrong(struct predictor *p, uint64_t position, int is_call) {
+  if (p->wrong_count == p->wrong_room) {
+    size_t room = 2 * p->wrong_room + 1024;
+    uint64_t *wrong = realloc(p->wrong, room * sizeof *wrong);
+    if (!wrong)
+      return 0;
+    p->wrong = wrong;
+    p->wrong_room = room;
+  }
+  p->wrong[p->wrong_count++] = 2 * position + (uint64_t)is_call;
+  return 1;
+}
+
+// Returns whether there was memory.
+static int leave_block(struct predictor *p, struct execution execution, uint32_t next) {
+  uint32_t block = execution.block;
   struct behaviour *s = &p->seen[block];
   struct counts *c = &p->counts[block];
   uint32_t last = s->last;
@@ -279,68 +306,76 @@ static void leave_block(struct predictor *p, uint32_t block, uint32_t next) {
   s->is_indirect_exit |= is_second && next != s->second;
   // An exit with one successor so far: an unconditional jump, or none.
   if (s->second == UNSEEN)
-    return;
+    return 1;
+  int is_wrong;
   if (s->is_indirect_exit) {
-    c->mispredicted_exits += predict_target(p, block, last, next);
+    is_wrong = predict_target(p, block, last, next);
   } else {
-    c->mispredicted_exits += predict_direction(p, block, is_second);
+    is_wrong = predict_direction(p, block, is_second);
     push_bit(p, is_second);
   }
+  c->mispredicted_exits += is_wrong;
+  return !is_wrong || note_wrong(p, execution.position, 0);
 }
 
-static void enter_function(struct predictor *p, uint32_t block, uint32_t callee) {
+// Returns whether there was memory.
+static int enter_function(struct predictor *p, struct execution execution, uint32_t callee) {
+  uint32_t block = execution.block;
   struct behaviour *s = &p->seen[block];
   struct counts *c = &p->counts[block];
   c->calls++;
   // The decoder knows the targets of direct calls. A block with two direct calls looks like one
   // with an indirect call.
   s->is_indirect_call |= s->callee != callee && s->callee != UNSEEN;
-  if (s->is_indirect_call)
-    c->mispredicted_calls += predict_target(p, ~block, s->callee, callee);
+  int is_wrong = s->is_indirect_call && predict_target(p, ~block, s->callee, callee);
+  c->mispredicted_calls += is_wrong;
   s->callee = callee;
   if (p->depth == CALLS) {
     memmove(p->stack, p->stack + CALLS / 2, CALLS / 2 * sizeof *p->stack);
     p->depth = CALLS / 2;
   }
-  p->stack[p->depth++] = block;
+  p->stack[p->depth++] = execution;
+  return !is_wrong || note_wrong(p, execution.position, 1);
 }
 
-// Simulates the next blocks of a stream. A number above the block table is a gap.
-void predictor_add(struct predictor *p, const uint32_t *numbers, size_t count, int starts) {
+// Simulates the step from a block to the next one of the run. Returns whether there was memory.
+static int step(struct predictor *p, struct execution previous, uint32_t next) {
+  struct behaviour *s = &p->seen[previous.block];
+  if (p->is_entry[next])
+    // After a return, the caller's block makes another call.
+    return enter_function(p, s->is_return && p->depth ? p->stack[--p->depth] : previous, next);
+  s->is_return |= p->function[next] != p->function[previous.block];
+  if (!s->is_return)
+    return leave_block(p, previous, next);
+  // Callers that ended with a tail call have left the stack, too.
+  while (p->depth && p->function[p->stack[p->depth - 1].block] != p->function[next])
+    p->depth--;
+  return !p->depth || leave_block(p, p->stack[--p->depth], next);
+}
+
+// Simulates the next blocks of a stream, the first of which has the position `first` in the run. A
+// number above the block table is a gap. Returns 0, or -4 when memory runs out.
+int predictor_add(struct predictor *p, const uint32_t *numbers, size_t count, uint64_t first,
+                  int starts) {
   if (starts) {
-    p->previous = UNSEEN;
+    p->previous.block = UNSEEN;
     p->depth = 0;
   }
   for (size_t i = 0; i < count; i++) {
-    uint32_t next = numbers[i], previous = p->previous;
+    struct execution next = {numbers[i], first + i}, previous = p->previous;
     p->previous = next;
-    if (next >= p->blocks) {
-      p->previous = UNSEEN;
+    if (next.block >= p->blocks) {
+      p->previous.block = UNSEEN;
       p->depth = 0;
-      continue;
+    } else if (previous.block != UNSEEN && !step(p, previous, next.block)) {
+      return -4;
     }
-    if (previous == UNSEEN)
-      continue;
-    if (p->is_entry[next]) {
-      // After a return, the caller's block makes another call.
-      if (p->seen[previous].is_return && p->depth)
-        enter_function(p, p->stack[--p->depth], next);
-      else
-        enter_function(p, previous, next);
-      continue;
-    }
-    p->seen[previous].is_return |= p->function[next] != p->function[previous];
-    if (!p->seen[previous].is_return) {
-      leave_block(p, previous, next);
-      continue;
-    }
-    // Callers that ended with a tail call have left the stack, too.
-    while (p->depth && p->function[p->stack[p->depth - 1]] != p->function[next])
-      p->depth--;
-    if (p->depth)
-      leave_block(p, p->stack[--p->depth], next);
   }
+  return 0;
 }
+
+size_t predictor_wrong_count(const struct predictor *p) { return p->wrong_count; }
+const uint64_t *predictor_wrong(const struct predictor *p) { return p->wrong; }
 
 // Returns [blocks][4]: exits, mispredicted exits, calls, mispredicted calls.
 const uint64_t *predictor_counts(const struct predictor *p) { return (const uint64_t *)p->counts; }

@@ -145,6 +145,38 @@ TEST(BlockTraceTest, ReadsAccessesOfSamples) {
                        FailedWithMessage(HasSubstr("more accesses")));
 }
 
+TEST(BlockTraceTest, ReadsMispredictedBranchesOfSamples) {
+  auto Read = [](StringRef Branches, unsigned Count) {
+    Writer W;
+    W.description();
+    W.table({0, 1});
+    W.windows({{2, 0, 1}});
+    W.record(3, StringRef("\2", 1), 1);
+    // Blocks 0, 1 and 0.
+    W.record(3, StringRef("\0\2\1", 3), 3);
+    W.record(9, Branches, Count);
+    W.index();
+    return W.read();
+  };
+  // The exit of the first block, and two calls of the last.
+  Expected<BlockHistogram> H = Read(StringRef("\0\5\0", 3), 3);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  ASSERT_EQ(H->Mispredicted.size(), 2u);
+  EXPECT_FALSE(H->Mispredicted[0].has_value());
+  ASSERT_EQ(H->Mispredicted[1]->size(), 3u);
+  EXPECT_EQ(H->Mispredicted[1]->front().Block, 0u);
+  EXPECT_FALSE(H->Mispredicted[1]->front().IsCall);
+  EXPECT_EQ(H->Mispredicted[1]->back().Block, 2u);
+  EXPECT_TRUE(H->Mispredicted[1]->back().IsCall);
+  H = Read("", 0);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  EXPECT_TRUE(H->Mispredicted[1]->empty());
+  EXPECT_THAT_EXPECTED(Read("\6", 1),
+                       FailedWithMessage(HasSubstr("not in the sample of 3")));
+  EXPECT_THAT_EXPECTED(Read("\1\1", 1),
+                       FailedWithMessage(HasSubstr("more branches")));
+}
+
 TEST(BlockTraceTest, RefusesNestedDescriptions) {
   Writer W;
   W.description("compiler-opt-perf/block-windows",

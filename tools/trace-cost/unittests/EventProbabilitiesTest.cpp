@@ -70,7 +70,7 @@ TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
   };
   // The block is the second of a window, behind two operations.
   WindowEvents Events(7);
-  drawEvents(P, Block.Operations, 2, Draw, Events);
+  drawEvents(P, Block.Operations, 2, std::nullopt, Draw, Events);
   auto Bits = [](const BitVector &V) {
     return std::vector<unsigned>(V.set_bits_begin(), V.set_bits_end());
   };
@@ -78,6 +78,30 @@ TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
   EXPECT_EQ(Bits(Events.FirstLevelMiss), std::vector<unsigned>{3});
   EXPECT_EQ(Bits(Events.Mispredict), std::vector<unsigned>{5});
   EXPECT_EQ(Bits(Events.FetchMiss), std::vector<unsigned>{2});
+}
+
+TEST(EventProbabilitiesTest, RecordedBranchesAreNotDrawn) {
+  SimBlock Block = block();
+  EventProbabilities P;
+  P.Miss = P.FirstLevelMiss = P.FetchMiss = std::vector<double>(4);
+  P.Mispredict = {0, 1, 1, 0};
+  auto Mispredicted = [&](ArrayRef<Operation> Executed,
+                          std::optional<BranchOutcome> Recorded) {
+    WindowEvents Events(4);
+    drawEvents(
+        P, Executed, 0, Recorded, [](unsigned, DrawKind) { return 0.5; },
+        Events);
+    return std::vector<unsigned>(Events.Mispredict.set_bits_begin(),
+                                 Events.Mispredict.set_bits_end());
+  };
+  using Bits = std::vector<unsigned>;
+  ArrayRef<Operation> All = Block.Operations;
+  EXPECT_EQ(Mispredicted(All, std::nullopt), (Bits{1, 2}));
+  EXPECT_EQ(Mispredicted(All, BranchOutcome{false, 0}), Bits{});
+  EXPECT_EQ(Mispredicted(All, BranchOutcome{true, 0}), Bits{2});
+  EXPECT_EQ(Mispredicted(All, BranchOutcome{false, 1}), Bits{1});
+  // An execution that left by the first branch.
+  EXPECT_EQ(Mispredicted(All.take_front(1), BranchOutcome{true, 0}), Bits{0});
 }
 
 } // namespace
