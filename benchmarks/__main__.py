@@ -404,6 +404,19 @@ def _forwarding(folder: Path, toolchain: Toolchain) -> list[results.Table]:
 
 
 @_benchmark(
+    "recording",
+    "Time and memory of recorded and profiled runs of three programs. Five minutes, idle.",
+    "What does it take to record a candidate's own run?",
+    results.Plot("recording", ["recorded", "profiled"]),
+)
+@_only("recording")
+def _recording(folder: Path, only: list[str] | None) -> list[results.Table]:
+    from benchmarks import recording
+
+    return recording.study(only or list(recording.PROGRAMS), folder)
+
+
+@_benchmark(
     "decision",
     "Instructions and time of one decision in release mode. Two minutes, idle for the time.",
     "What does one decision cost, and do the three modes agree?",

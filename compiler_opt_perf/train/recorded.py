@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from compiler_opt_perf.cost.evaluator import RECORDED, Context, Cost, Evaluator, Replay
 from compiler_opt_perf.cost.recording import Recorder, Workload
@@ -28,6 +29,7 @@ _RESOLVED = 2.0
 #: Of labels: differences are in millionths of the program's cost, so that programs compare.
 PER_UNIT = 1e6
 _LINK_S = 600.0
+_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ class Judged:
     parts: Mapping[str, float]
     standard_error: float
     output: str
+
+    @classmethod
+    def of(cls, cost: Cost) -> Self:
+        """That of a cost by record."""
+        output: str = cost.report[RECORDED]["output"]
+        parts = replayed_costs(cost.parts, cost.report).parts
+        # The last digits depend on the order of blocks, and would pass for a difference.
+        rounded = {name: round(part, _DIGITS) for name, part in parts.items()}
+        return cls(rounded, cost.standard_error or 0.0, output)
 
     @property
     def total(self) -> float:
@@ -94,13 +105,7 @@ class ProgramRun:
             run_command(words, timeout_s=_LINK_S)
             output = None if self.default is None else self.default.output
             recorder = Recorder(evaluator, self.workload, None, output)
-            return _judged(recorder.cost([program], context))
-
-
-def _judged(cost: Cost) -> Judged:
-    output: str = cost.report[RECORDED]["output"]
-    parts = replayed_costs(cost.parts, cost.report).parts
-    return Judged(parts, cost.standard_error or 0.0, output)
+            return Judged.of(recorder.cost([program], context))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from compiler_opt_perf.blocks.cpu_files import FOLDER
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context
+from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Cost
 from compiler_opt_perf.cost.recording import RecordingError
 from compiler_opt_perf.policy.network import to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS
@@ -36,6 +36,7 @@ from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.label_files import Labels
 from compiler_opt_perf.train.labels import Flipper, LabelJob, label
 from compiler_opt_perf.train.program_runs import described, prepared
+from compiler_opt_perf.train.recorded import Judged
 from compiler_opt_perf.train.testing import checkpoint_without_times, kill_and_resume
 from compiler_opt_perf.train.train import train
 
@@ -245,6 +246,12 @@ def test_a_candidate_that_computes_something_else_fails(
         stream.write(b"\0")
     with pytest.raises(RecordingError, match="prints something else"):
         run.judge(target)
+
+
+def test_the_last_digits_of_costs_are_no_difference() -> None:
+    report = {RECORDED: {"output": "same"}}
+    one, other = (Judged.of(Cost(100.0, {"f": f}, report)) for f in (100.0, 100.0 + 2e-14))
+    assert one == other == Judged({"f": 100.0}, 0.0, "same")
 
 
 CONFIG = Config(
