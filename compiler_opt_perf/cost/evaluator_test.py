@@ -460,6 +460,30 @@ def test_missing_or_foreign_scores_are_named(run: RecordedRun, tmp_path: Path) -
         EVALUATORS["regalloc-score-calls"].cost([tmp_path / "empty.o"], Context())
 
 
+@pytest.mark.compiler
+def test_addresses_are_carried_over_to_other_allocations(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """A candidate costs the same on the default's run, whose addresses it has, as on its own."""
+    source = Path(__file__).parents[1] / "train" / "testdata" / "passed_local.cpp"
+    costs: dict[str, list[float]] = {"default": [], "few": []}
+    variants = {
+        name: _build(
+            tmp_path / name, [*VARIANTS[name], "-inline-threshold=0"], [source], ["-lstdc++"]
+        )
+        for name in costs
+    }
+    for recorded in variants:
+        windows = tmp_path / f"{recorded}.bbwindows"
+        trace = record(variants[recorded], ["5"], tmp_path / f"{recorded}.bbtrace")
+        write_windows(trace, 6, windows)
+        context = Context(tool=toolchain.trace_cost, trace=windows, cpu=FOLDER / "znver5.json")
+        for name, binary in variants.items():
+            costs[name].append(EVALUATORS["mca-pmu"].cost([binary], context).total)
+    for on_default, on_few in costs.values():
+        assert on_default == pytest.approx(on_few, rel=0.05)
+
+
 def test_loads_that_cannot_be_forwarded_to_are_seen_by_their_addresses(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:

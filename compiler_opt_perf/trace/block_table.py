@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_opt_perf.binary.address_map import read_address_map
+from compiler_opt_perf.binary.elf import open_elf
 from compiler_opt_perf.trace.errors import TraceError
 
 # Longest padding before an aligned block, in bytes.
@@ -132,3 +133,18 @@ def read_block_table(binary: Path) -> BlockTable:
         np.array([function.entry for function in functions], np.uint64),
         tuple(function.name for function in functions),
     )
+
+
+def read_code(binary: Path, table: BlockTable) -> list[bytes]:
+    """The machine code of each block of `table`, which is the binary's. Raises BinaryError."""
+    with open_elf(binary) as file:
+        segments = [(int(s["p_vaddr"]), bytes(s.data())) for s in file.iter_segments("PT_LOAD")]
+    starts = np.array([start for start, _ in segments], np.uint64)
+    places = np.searchsorted(starts, table.address, side="right") - 1
+    code = []
+    for place, address, size in zip(
+        places.tolist(), table.address.tolist(), table.size.tolist(), strict=True
+    ):
+        start, content = segments[place]
+        code.append(content[address - start : address - start + size])
+    return code

@@ -21,10 +21,15 @@ from compiler_opt_perf.run.files import atomic_write
 from compiler_opt_perf.run.qemu import PROGRAM, qemu_words
 from compiler_opt_perf.run.workload import Run, WorkloadError, run_workload
 from compiler_opt_perf.trace import native
-from compiler_opt_perf.trace.block_table import BlockTable, read_block_table
+from compiler_opt_perf.trace.block_table import BlockTable, read_block_table, read_code
 from compiler_opt_perf.trace.errors import TraceError
 from compiler_opt_perf.trace.trace_file import BLOCKS_IN_RECORD, Trace, TraceDescription
-from compiler_opt_perf.trace.trace_writer import require_suffix, write_end, write_start
+from compiler_opt_perf.trace.trace_writer import (
+    require_suffix,
+    write_code,
+    write_end,
+    write_start,
+)
 
 # All CPU features of QEMU (AVX2, no AVX-512) except fast string operations: with these, libc copies
 # by repeated string instructions, which QEMU executes byte by byte.
@@ -179,6 +184,7 @@ def record_run(
         (folder / "messages").touch()
         with unfinished.open("wb") as stream:
             write_start(stream, description, table)
+            write_code(stream, range(len(table)), read_code(binary, table))
         parameters = {
             "file": plugin,
             "plan": folder / "plan",

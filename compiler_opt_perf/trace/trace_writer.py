@@ -3,13 +3,14 @@
 
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from compiler_opt_perf.run.files import atomic_write
+from compiler_opt_perf.run.leb128 import write_leb128s
 from compiler_opt_perf.trace import native
 from compiler_opt_perf.trace.block_table import BlockTable
 from compiler_opt_perf.trace.errors import TraceError
@@ -17,6 +18,7 @@ from compiler_opt_perf.trace.native import Numbers
 from compiler_opt_perf.trace.trace_file import (
     BLOCKS,
     BLOCKS_IN_RECORD,
+    CODE,
     DESCRIPTION,
     ENDS,
     FORMAT,
@@ -91,6 +93,13 @@ def write_start(
     """Writes the beginning of a file: description and block table."""
     write_record(stream, DESCRIPTION, description.to_json(format_, table, more or {}))
     write_record(stream, TABLE, table.to_bytes())
+
+
+def write_code(stream: BinaryIO, numbers: Sequence[int], code: Sequence[bytes]) -> None:
+    """Writes the machine code of the blocks with these numbers, which ascend."""
+    differences = np.diff(np.array(numbers, np.int64), prepend=0).tolist()
+    raw = write_leb128s(differences) + b"".join(code)
+    write_record(stream, CODE, raw, count=len(numbers))
 
 
 def write_blocks(

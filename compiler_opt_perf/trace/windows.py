@@ -8,7 +8,7 @@ work grows with the number of distinct windows, not with the length of the run.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, BinaryIO, Self
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from compiler_opt_perf.trace.native import Numbers
 from compiler_opt_perf.trace.trace_file import (
     ACCESSES,
     BRANCHES,
+    CODE,
     SAMPLE_ACCESSES,
     SAMPLE_BRANCHES,
     WINDOWS,
@@ -31,7 +32,7 @@ from compiler_opt_perf.trace.trace_file import (
     Stream,
     Trace,
 )
-from compiler_opt_perf.trace.trace_writer import new_trace, write_blocks, write_record
+from compiler_opt_perf.trace.trace_writer import new_trace, write_blocks, write_code, write_record
 
 SUFFIX = ".bbwindows"
 FORMAT = "compiler-opt-perf/block-windows"
@@ -186,7 +187,9 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
             branch_rows = np.hstack([deltas, windows.branches[executed].astype(np.int64)])
             raw = write_leb128s(branch_rows.ravel().tolist())
             write_record(stream, BRANCHES, raw, count=len(executed))
+        sampled: set[int] = set()
         for number, (begin, numbers, accesses) in enumerate(samples(trace)):
+            sampled.update(numbers.tolist())
             write_blocks(stream, [numbers], number=number, ends=True)
             if accesses is not None:
                 raw = _encode_accesses(accesses)
@@ -196,7 +199,28 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
             if codes is not None:
                 raw = write_leb128s(np.diff(codes, prepend=np.uint64(0)).tolist())
                 write_record(stream, SAMPLE_BRANCHES, raw, number=number, count=len(codes))
+        _copy_code(trace, sampled, stream)
     return windows
+
+
+def _copy_code(trace: Trace, sampled: set[int], stream: BinaryIO) -> None:
+    """Copies the code of those blocks, and of the entries of their functions. Raises TraceError."""
+    table = trace.table
+    for record in trace.records:
+        if record.kind == CODE:
+            raw = trace.content(record)
+            # It has all blocks, of which only the numbers come before their code.
+            ends = np.cumsum(table.size, dtype=np.int64) + len(raw) - int(table.size.sum())
+            if record.count != len(table) or len(raw) < int(table.size.sum()):
+                raise _damaged(trace, record, "the code is not that of the blocks")
+            functions = {int(table.function[number]) for number in sampled if number < len(table)}
+            entered = np.flatnonzero(table.address == table.entry[table.function]).tolist()
+            chosen = sorted(
+                {number for number in sampled if number < len(table)}
+                | {number for number in entered if table.function[number] in functions}
+            )
+            code = [raw[ends[n] - int(table.size[n]) : ends[n]] for n in chosen]
+            write_code(stream, chosen, code)
 
 
 def overlap(first: Windows, second: Windows) -> float:

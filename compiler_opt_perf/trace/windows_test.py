@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from absl import logging
 
-from compiler_opt_perf.run.leb128 import write_leb128s
+from compiler_opt_perf.binary.elf import open_elf
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.leb128 import read_leb128, write_leb128s
 from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.trace_file import BRANCHES, WINDOWS, Trace
+from compiler_opt_perf.trace.trace_file import BRANCHES, CODE, WINDOWS, Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_record, write_start
-from compiler_opt_perf.trace.windows import FORMAT, Windows, write_windows
+from compiler_opt_perf.trace.windows import FORMAT, Windows, samples, write_windows
 
 pytestmark = pytest.mark.compiler
 
@@ -96,6 +98,29 @@ def test_block_numbers_beyond_the_table_are_named(trace: Trace, tmp_path: Path) 
         write_end(path)
         with pytest.raises(TraceError, match=rf"t\.bbwindows: byte {place}: {message}"):
             Windows.load(path)
+
+
+def test_has_the_code_of_its_samples(trace: Trace, program: Path, tmp_path: Path) -> None:
+    write_windows(trace, 1, tmp_path / "t.bbwindows")
+    run_command(["objcopy", "-O", "binary", "-j", ".text", program, tmp_path / "text"])
+    text = (tmp_path / "text").read_bytes()
+    with open_elf(program) as file:
+        begin = file.get_section_by_name(".text")["sh_addr"]
+    file_ = Trace.load(tmp_path / "t.bbwindows", format_=FORMAT)
+    (record,) = [record for record in file_.records if record.kind == CODE]
+    raw, place = file_.content(record), 0
+    numbers, number = [], 0
+    for _ in range(record.count):
+        difference, place = read_leb128(raw, place)
+        number += difference
+        numbers.append(number)
+    sampled = {int(number) for _, numbers, _ in samples(trace) for number in numbers}
+    assert sampled <= set(numbers) and len(numbers) < len(trace.table)
+    for number in numbers:
+        address, size = int(trace.table.address[number]), int(trace.table.size[number])
+        assert raw[place : place + size] == text[address - begin : address - begin + size]
+        place += size
+    assert place == len(raw)
 
 
 def test_bad_use(trace: Trace, tmp_path: Path) -> None:

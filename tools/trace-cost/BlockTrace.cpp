@@ -38,7 +38,8 @@ enum RecordKind : uint32_t {
   RecordWindows = 5,
   RecordBranches = 6,
   RecordSampleAccesses = 8,
-  RecordSampleBranches = 9
+  RecordSampleBranches = 9,
+  RecordCode = 10
 };
 
 struct SequenceHash {
@@ -69,6 +70,7 @@ private:
   Error readBranches(StringRef Raw, uint32_t Count);
   Error readAccesses(StringRef Raw, uint32_t Count);
   Error readMispredicted(StringRef Raw, uint32_t Count);
+  Error readCode(StringRef Raw, uint32_t Count);
   Error readULEB128(const uint8_t *&P, const uint8_t *End, uint64_t &Value);
   /// Reads the difference of a block's number to the last one, \p Number.
   Error readNumber(const uint8_t *&P, const uint8_t *End, uint32_t &Number);
@@ -123,7 +125,8 @@ Error Reader::readTable(StringRef Raw) {
   if (Raw.size() < 8 + B * 20 + F * 12)
     return error("the block table is too short for " + Twine(B) +
                  " blocks of " + Twine(F) + " functions");
-  const char *IDs = P + 8 + B * 12, *Functions = IDs + B * 4;
+  const char *Sizes = P + 8 + B * 8, *IDs = Sizes + B * 4;
+  const char *Functions = IDs + B * 4;
   const char *Addresses = Functions + B * 4, *NameEnds = Addresses + F * 8;
   StringRef Names = Raw.drop_front(8 + B * 20 + F * 12);
   uint32_t Begin = 0;
@@ -137,7 +140,8 @@ Error Reader::readTable(StringRef Raw) {
     Begin = End;
   }
   for (uint64_t I = 0; I != B; ++I) {
-    TracedBlock Block{read32le(Functions + I * 4), read32le(IDs + I * 4)};
+    TracedBlock Block{read32le(Functions + I * 4), read32le(IDs + I * 4),
+                      read64le(P + 8 + I * 8), read32le(Sizes + I * 4)};
     if (Block.Function >= F)
       return error("block " + Twine(I) + " names a function that is not there");
     Result.Blocks.push_back(Block);
@@ -311,6 +315,33 @@ Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
   return Error::success();
 }
 
+Error Reader::readCode(StringRef Raw, uint32_t Count) {
+  const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
+  Result.Code.resize(Result.Blocks.size());
+  std::vector<uint64_t> Numbers;
+  uint64_t Number = 0;
+  for (uint32_t I = 0; I != Count; ++I) {
+    uint64_t Difference;
+    if (Error E = readULEB128(P, End, Difference))
+      return E;
+    Number += Difference;
+    if (Number >= Result.Blocks.size())
+      return error("block " + Twine(Number) + " is not in the table of " +
+                   Twine(Result.Blocks.size()));
+    Numbers.push_back(Number);
+  }
+  for (uint64_t Own : Numbers) {
+    unsigned Size = Result.Blocks[Own].Size;
+    if (Size > size_t(End - P))
+      return error("has less code than its head says");
+    Result.Code[Own].assign(P, P + Size);
+    P += Size;
+  }
+  if (P != End)
+    return error("has more code than its head says");
+  return Error::success();
+}
+
 Expected<BlockHistogram> Reader::read() {
   if (Data.size() < 4 || read32le(Data.data()) != HeadMagic)
     return error("neither a block trace nor a window histogram");
@@ -328,8 +359,11 @@ Expected<BlockHistogram> Reader::read() {
              Payload = read32le(Head + 16), RawBytes = read32le(Head + 20),
              Count = read32le(Head + 24);
     HasIndex = Kind == RecordIndex;
+    // The code of a trace is that of all blocks; only samples need any.
     bool IsKnown = (Kind >= RecordDescription && Kind <= RecordBranches) ||
-                   Kind == RecordSampleAccesses || Kind == RecordSampleBranches;
+                   Kind == RecordSampleAccesses ||
+                   Kind == RecordSampleBranches ||
+                   (Kind == RecordCode && IsHistogram);
     if (IsKnown && !HasIndex) {
       if (RawBytes > MaxRawBytes && Kind != RecordTable)
         return error("damaged: " + Twine(RawBytes) + " bytes in one record");
@@ -349,6 +383,7 @@ Expected<BlockHistogram> Reader::read() {
                     : Kind == RecordBlocks    ? readBlocks(Text, Stream, Count)
                     : Kind == RecordWindows   ? readWindows(Text, Count)
                     : Kind == RecordBranches  ? readBranches(Text, Count)
+                    : Kind == RecordCode      ? readCode(Text, Count)
                     : Kind == RecordSampleAccesses
                         ? readAccesses(Text, Count)
                         : readMispredicted(Text, Count))

@@ -37,6 +37,9 @@ struct TracedFunction {
 struct TracedBlock {
   unsigned Function;
   unsigned ID;
+  /// Its place in the traced binary.
+  uint64_t Address = 0;
+  unsigned Size = 0;
 };
 
 struct Window {
@@ -88,6 +91,8 @@ struct BlockHistogram {
   std::vector<std::vector<unsigned>> Samples;
   /// The accesses of each sample, by block; empty if unknown.
   std::vector<std::vector<TracedAccess>> Accesses;
+  /// The machine code of each of Blocks, as traced; empty where it is unknown.
+  std::vector<std::vector<uint8_t>> Code;
   /// What a branch predictor mispredicted in each sample, by block; nothing if
   /// unknown.
   std::vector<std::optional<std::vector<MispredictedBranch>>> Mispredicted;

@@ -98,12 +98,12 @@ void tracecost::drawEvents(const EventProbabilities &Probabilities,
                            const std::optional<BranchOutcome> &Recorded,
                            DrawFn Draw, WindowEvents &Events) {
   const Operation *Exit = Recorded ? exitOf(Executed) : nullptr;
-  unsigned Loads = 0, Branches = 0, Lines = 0, Calls = 0;
+  unsigned Branches = 0, Lines = 0, Calls = 0;
   for (auto [I, Op] : enumerate(Executed)) {
     unsigned Bit = First + I;
     // Both levels share one number: what misses the last also misses the first.
     if (Op.CanMiss) {
-      double Number = Draw(Loads++, DrawKind::Load);
+      double Number = Draw(Op.LoadNumber, DrawKind::Load);
       if (Number < Probabilities.Miss[I])
         Events.Miss.set(Bit);
       else if (Number < Probabilities.FirstLevelMiss[I])

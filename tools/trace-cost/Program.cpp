@@ -424,22 +424,16 @@ void Program::relocate(DecodedInst &D, const CodeBlock &Block) const {
 }
 
 std::vector<DecodedInst> Program::decode(const CodeBlock &Block) const {
-  std::vector<DecodedInst> Result;
-  for (uint64_t Offset = 0; Offset < Block.Bytes.size();) {
-    DecodedInst &D = Result.emplace_back(
-        Model.decode(Block.Bytes.slice(Offset), Block.Address + Offset));
+  std::vector<DecodedInst> Result = Model.decodeAll(Block.Bytes, Block.Address);
+  for (DecodedInst &D : Result)
     if (D.Valid)
       relocate(D, Block);
-    Offset += D.Size;
-  }
   return Result;
 }
 
 bool Program::hasFramePointer(const CodeFunction &Function) const {
   return any_of(blocks(Function), [&](const CodeBlock &Block) {
-    return Block.IsEntry && any_of(decode(Block), [&](const DecodedInst &D) {
-             return D.Valid && Model.setsFramePointer(D.Inst);
-           });
+    return Block.IsEntry && Model.setsFramePointer(decode(Block));
   });
 }
 

@@ -184,6 +184,19 @@ Error Simulation::prepareBlocks() {
     for (const SampledBlock &B : S.Run.Blocks)
       IsNeeded.set(B.Block);
 
+  // The traced block of each of the candidate's, if its code is known, and
+  // whether the traced functions have frame pointers.
+  std::vector<std::optional<unsigned>> Originals(Code.blocks().size());
+  std::vector<bool> HaveFrames(Histogram.Functions.size());
+  for (auto [Index, Bytes] : enumerate(Histogram.Code)) {
+    const TracedBlock &Traced = Histogram.Blocks[Index];
+    if (Traced.Address == Histogram.Functions[Traced.Function].Address)
+      HaveFrames[Traced.Function] = Code.model().setsFramePointer(
+          Code.model().decodeAll(Bytes, Traced.Address));
+    if (std::optional<unsigned> Own = Mapping.of(Index); Own && !Bytes.empty())
+      Originals[*Own] = Index;
+  }
+
   EventModel Events(Rates, Options.Parts, Result.Loads, Result.Branches);
   for (const CodeFunction &F : Code.functions()) {
     std::optional<bool> HasFrame;
@@ -197,6 +210,9 @@ Error Simulation::prepareBlocks() {
       Ready[B] = std::make_unique<ReadyBlock>();
       ReadyBlock &R = *Ready[B];
       R.Sim = Sim->prepare(Block, *HasFrame, Cost.meanSkipped());
+      if (std::optional<unsigned> Original = Originals[B])
+        Sim->matchAccesses(R.Sim, *HasFrame, Histogram.Code[*Original],
+                           HaveFrames[Histogram.Blocks[*Original].Function]);
       R.Key = xxh3_64bits(F.Name) + Block.ID * 0x9e3779b97f4a7c15;
       R.Events = Events.probabilities(R.Sim, Cost.Executions, Predicted[B]);
       for (const std::string &Opcode : R.Sim.Unsupported)

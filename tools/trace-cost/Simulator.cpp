@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Simulator.h"
+#include "AccessMatching.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/MCA/HWEventListener.h"
@@ -150,11 +151,50 @@ SimBlock Simulator::prepare(const CodeBlock &Block, bool HasFrame,
       Result.Operations[First].StartsLine = true;
     }
   }
+  unsigned NumLoads = 0;
+  for (Operation &Op : Result.Operations) {
+    Op.TracedOffset = Op.Address - Block.Address;
+    if (Op.CanMiss)
+      Op.LoadNumber = NumLoads++;
+  }
   Result.LikelyOperations = Result.Operations.size();
   if (!Result.Exits.empty() &&
       2 * Skipped > Result.NumInstructions - Result.Exits[0].Executed)
     Result.LikelyOperations = Result.OperationsTo[0];
   return Result;
+}
+
+void Simulator::matchAccesses(SimBlock &Block, bool HasFrame,
+                              ArrayRef<uint8_t> Original,
+                              bool OriginalHasFrame) const {
+  std::vector<MemoryAccess> Own = memoryAccesses(
+                                Model, Code.decode(*Block.Code), HasFrame),
+                            Others = memoryAccesses(
+                                Model, Model.decodeAll(Original, /*Address=*/0),
+                                OriginalHasFrame);
+  // The numbers of the original's loads, and of its other accesses none.
+  std::vector<std::optional<unsigned>> Numbers(Others.size());
+  unsigned NumLoads = 0;
+  for (auto [A, Number] : zip(Others, Numbers))
+    if (A.Loads && !A.IsStack)
+      Number = NumLoads++;
+  std::vector<std::optional<unsigned>> Matches =
+      tracecost::matchAccesses(Own, Others);
+  Block.IsMatched = true;
+  size_t Next = 0;
+  for (Operation &Op : Block.Operations) {
+    unsigned Offset = Op.Address - Block.Code->Address;
+    while (Next != Own.size() && Own[Next].Offset < Offset)
+      ++Next;
+    std::optional<unsigned> Match;
+    if (Next != Own.size() && Own[Next].Offset == Offset)
+      Match = Matches[Next];
+    Op.TracedOffset.reset();
+    if (Match)
+      Op.TracedOffset = Others[*Match].Offset;
+    if (Op.CanMiss)
+      Op.LoadNumber = Match && Numbers[*Match] ? *Numbers[*Match] : NumLoads++;
+  }
 }
 
 /// The operations of \p Block that are executed before \p Next, which is null
@@ -181,14 +221,28 @@ static bool isBehind(const CodeBlock &Next, const CodeBlock &Block) {
          Next.Address == Block.Address + Block.Bytes.size();
 }
 
+/// Whether \p Op is the instruction of which \p A tells.
+static bool isOf(const TracedAccess &A, const Operation &Op) {
+  return A.Offset == Op.TracedOffset &&
+         (A.Stores ? Op.Flow.Stores : Op.Flow.Loads);
+}
+
 /// What \p Op accessed in an execution of its block; null if unknown.
-static const TracedAccess *recorded(const Operation &Op, const CodeBlock &Block,
+static const TracedAccess *recorded(const Operation &Op,
                                     ArrayRef<TracedAccess> Accesses) {
   for (const TracedAccess &A : Accesses)
-    if (A.Offset == Op.Address - Block.Address &&
-        (A.Stores ? Op.Flow.Stores : Op.Flow.Loads))
+    if (isOf(A, Op))
       return &A;
   return nullptr;
+}
+
+/// Whether \p Accesses may be of the code of \p Block, where the traced code is
+/// unknown: each is of one of its instructions.
+static bool fit(ArrayRef<TracedAccess> Accesses, const SimBlock &Block) {
+  return Block.IsMatched || all_of(Accesses, [&](const TracedAccess &A) {
+           return any_of(Block.Operations,
+                         [&](const Operation &Op) { return isOf(A, Op); });
+         });
 }
 
 SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks,
@@ -202,6 +256,9 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks,
     const SimBlock *Next =
         Index + 1 != Blocks.size() ? Blocks[Index + 1] : nullptr;
     ArrayRef<Operation> Operations = executed(*Block, Next);
+    ArrayRef<TracedAccess> Own;
+    if (!Accesses.empty() && fit(Accesses[Index], *Block))
+      Own = Accesses[Index];
     Values.beginBlock(Block->Code->IsEntry);
     for (const Operation &Op : Operations) {
       StreamEntry &Entry = Result.Stream.emplace_back();
@@ -211,13 +268,16 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks,
       IsRecorded.push_back(false);
       if (!Op.Flow.Memory)
         continue;
-      if (const TracedAccess *A =
-              Accesses.empty() ? nullptr
-                               : recorded(Op, *Block->Code, Accesses[Index])) {
+      if (const TracedAccess *A = recorded(Op, Own)) {
         unsigned Size = Op.Flow.Memory->Size;
-        // Symbols tell of stores whose address was not recorded.
-        if (Op.Flow.Loads && !(Memory.Store && !IsRecorded[Memory.Store - 1]))
-          Memory = Addressed.find(A->Address, Size);
+        // Symbols tell of stores whose address was not recorded, and of spills
+        // and reloads, whatever they were taken for.
+        if (Op.Flow.Loads)
+          if (Dependence Found = Addressed.find(A->Address, Size);
+              Found.Store > Memory.Store ||
+              (Memory.Store && IsRecorded[Memory.Store - 1] &&
+               !Op.Flow.Memory->IsStack))
+            Memory = Found;
         if (Op.Flow.Stores)
           Addressed.add(A->Address, Size, Number);
         IsRecorded.set(Number);

@@ -34,6 +34,12 @@ struct Operation {
   TimedInst Timed;
   DataFlow Flow;
   uint64_t Address = 0;
+  /// Where the traced block's instruction with the same access begins in its
+  /// block. Nothing if there is none.
+  std::optional<unsigned> TracedOffset;
+  /// The number of the load among those of the block that can miss; of the
+  /// traced block, if it has the same load.
+  unsigned LoadNumber = 0;
   /// Whether it loads from elsewhere than the stack.
   bool CanMiss = false;
   bool IsConditionalBranch = false;
@@ -57,6 +63,9 @@ struct SimBlock {
   SmallVector<MiddleExit, 1> Exits;
   SmallVector<unsigned, 1> OperationsTo;
   bool HasCall = false;
+  /// Whether the operations' traced offsets come from the traced block. Without
+  /// its code they are the block's own.
+  bool IsMatched = false;
   /// Whether its last instruction is an unconditional jump.
   bool EndsWithJump = false;
   /// The number of operations that most executions reach. It counts where the
@@ -82,6 +91,11 @@ public:
   /// Makes \p Block ready. An execution skips \p Skipped of its instructions on
   /// average, because a jump before them is taken. Not thread-safe.
   SimBlock prepare(const CodeBlock &Block, bool HasFrame, double Skipped);
+
+  /// Finds the accesses and loads of \p Block in \p Original, the code of the
+  /// traced block.
+  void matchAccesses(SimBlock &Block, bool HasFrame, ArrayRef<uint8_t> Original,
+                     bool OriginalHasFrame) const;
 
   /// Makes a sequence ready. The blocks must outlive it. \p Accesses are those
   /// of each block that were recorded; none if they are unknown.

@@ -66,6 +66,22 @@ DecodedInst TargetModel::decode(ArrayRef<uint8_t> Bytes,
   return D;
 }
 
+std::vector<DecodedInst> TargetModel::decodeAll(ArrayRef<uint8_t> Bytes,
+                                                uint64_t Address) const {
+  std::vector<DecodedInst> Result;
+  for (uint64_t Offset = 0; Offset < Bytes.size();) {
+    Result.push_back(decode(Bytes.slice(Offset), Address + Offset));
+    Offset += Result.back().Size;
+  }
+  return Result;
+}
+
+bool TargetModel::setsFramePointer(ArrayRef<DecodedInst> Entry) const {
+  return any_of(Entry, [&](const DecodedInst &D) {
+    return D.Valid && setsFramePointer(D.Inst);
+  });
+}
+
 Expected<MCRegister> TargetModel::registerNamed(StringRef Name) const {
   for (unsigned Reg = 1, E = MRI->getNumRegs(); Reg != E; ++Reg)
     if (Name == MRI->getName(Reg))

@@ -31,6 +31,7 @@
 #include "llvm/TargetParser/Triple.h"
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace llvm {
 class Target;
@@ -127,6 +128,10 @@ public:
   /// \p Address.
   DecodedInst decode(ArrayRef<uint8_t> Bytes, uint64_t Address) const;
 
+  /// Decodes all instructions in \p Bytes.
+  std::vector<DecodedInst> decodeAll(ArrayRef<uint8_t> Bytes,
+                                     uint64_t Address) const;
+
   /// Notes that the linker will add \p Target and the addend to what is at
   /// \p Offset in \p D. \p IsLinkTimeConstant says whether \p Target is defined
   /// in the same program, so that the linker needs no table of addresses for
@@ -164,6 +169,8 @@ public:
   virtual ValueEffect values(const MCInst &MI) const = 0;
   /// Whether \p MI makes the frame pointer a copy of the stack pointer.
   virtual bool setsFramePointer(const MCInst &MI) const = 0;
+  /// Whether a function does whose first block has these instructions.
+  bool setsFramePointer(ArrayRef<DecodedInst> Entry) const;
   /// The registers that callees may change.
   virtual ArrayRef<GPR> callClobbered() const = 0;
 

@@ -35,6 +35,7 @@ public:
   std::optional<MemoryPlace> memory(const DecodedInst &D,
                                     bool HasFrame) const override;
   ValueEffect values(const MCInst &MI) const override;
+  using TargetModel::setsFramePointer;
   bool setsFramePointer(const MCInst &MI) const override;
   ArrayRef<GPR> callClobbered() const override {
     // RAX, RCX, RDX, RSI, RDI and R8 to R11.

@@ -42,11 +42,13 @@ public:
         ("{\"format\": \"" + Format + "\", \"version\": 1" + More + "}").str());
   }
   /// One function "f" at 64 with blocks of these ids.
-  void table(ArrayRef<uint32_t> IDs, uint32_t Function = 0) {
+  void table(ArrayRef<uint32_t> IDs, uint32_t Function = 0, uint32_t Size = 0) {
     std::string Raw;
     word(Raw, 1);
     word(Raw, IDs.size());
-    Raw.append(8 * IDs.size() + 4 * IDs.size(), '\0');
+    Raw.append(8 * IDs.size(), '\0');
+    for (size_t I = 0; I != IDs.size(); ++I)
+      word(Raw, Size);
     for (uint32_t ID : IDs)
       word(Raw, ID);
     for (size_t I = 0; I != IDs.size(); ++I)
@@ -175,6 +177,34 @@ TEST(BlockTraceTest, ReadsMispredictedBranchesOfSamples) {
                        FailedWithMessage(HasSubstr("not in the sample of 3")));
   EXPECT_THAT_EXPECTED(Read("\1\1", 1),
                        FailedWithMessage(HasSubstr("more branches")));
+}
+
+TEST(BlockTraceTest, ReadsCode) {
+  auto Read = [](StringRef Code, unsigned Count) {
+    Writer W;
+    W.description();
+    W.table({0, 1, 2}, /*Function=*/0, /*Size=*/2);
+    W.windows({{2, 0, 1}});
+    W.record(10, Code, Count);
+    W.index();
+    return W.read();
+  };
+  // Of blocks 0 and 2.
+  Expected<BlockHistogram> H = Read(StringRef("\0\2abcd", 6), 2);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  EXPECT_EQ(H->Code[0], (std::vector<uint8_t>{'a', 'b'}));
+  EXPECT_TRUE(H->Code[1].empty());
+  EXPECT_EQ(H->Code[2], (std::vector<uint8_t>{'c', 'd'}));
+  EXPECT_THAT_EXPECTED(Read("\3ab", 1),
+                       FailedWithMessage(HasSubstr("not in the table of 3")));
+  EXPECT_THAT_EXPECTED(Read("\1"
+                            "a",
+                            1),
+                       FailedWithMessage(HasSubstr("less code")));
+  EXPECT_THAT_EXPECTED(Read("\1"
+                            "abc",
+                            1),
+                       FailedWithMessage(HasSubstr("more code")));
 }
 
 TEST(BlockTraceTest, RefusesNestedDescriptions) {

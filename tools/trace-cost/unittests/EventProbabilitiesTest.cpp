@@ -60,12 +60,14 @@ TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
   P.FetchMiss = {0.5, 0, 0, 0, 0};
   for (unsigned I = 0; I != 3; ++I)
     Block.Operations[I].CanMiss = true;
+  for (unsigned I = 0; I != 3; ++I)
+    Block.Operations[I].LoadNumber = 2 - I;
   Block.Operations[0].StartsLine = true;
   Block.Operations[3].IsConditionalBranch = true;
   Block.Operations[4].IsIndirectJump = true;
   auto Draw = [](unsigned Ordinal, DrawKind Kind) {
     static constexpr double Numbers[3][3] = {
-        {0.1, 0.3, 0.6}, {0.4, 0.6, 1}, {0.4, 1, 1}};
+        {0.6, 0.3, 0.1}, {0.4, 0.6, 1}, {0.4, 1, 1}};
     return Numbers[unsigned(Kind)][Ordinal];
   };
   // The block is the second of a window, behind two operations.
