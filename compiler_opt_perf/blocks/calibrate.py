@@ -38,6 +38,7 @@ _PLAUSIBLE = {
     "store_forward": (0.9, 9.0),
     "other_forward": (0.9, 9.0),
     "failed_forward": (5.0, 60.0),
+    "aliased": (2.5, 60.0),
     "l1": (2.5, 8.0),
     "l2": (7.0, 50.0),
     "l3": (7.0, 400.0),
@@ -229,6 +230,13 @@ def parameters(m: Mapping[str, CycleRange]) -> dict[str, dict[str, Any]]:
             max(0.0, m["failed_forward"].value - 1),
             "chain of two stores, a load of what both wrote and an addition, less that",
             (m["failed_forward"], 1),
+        ),
+        "alias_4k_latency": combined(
+            max(0.0, m["aliased"].value - m["unaliased"].value),
+            "chain of loads behind stores to the same place of another page, less that behind "
+            "stores to another place",
+            (m["aliased"], 1),
+            (m["unaliased"], -1),
         ),
         "mispredict_penalty": combined(
             mispredict,

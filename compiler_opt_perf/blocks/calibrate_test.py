@@ -31,6 +31,7 @@ REQUIRED = {
     "memory_latency",
     "store_forward_latency",
     "failed_forward_latency",
+    "alias_4k_latency",
     "mispredict_penalty",
     "icache_miss_penalty",
     "dispatch_width",
@@ -61,6 +62,7 @@ def test_measures_this_machine_and_writes_a_cpu_file(tmp_path: Path, toolchain: 
 
 def test_parameters_come_from_differences() -> None:
     names = "l1 l2 l3 memory memory_independent store_forward other_forward failed_forward nop"
+    names += " aliased unaliased"
     names += " pop move immediate_addition"
     printed = "".join(f"{name} {value}\n" for name in names.split() for value in (1, 2, 3, 4, 5))
     printed += "branch_taken 2\nbranch_not_taken 4\nbranch_random 13\n"
@@ -91,6 +93,8 @@ MEASURED = {
     "store_forward": 1.0,
     "other_forward": 1.0,
     "failed_forward": 14.9,
+    "aliased": 4.5,
+    "unaliased": 4.1,
     "pop": 0.34,
     "l1": 4.07,
     "l2": 12.2,

@@ -36,7 +36,7 @@ static uint64_t now(void) {
 static void **chase_next;
 static uint32_t *branch_bits;
 static void (*jumps)(void);
-static uint64_t memory[512] __attribute__((aligned(4096)));
+static uint64_t memory[1024] __attribute__((aligned(4096)));
 
 #define LOOP(name, body, ...)                                                                       \
   static void name(long n) {                                                                       \
@@ -65,6 +65,11 @@ LOOP(forwards, "lea -256(%%rsp), %%rsp\n" R100("mov %%rax, 64(%%rsp)\n mov 64(%%
 LOOP(other_forwards, R100("mov %%rax, 64(%1)\n mov 64(%1), %%rax\n add %%rcx, %%rax\n"), "rax")
 /* A load of what two stores wrote cannot be forwarded: it waits until both are in the cache. */
 LOOP(failed_forwards, R100("mov %%al, 64(%1)\n mov %%cl, 65(%1)\n movzwl 64(%1), %%eax\n add %%ecx, %%eax\n"), "rax")
+/* A chain of loads of zero, each behind a store to the same place of another page, and behind one to
+ * another place. */
+#define CHASE_BEHIND(store) "and $0, %%eax\n" R100("mov %%rcx, " store "(%1)\n mov 4160(%1, %%rax), %%rax\n")
+LOOP(aliased, CHASE_BEHIND("64"), "rax")
+LOOP(unaliased, CHASE_BEHIND("128"), "rax")
 /* 100 pops at a time; the loop puts the stack pointer back. */
 LOOP(pops, "lea -800(%%rsp), %%rsp\n" R100("pop %%rax\n"), "rax")
 
@@ -227,6 +232,8 @@ int main(int argc, char **argv) {
   measure("store_forward", repetitions, forwards, 200, 100);
   measure("other_forward", repetitions, other_forwards, 200, 100);
   measure("failed_forward", repetitions, failed_forwards, 200, 100);
+  measure("aliased", repetitions, aliased, 200, 100);
+  measure("unaliased", repetitions, unaliased, 200, 100);
   measure("pop", repetitions, pops, 200, 100);
 
   const char *levels[] = {"l1", "l2", "l3", "memory"};

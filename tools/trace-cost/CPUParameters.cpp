@@ -87,6 +87,7 @@ Expected<CPUParameters> tracecost::parseCPUParameters(StringRef Path,
       {"store_forward_latency", &Result.StoreForwardLatency, 0, 100},
       {"other_forward_latency", &OtherForward, 0, 100, NoOtherForward},
       {"failed_forward_latency", &Result.FailedForwardLatency, 0, 100, 14},
+      {"alias_4k_latency", &Result.Alias4KLatency, 0, 100, 0},
       {"mispredict_penalty", &Result.MispredictPenalty, 0, 1000},
       {"icache_miss_penalty", &Result.ICacheMissPenalty, 0, 1000},
       {"dispatch_width", &Result.DispatchWidth, 1, 64}};

@@ -47,6 +47,9 @@ struct CPUParameters {
   /// From a store to the use of a load that it cannot be forwarded to, because
   /// the load reads more than the store wrote.
   unsigned FailedForwardLatency;
+  /// How much longer a load takes that an older store to the same place of
+  /// another page is under way for.
+  unsigned Alias4KLatency;
   /// From the execution of a mispredicted branch to the dispatch of the first
   /// instruction of the right path.
   unsigned MispredictPenalty;
@@ -73,7 +76,8 @@ enum class ModelPart : unsigned {
   TakenBranches,
   OtherStores,
   Predictor,
-  FailedForwarding
+  FailedForwarding,
+  Aliasing4K
 };
 
 /// A set of parts.

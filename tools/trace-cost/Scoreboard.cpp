@@ -249,6 +249,12 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
       } else if (Events.FirstLevelMiss[Index]) {
         Value = Issue + std::max(CPU.L2Latency, I.LoadLatency);
       }
+      // By the lower bits of the address, the load would read what a store that
+      // is not in the cache yet writes. It is issued again when the whole
+      // address tells that it does not.
+      if (Entry.Alias &&
+          StoreRetired[Entry.Alias - 1] + CPU.FailedForwardLatency > Value)
+        Value += CPU.Alias4KLatency;
       // Other operands that come late delay the result, but not the load.
       unsigned Base = Others ? std::max(Value, Others + I.LoadLatency) : Value;
       Done = Value;

@@ -69,6 +69,8 @@ struct StreamEntry {
   unsigned Store = 0;
   /// Whether it reads more than that store wrote.
   bool FailsToForward = false;
+  /// The last store to the same place of another page, in the same way.
+  unsigned Alias = 0;
   /// Whether the memory is on the stack.
   bool OnStack = false;
   /// Whether the next instruction lies elsewhere.

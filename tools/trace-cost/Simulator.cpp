@@ -278,6 +278,10 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks,
               (Memory.Store && IsRecorded[Memory.Store - 1] &&
                !Op.Flow.Memory->IsStack))
             Memory = Found;
+        if (Op.Flow.Loads && Parts.has(ModelPart::Aliasing4K))
+          if (unsigned Alias = Addressed.findAlias(A->Address, Size);
+              Alias > Memory.Store)
+            Entry.Alias = Alias;
         if (Op.Flow.Stores)
           Addressed.add(A->Address, Size, Number);
         IsRecorded.set(Number);

@@ -15,7 +15,7 @@ using namespace llvm::tracecost;
 
 /// Older stores of an area are in the cache: no core has a larger store buffer.
 static constexpr unsigned StoreBuffer = 128;
-static constexpr unsigned LineSize = 64;
+static constexpr unsigned LineSize = 64, PageSize = 4096;
 
 void StoreQueue::add(uint64_t Offset, unsigned Size, unsigned Index) {
   if (Stores.size() == StoreBuffer)
@@ -34,14 +34,16 @@ Dependence StoreQueue::find(uint64_t Offset, unsigned Size) const {
   return {};
 }
 
-void AddressedStores::add(uint64_t Address, unsigned Size, unsigned Index) {
+void AddressedStores::add(StoresByLine &Lines, uint64_t Address, unsigned Size,
+                          unsigned Index) {
   uint64_t First = Address / LineSize, Last = (Address + Size - 1) / LineSize;
   Lines[First].add(Address, Size, Index);
   if (Last != First)
     Lines[Last].add(Address, Size, Index);
 }
 
-Dependence AddressedStores::find(uint64_t Address, unsigned Size) const {
+Dependence AddressedStores::find(const StoresByLine &Lines, uint64_t Address,
+                                 unsigned Size) {
   Dependence Youngest;
   for (uint64_t Byte : {Address, Address + Size - 1}) {
     auto It = Lines.find(Byte / LineSize);
@@ -52,6 +54,20 @@ Dependence AddressedStores::find(uint64_t Address, unsigned Size) const {
       Youngest = Found;
   }
   return Youngest;
+}
+
+void AddressedStores::add(uint64_t Address, unsigned Size, unsigned Index) {
+  add(Lines, Address, Size, Index);
+  add(InPage, Address % PageSize, Size, Index);
+}
+
+Dependence AddressedStores::find(uint64_t Address, unsigned Size) const {
+  return find(Lines, Address, Size);
+}
+
+unsigned AddressedStores::findAlias(uint64_t Address, unsigned Size) const {
+  unsigned Store = find(InPage, Address % PageSize, Size).Store;
+  return Store > find(Address, Size).Store ? Store : 0;
 }
 
 Dependence ValueTracker::access(const DataFlow &Op, unsigned Index) {

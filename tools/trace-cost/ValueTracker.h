@@ -65,10 +65,22 @@ class AddressedStores {
 public:
   void add(uint64_t Address, unsigned Size, unsigned Index);
   Dependence find(uint64_t Address, unsigned Size) const;
+  /// The youngest store to a place that only the page tells from the one that
+  /// is read; as 1 + its index, 0 if none is younger than the one of that
+  /// place.
+  unsigned findAlias(uint64_t Address, unsigned Size) const;
 
 private:
   /// By cache line. A store of parts of two lines is in both.
-  DenseMap<uint64_t, StoreQueue> Lines;
+  using StoresByLine = DenseMap<uint64_t, StoreQueue>;
+  static void add(StoresByLine &Lines, uint64_t Address, unsigned Size,
+                  unsigned Index);
+  static Dependence find(const StoresByLine &Lines, uint64_t Address,
+                         unsigned Size);
+
+  StoresByLine Lines;
+  /// As if all pages were one.
+  StoresByLine InPage;
 };
 
 class ValueTracker {

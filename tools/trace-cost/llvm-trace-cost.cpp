@@ -92,7 +92,9 @@ static cl::bits<ModelPart> Without(
                    "fed to, instead of the profile's"),
         clEnumValN(ModelPart::FailedForwarding, "failed-forwarding",
                    "Loads of more than the last store wrote wait for the "
-                   "cache")),
+                   "cache"),
+        clEnumValN(ModelPart::Aliasing4K, "4k-aliasing",
+                   "Loads wait for stores to the same place of other pages")),
     cl::cat(Category));
 static cl::opt<unsigned> ContextBlocks(
     "context-blocks", cl::init(8),

@@ -29,6 +29,7 @@ protected:
     CPU.OutstandingMisses = 2;
     CPU.StoreForwardLatency = 5;
     CPU.FailedForwardLatency = 14;
+    CPU.Alias4KLatency = 0;
     CPU.MispredictPenalty = 16;
     CPU.ICacheMissPenalty = 10;
     CPU.DispatchWidth = 4;
@@ -172,6 +173,35 @@ TEST_F(ScoreboardTest, LoadsWaitForTheStoreThatTheyRead) {
   Store.Reads.clear();
   EXPECT_LT(Cycles(false, true), 100u);
   EXPECT_GT(Cycles(true, true), 100u * 13);
+}
+
+TEST_F(ScoreboardTest, LoadsWaitForStoresOfTheSamePlaceInOtherPages) {
+  TimedInst Load = load(1, 1), Store;
+  Store.Latency = 1;
+  Store.Stores = true;
+  // Loads whose addresses need the values of those before.
+  auto Cycles = [&](unsigned Between, bool Aliases) {
+    TimedInst Nop;
+    std::vector<StreamEntry> Stream;
+    for (unsigned I = 0; I != 50; ++I) {
+      Stream.emplace_back().Inst = &Store;
+      unsigned Index = Stream.size();
+      for (unsigned K = 0; K != Between; ++K)
+        Stream.emplace_back().Inst = &Nop;
+      StreamEntry &L = Stream.emplace_back();
+      L.Inst = &Load;
+      L.Alias = Aliases ? Index : 0;
+    }
+    return finish(Stream, WindowEvents(Stream.size()));
+  };
+  CPU.Alias4KLatency = 6;
+  EXPECT_NEAR(Cycles(0, true), 50 * (5 + 6), 12);
+  EXPECT_NEAR(Cycles(0, false), 50 * 5, 12);
+  CPU.Alias4KLatency = 0;
+  EXPECT_NEAR(Cycles(0, true), 50 * 5, 12);
+  // A store that is in the cache is not under way.
+  CPU.Alias4KLatency = 6;
+  EXPECT_EQ(Cycles(400, true), Cycles(400, false));
 }
 
 TEST_F(ScoreboardTest, FusedComparisonsAreOneOperation) {

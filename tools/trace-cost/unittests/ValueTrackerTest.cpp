@@ -192,4 +192,17 @@ TEST_F(ValueTrackerTest, NothingIsKnownAfterAReturnToUnknownCode) {
   EXPECT_EQ(run(load(B, 0, C)), 0u);
 }
 
+TEST(AddressedStoresTest, PlacesOfOtherPagesAlias) {
+  AddressedStores Stores;
+  Stores.add(0x12040, 8, 3);
+  EXPECT_EQ(Stores.findAlias(0x13044, 4), 4u);
+  EXPECT_EQ(Stores.findAlias(0x13048, 4), 0u);
+  // The place itself is none.
+  EXPECT_EQ(Stores.findAlias(0x12040, 8), 0u);
+  // Nor is one that was written before the place itself.
+  Stores.add(0x13040, 8, 5);
+  EXPECT_EQ(Stores.findAlias(0x13040, 8), 0u);
+  EXPECT_EQ(Stores.findAlias(0x12040, 8), 6u);
+}
+
 } // namespace
