@@ -96,11 +96,12 @@ def executed(trace: Trace, moments: Path, boundaries: Sequence[int], total: int)
     counts = np.zeros((parts, blocks), np.int64)
     mispredicted, jumps = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
     predictor = BranchPredictor(trace.table)
-    before, last = 0, None
+    position, before, last = 0, 0, None
     for number in range(parts):
         for piece in trace.part(stream, int(places[number]), int(places[number + 1])):
             counts[number] += np.bincount(piece, minlength=blocks)
-            predictor.add(piece, starts=last is None)
+            predictor.add(piece, position, starts=last is None)
+            position += len(piece)
             joined = piece if last is None else np.concatenate([[last], piece])
             jumps[number] += int(trace.table.jumps(joined[:-1], joined[1:]).sum())
             last = piece[-1]
