@@ -13,7 +13,7 @@ import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Sizes(msgspec.Struct, frozen=True):
     digest: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Builds:
     """One program, in a folder of its own."""
 
@@ -93,7 +93,7 @@ class Builds:
             **corpus.source_checksums(program, corpus.program_tree(program)),
             "flags": [flags.configuration(), *words],
             "link": [*_LINK, *_LIBRARY_LINK],
-            "tools": list(map(sha256, (self.toolchain.clang, self.toolchain.ld_lld))),
+            "tools": self._tools,
             "model": sha256(MODEL / "model.json"),
         }
         binary = self._binary(way)
@@ -119,6 +119,10 @@ class Builds:
         link: list[str | Path] = [clang, config, *_LINK, *objects, *corpus.link_flags(program)]
         link += [*_LIBRARY_LINK * program.is_library, "-o", binary]
         run_command(link, timeout_s=TIMEOUT_S)
+
+    @cached_property
+    def _tools(self) -> list[str]:
+        return list(map(sha256, (self.toolchain.clang, self.toolchain.ld_lld)))
 
     def _binary(self, way: Way) -> Path:
         return self.folder / way.name / self.name
