@@ -85,12 +85,13 @@ def _markdown(path: Path, size: int, seed: int) -> None:
 
 
 def _html(path: Path, size: int, seed: int) -> None:
-    """A page as people write it: tables, lists, and elements that are not closed."""
+    """A page of paragraphs, lists, tables and headings."""
     generator = random.Random(seed)
-    forms = ["<p>{}", "<ul><li>{}<li>b</ul>", '<div class="a" id=x><b>{}</div>']
-    forms += ["<table><tr><td>{}<td>&amp;</table>", "<h2><i>{}</i></h2>"]
+    forms = ["<p>{}</p>", "<ul><li>{}</li><li>b</li></ul>", '<div class="a"><b>{}</b></div>']
+    forms += ["<table><tr><td>{}</td><td>&amp;</td></tr></table>", "<h2><i>{}</i></h2>"]
     body = "\n".join(generator.choice(forms).format(one) for one in _prose(size, seed))
-    path.write_text(f"<html><head><title>A page</title><body>\n{body}\n")
+    head = '<head><meta charset="utf-8"><title>A page</title></head>'
+    path.write_text(f'<!DOCTYPE html>\n<html lang="en">{head}<body>\n{body}\n</body></html>\n')
 
 
 def _xml(path: Path, size: int, seed: int) -> None:
