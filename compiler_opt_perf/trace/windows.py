@@ -40,7 +40,7 @@ LONGEST = 64
 _WINDOWS_IN_RECORD = 1 << 14
 _OUT_OF_RANGE = "a block number is larger than the block table"
 #: Number of samples of the run that a histogram keeps, and blocks in each.
-SAMPLES = 150
+SAMPLES = 600
 SAMPLE_BLOCKS = 600
 #: The branch predictor simulates about this many blocks at most, in whole records, and those of the
 #: samples.

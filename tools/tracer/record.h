@@ -18,7 +18,7 @@ enum {
 
 // Stretches of consecutive blocks whose accesses to memory are recorded: blocks in each, and the most
 // of a stream. They are evenly spread over it.
-enum { STRETCH_BLOCKS = 600, MOST_STRETCHES = 300 };
+enum { STRETCH_BLOCKS = 600, MOST_STRETCHES = 1200 };
 
 // The host is x86-64, which is little endian, as is the format.
 struct record_head {
