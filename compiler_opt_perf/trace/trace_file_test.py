@@ -15,7 +15,7 @@ from absl import logging
 
 from compiler_opt_perf.trace.conftest import Build
 from compiler_opt_perf.trace.errors import TraceError
-from compiler_opt_perf.trace.trace_file import BLOCKS, BLOCKS_IN_RECORD, INDEX, Trace
+from compiler_opt_perf.trace.trace_file import BLOCKS, BLOCKS_IN_RECORD, CODE, INDEX, Trace
 from compiler_opt_perf.trace.trace_writer import write_blocks, write_end, write_start
 from compiler_opt_perf.trace.windows import samples
 
@@ -108,7 +108,8 @@ def test_a_truncated_trace_is_read_to_its_last_whole_record(
         if read:
             assert read[0] == everything(trace)[0][: len(read[0])]
     with copy.open("r+b") as stream:
-        stream.truncate(records[0].offset - 3)
+        # The code comes behind the block table.
+        stream.truncate(next(r.offset for r in trace.records if r.kind == CODE) - 3)
     with pytest.raises(TraceError, match="cut off before the end of the block table"):
         Trace.load(copy)
 
