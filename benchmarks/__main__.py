@@ -417,6 +417,20 @@ def _recording(folder: Path, only: list[str] | None) -> list[results.Table]:
 
 
 @_benchmark(
+    "pinned",
+    "Instructions and text with copies of locals for cold calls. An hour, idle for a time.",
+    "Does it pay to keep cold calls from pinning locals to memory?",
+    results.Plot("example", ["time"]),
+)
+@_only("pinned")
+@_TOOLCHAIN
+def _pinned(folder: Path, only: list[str] | None, toolchain: Toolchain) -> list[results.Table]:
+    from benchmarks import pinned
+
+    return pinned.study(pinned.PROGRAMS if only is None else only, folder, toolchain)
+
+
+@_benchmark(
     "decision",
     "Instructions and time of one decision in release mode. Two minutes, idle for the time.",
     "What does one decision cost, and do the three modes agree?",

@@ -40,7 +40,11 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
         "`models/inline-speed`": compiler_flags(
             toolchain, {"inline-size": policy}, profile
         ).compile_words(),
-        "AutoFDO": flags_without_policies(toolchain, profile).compile_words(),
+        # Else the compiler passes a copy of the local, and no load waits.
+        "AutoFDO": [
+            *flags_without_policies(toolchain, profile).compile_words(),
+            *("-mllvm", "-enable-unpin-allocas=false"),
+        ],
         "no inlining": [*by_default, "-mllvm", "-inline-threshold=0"],
     }
     binaries = {

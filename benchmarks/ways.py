@@ -118,4 +118,28 @@ TOGETHER: dict[str, Way] = {
     ),
     "ThinLTO and PGO and both policies": Way(rule=SHIPPED, counted=True, thin=True, registers=True),
 }
-WAYS = INLINING | TOGETHER
+_COLD_INLINED = (
+    *("-mllvm", "-inline-cold-callsite-threshold=225"),
+    *("-mllvm", "-inlinecold-threshold=225"),
+)
+#: What `pinned` gives clang: what becomes of locals that cold calls take, by the way's ending.
+LOCALS: dict[str, tuple[str, ...]] = {
+    "": ("-mllvm", "-enable-unpin-allocas=false"),
+    " and copies": (),
+    " and cold calls": ("-mllvm", "-enable-unpin-allocas=false", *_COLD_INLINED),
+}
+# Remarks say what was copied.
+_REMARKS = ("-fsave-optimization-record", "-foptimization-record-passes=unpin-allocas")
+_PROFILED = {
+    "AutoFDO": Way(sampled=True),
+    "PGO": Way(counted=True),
+    "ThinLTO and PGO": Way(counted=True, thin=True),
+}
+#: Ways of `pinned` besides.
+PINNING: dict[str, Way] = {
+    f"pinned, {name}{ending}": replace(way, flags=(*flags, *_REMARKS))
+    for name, way in _PROFILED.items()
+    for ending, flags in LOCALS.items()
+    if ending != " and cold calls" or name == "PGO"
+}
+WAYS = INLINING | TOGETHER | PINNING

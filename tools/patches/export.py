@@ -25,6 +25,7 @@ _PLACES = {
     "RegAlloc": "llvm/test/CodeGen/MLRegAlloc/policies",
     "Release": "llvm/test/Other/mlgo-release",
     "ThinLTO": "llvm/test/ThinLTO/X86/mlgo",
+    "UnpinAllocas": "llvm/test/Transforms/UnpinAllocas",
 }
 # Tests of tools/trace-cost, which is not in LLVM's tree.
 _OWN_TOOLS = "TraceCost"
