@@ -17,12 +17,15 @@ from compiler_opt_perf.run.json_text import JsonError, decode
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.trace.qemu import SyncPoints, record
 from compiler_opt_perf.trace.windows import write_windows
 
 T = TypeVar("T")
 
 TIMEOUT_S = 1800.0
+#: A program whose cold call keeps a local of the hot loop in memory; its argument is the rounds.
+PASSED_LOCAL = REPO_ROOT / "compiler_opt_perf" / "train" / "testdata" / "passed_local.cpp"
 #: Blocks before each one that evaluators look at.
 WINDOW = recording.WINDOW
 

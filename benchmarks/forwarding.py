@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.common import TIMEOUT_S
+from benchmarks.common import PASSED_LOCAL, TIMEOUT_S
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.blocks.cpu_files import cpu_file
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Replay
@@ -22,7 +22,6 @@ from compiler_opt_perf.run.timing import processor_seconds
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
-SOURCE = REPO_ROOT / "compiler_opt_perf" / "train" / "testdata" / "passed_local.cpp"
 #: Rounds of the program's loop that are timed, and the run that is recorded.
 TIMED = "20000"
 WORKLOAD = Workload(("200",), timeout_s=TIMEOUT_S)
@@ -84,7 +83,7 @@ def _build(toolchain: Toolchain, output: Path, flags: Sequence[str]) -> Path:
         "-O2",
         *RECORD_FLAGS,
     ]
-    words += ["-Wl,--build-id", *flags, SOURCE, "-o", output]
+    words += ["-Wl,--build-id", *flags, PASSED_LOCAL, "-o", output]
     run_command(words, timeout_s=300)
     return output
 

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.changes import changes_table, counted_changes
-from benchmarks.common import counted_run, counters_profile, saved
-from benchmarks.forwarding import SOURCE, TIMED
+from benchmarks.common import PASSED_LOCAL, counted_run, counters_profile, saved
 from benchmarks.inline_builds import Executed, InlineBuilds
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Cell, Table
@@ -32,8 +31,8 @@ from compiler_opt_perf.toolchain.layout import REPO_ROOT
 
 PROGRAMS = tuple(COUNTED)
 _PINNED, _COPIES, _INLINED = LOCALS
-#: Rounds of the example's loop: profiled and counted.
-_COUNTED = "200"
+#: Rounds of the example's loop: timed, and profiled and counted.
+TIMED, _COUNTED = "20000", "200"
 _RUNS = 5
 
 
@@ -140,8 +139,8 @@ def _example(folder: Path, toolchain: Toolchain) -> Table:
         rows.append([name, statistics.median(seconds), dump.totals()[0], text_bytes(binary)])
     return Table.of(
         "example",
-        f"`{SOURCE.name}`, profiled with {_COUNTED} rounds: processor time of {TIMED} rounds, "
-        f"median of {_RUNS}; executed instructions of {_COUNTED} rounds; bytes of text.",
+        f"`{PASSED_LOCAL.name}`, profiled with {_COUNTED} rounds: processor time of {TIMED} "
+        f"rounds, median of {_RUNS}; executed instructions of {_COUNTED} rounds; bytes of text.",
         {"way": "text", "time": "seconds:2", "instructions": "integer", "text": "integer"},
         rows,
     )
@@ -154,5 +153,5 @@ def _linked(flags: Sequence[str]) -> list[str]:
 
 def _build(toolchain: Toolchain, output: Path, flags: Sequence[str]) -> Path:
     words: list[str | Path] = [toolchain.clang, "--driver-mode=g++", "-O2", "-fuse-ld=lld"]
-    run_command([*words, "-Wl,--build-id", *flags, SOURCE, "-o", output], timeout_s=300)
+    run_command([*words, "-Wl,--build-id", *flags, PASSED_LOCAL, "-o", output], timeout_s=300)
     return output

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pinned
-from benchmarks.forwarding import SOURCE
+from benchmarks.common import PASSED_LOCAL
 from benchmarks.programs.workload import Workload
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Table
@@ -15,8 +15,8 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 
 
 def _program(_: Path) -> Workload:
-    program = Program("passed", "none", (SOURCE.name,), libraries=("-lstdc++",))
-    return Workload(program, SOURCE.parent, ("50",))
+    program = Program("passed", "none", (PASSED_LOCAL.name,), libraries=("-lstdc++",))
+    return Workload(program, PASSED_LOCAL.parent, ("50",))
 
 
 @pytest.mark.compiler
