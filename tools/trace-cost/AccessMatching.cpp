@@ -16,22 +16,22 @@ using namespace llvm::tracecost;
 /// Longer tables of pairs would take too much memory.
 static constexpr size_t MaxPairs = size_t(1) << 24;
 
-bool MemoryAccess::isLike(const MemoryAccess &Other) const {
-  auto Key = [](const MemoryAccess &A) {
+bool AccessSite::isLike(const AccessSite &Other) const {
+  auto Key = [](const AccessSite &A) {
     return std::tie(A.Loads, A.Stores, A.IsStack, A.HasBase, A.HasIndex,
                     A.Scale, A.Displacement, A.Size, A.Content);
   };
   return Key(*this) == Key(Other);
 }
 
-std::vector<MemoryAccess> tracecost::memoryAccesses(const TargetModel &Model,
-                                                    ArrayRef<DecodedInst> Block,
-                                                    bool HasFrame) {
-  std::vector<MemoryAccess> Result;
+std::vector<AccessSite> tracecost::memoryAccesses(const TargetModel &Model,
+                                                  ArrayRef<DecodedInst> Block,
+                                                  bool HasFrame) {
+  std::vector<AccessSite> Result;
   for (const DecodedInst &D : Block) {
     if (!D.Valid || !Model.memoryOperand(D.Inst))
       continue;
-    MemoryAccess A;
+    AccessSite A;
     A.Offset = D.Address - Block.front().Address;
     A.Loads = Model.desc(D.Inst).mayLoad();
     A.Stores = Model.desc(D.Inst).mayStore();
@@ -55,8 +55,8 @@ std::vector<MemoryAccess> tracecost::memoryAccesses(const TargetModel &Model,
 }
 
 std::vector<std::optional<unsigned>>
-tracecost::matchAccesses(ArrayRef<MemoryAccess> Own,
-                         ArrayRef<MemoryAccess> Traced) {
+tracecost::matchAccesses(ArrayRef<AccessSite> Own,
+                         ArrayRef<AccessSite> Traced) {
   std::vector<std::optional<unsigned>> Result(Own.size());
   // Most blocks are alike from both ends.
   unsigned Begin = 0, OwnEnd = Own.size(), TracedEnd = Traced.size();

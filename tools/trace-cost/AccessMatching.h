@@ -23,7 +23,7 @@ namespace tracecost {
 
 /// An instruction with a memory operand, as far as register allocation leaves
 /// it as it is.
-struct MemoryAccess {
+struct AccessSite {
   /// Where it begins in its block.
   unsigned Offset = 0;
   bool Loads = false, Stores = false;
@@ -39,19 +39,19 @@ struct MemoryAccess {
   uint64_t Content = 0;
 
   /// Whether another program's instruction may access the same memory.
-  bool isLike(const MemoryAccess &Other) const;
+  bool isLike(const AccessSite &Other) const;
 };
 
 /// The accesses of a block of these instructions, in their order.
-std::vector<MemoryAccess> memoryAccesses(const TargetModel &Model,
-                                         ArrayRef<DecodedInst> Block,
-                                         bool HasFrame);
+std::vector<AccessSite> memoryAccesses(const TargetModel &Model,
+                                       ArrayRef<DecodedInst> Block,
+                                       bool HasFrame);
 
 /// For each of \p Own, the one of \p Traced that is the same access, as an
 /// index. The order of both is the same. Accesses outside of the stack weigh
 /// more than those of the stack, which spills and reloads may be.
-std::vector<std::optional<unsigned>>
-matchAccesses(ArrayRef<MemoryAccess> Own, ArrayRef<MemoryAccess> Traced);
+std::vector<std::optional<unsigned>> matchAccesses(ArrayRef<AccessSite> Own,
+                                                   ArrayRef<AccessSite> Traced);
 
 } // namespace tracecost
 } // namespace llvm

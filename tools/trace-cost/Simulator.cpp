@@ -167,11 +167,11 @@ SimBlock Simulator::prepare(const CodeBlock &Block, bool HasFrame,
 void Simulator::matchAccesses(SimBlock &Block, bool HasFrame,
                               ArrayRef<uint8_t> Original,
                               bool OriginalHasFrame) const {
-  std::vector<MemoryAccess> Own = memoryAccesses(
-                                Model, Code.decode(*Block.Code), HasFrame),
-                            Others = memoryAccesses(
-                                Model, Model.decodeAll(Original, /*Address=*/0),
-                                OriginalHasFrame);
+  std::vector<AccessSite> Own = memoryAccesses(Model, Code.decode(*Block.Code),
+                                               HasFrame),
+                          Others = memoryAccesses(
+                              Model, Model.decodeAll(Original, /*Address=*/0),
+                              OriginalHasFrame);
   // The numbers of the original's loads, and of its other accesses none.
   std::vector<std::optional<unsigned>> Numbers(Others.size());
   unsigned NumLoads = 0;

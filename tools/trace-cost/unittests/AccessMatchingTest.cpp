@@ -14,22 +14,22 @@ using namespace llvm::tracecost;
 
 namespace {
 
-MemoryAccess load(int64_t Displacement, unsigned Size = 8) {
-  MemoryAccess A;
+AccessSite load(int64_t Displacement, unsigned Size = 8) {
+  AccessSite A;
   A.Loads = A.HasBase = true;
   A.Displacement = Displacement;
   A.Size = Size;
   return A;
 }
 
-MemoryAccess reload(unsigned Size = 8) {
-  MemoryAccess A = load(0, Size);
+AccessSite reload(unsigned Size = 8) {
+  AccessSite A = load(0, Size);
   A.IsStack = true;
   return A;
 }
 
-std::vector<int> match(ArrayRef<MemoryAccess> Own,
-                       ArrayRef<MemoryAccess> Traced) {
+std::vector<int> match(ArrayRef<AccessSite> Own,
+                       ArrayRef<AccessSite> Traced) {
   std::vector<int> Result;
   for (std::optional<unsigned> Index : matchAccesses(Own, Traced))
     Result.push_back(Index ? int(*Index) : -1);
@@ -48,12 +48,12 @@ TEST(AccessMatchingTest, ReloadsAreSkipped) {
 }
 
 TEST(AccessMatchingTest, WhatIsAccessedInAnotherWayIsAnother) {
-  MemoryAccess Store = load(8);
+  AccessSite Store = load(8);
   std::swap(Store.Loads, Store.Stores);
-  MemoryAccess Indexed = load(8), Adds = load(8);
+  AccessSite Indexed = load(8), Adds = load(8);
   Indexed.HasIndex = true;
   Adds.Content = 7;
-  for (const MemoryAccess &Other :
+  for (const AccessSite &Other :
        {load(8, 4), load(16), Store, Indexed, Adds, reload()})
     EXPECT_EQ(match({load(8)}, {Other}), Indices{-1});
   EXPECT_EQ(match({load(8)}, {load(8)}), Indices{0});
