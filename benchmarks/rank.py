@@ -46,10 +46,11 @@ _EVALUATIONS = 3
 # Parts of mca-pmu that are left out, one at a time.
 _PARTS = (
     "stack-slots",
+    "failed-forwarding",
+    "4k-aliasing",
     "l1-misses",
     "predictor",
     "mispredicts",
-    "failed-forwarding",
     "icache-misses",
     "taken-branches",
 )
