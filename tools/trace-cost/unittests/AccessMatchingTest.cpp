@@ -28,8 +28,7 @@ AccessSite reload(unsigned Size = 8) {
   return A;
 }
 
-std::vector<int> match(ArrayRef<AccessSite> Own,
-                       ArrayRef<AccessSite> Traced) {
+std::vector<int> match(ArrayRef<AccessSite> Own, ArrayRef<AccessSite> Traced) {
   std::vector<int> Result;
   for (std::optional<unsigned> Index : matchAccesses(Own, Traced))
     Result.push_back(Index ? int(*Index) : -1);
