@@ -51,10 +51,10 @@ _ROWS = (
     ),
     (
         "a hot loop beside cold calls",
-        "a policy at most: AutoFDO and PGO can harm",
-        "[time](docs/results/passed-local.md): plain {passed-local/example/plain `-O2`/user time}, "
-        "policy {passed-local/example/the policy now/user time}, "
-        "AutoFDO {passed-local/example/AutoFDO/user time}",
+        "AutoFDO or PGO: our clang copies locals for cold calls",
+        "[time](docs/results/pinned.md): plain {pinned/example/plain `-O2`/time}, "
+        "AutoFDO {pinned/example/AutoFDO and copies/time}, "
+        "upstream's {pinned/example/AutoFDO/time}",
     ),
 )
 
