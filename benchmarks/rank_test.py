@@ -109,7 +109,7 @@ def test_inlinings_are_recorded_each(
     workload = TIMED["passed-local"](tmp_path)
     workload = replace(workload, arguments=("200",), shorter=("20",))
     monkeypatch.setitem(TIMED, "passed-local", lambda _: workload)
-    names = {"default", "threshold 0", "AutoFDO", "inline-speed"}
+    names = {"default", "threshold 0", "AutoFDO", "AutoFDO, pinned", "inline-speed"}
     cpu = CPUS / "znver5.json"
     steps = [step for step in bench.STEPS if step != "time"]
     found = study_of("passed-local", "inlining", names, *steps, models=MODELS[:1], cpu=cpu)
@@ -117,12 +117,14 @@ def test_inlinings_are_recorded_each(
     # The policy inlines what the default inlines; equal code counts once.
     assert set(rows) == names - {"inline-speed"}
     # A call that never runs keeps a local in memory, where the loop waits for its stores.
-    assert rows["AutoFDO"]["mca-pmu"] > 100 > abs(rows["AutoFDO"]["count"])
+    pinned = rows["AutoFDO, pinned"]
+    assert pinned["mca-pmu"] > 100 > abs(pinned["count"])
+    assert rows["AutoFDO"]["mca-pmu"] < 0
     # The model does not know the CPU.
     assert rows["threshold 0"]["granite for icelake-server"] is not None
     folder = tmp_path / "passed-local" / "inlining" / "variants"
     recorded = {path.parent.name for path in folder.glob("*/run.bbwindows")}
-    assert recorded == {"default", "threshold-0", "autofdo"}
+    assert recorded == {"default", "threshold-0", "autofdo", "autofdo-pinned"}
 
 
 def test_two_models_are_told_apart_by_their_evaluator(study_of: Study) -> None:

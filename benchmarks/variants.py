@@ -137,6 +137,8 @@ _INLINING = (
     _switched("call penalty 100", inline_call_penalty=100),
     Variant("partial", ("-enable-partial-inlining",)),
     _sampled("AutoFDO"),
+    # As upstream: a cold call can keep a local of a hot loop in memory.
+    _sampled("AutoFDO, pinned", enable_unpin_allocas=0),
     _sampled("AutoFDO, hot 200", hot_callsite_threshold=200),
     _sampled("AutoFDO, hot 10000", hot_callsite_threshold=10_000),
     _sampled("AutoFDO, cold 225", inline_cold_callsite_threshold=225, inlinecold_threshold=225),

