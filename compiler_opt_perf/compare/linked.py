@@ -183,7 +183,8 @@ def table(linked: LinkedPrograms) -> tuple[list[str], list[list[str]], list[str]
 def title(linked: LinkedPrograms) -> str:
     """The title of the table."""
     against = f"{linked.problem} against default ({linked.level})"
-    return f"{linked.model}, {against}: linked text of programs"
+    model = "" if linked.model == linked.problem else f"{linked.model}, "
+    return f"{model}{against}: linked text of programs"
 
 
 def describe(linked: LinkedPrograms) -> str:

@@ -29,7 +29,7 @@ def test_a_training_on_labels(tmp_path: Path) -> None:
     text = describe(run, DIFFERENCES, top=3)
     for expected in (
         "linked text bytes -1.00% on the test, -4.00% where it was chosen: better than the default",
-        "round 0: 4 labels; 1 decisions would save bytes if taken the other way, 2 cost some, 1 c",
+        "round 0: 4 labels; 1 decisions are better taken the other way, 2 worse, 1 c",
         "| c | 1,000 | 990 | -1.00% | -5.00% |",
         "| q/b | 300 | 240 | -20.00% | 9 | 1 |",
         "4 decisions differ; 3 of them were taken back one at a time: 2 save 70 bytes, 1 cost 12",

@@ -64,8 +64,8 @@ def programs(run: TrainingRun) -> list[list[str]]:
 def labels(run: TrainingRun) -> list[str]:
     """A sentence for each round of labels."""
     return [
-        f"round {number}: {len(own):,} labels; {np.count_nonzero(own < 0):,} decisions would "
-        f"save bytes if taken the other way, {np.count_nonzero(own > 0):,} cost some, "
+        f"round {number}: {len(own):,} labels; {np.count_nonzero(own < 0):,} decisions are better "
+        f"taken the other way, {np.count_nonzero(own > 0):,} worse, "
         f"{np.count_nonzero(own == 0):,} change nothing"
         for number, own in run.labels.items()
     ]

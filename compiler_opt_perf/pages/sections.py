@@ -126,10 +126,12 @@ def training_section(run: TrainingRun) -> Section:
     ]
     name = f"Training of a policy for {run.problem}"
     if not programs:
-        return Section(name, [headline(run)], picture=curve_plot(run.curve) if run.curve else "")
+        return Section(
+            name, headline(run).splitlines(), picture=curve_plot(run.curve) if run.curve else ""
+        )
     return Section(
         name,
-        [headline(run), f"The test programs took no part in the training. {_BYTES}"],
+        [*headline(run).splitlines(), f"The test programs took no part in the training. {_BYTES}"],
         COLUMNS,
         list(map(cells, programs)),
         mean_cells(programs),

@@ -22,7 +22,7 @@ def test_the_page_of_a_training_on_labels(tmp_path: Path) -> None:
     assert "main in twice(int), call 7 of half(int), twice:2&lt;half:1, #1" in page
     assert "q/c is left out: clang: exit status 1" in page
     assert "<td>seed</td><td>3</td>" in page
-    assert "1 decisions would save bytes if taken the other way" in page
+    assert "1 decisions are better taken the other way" in page
 
 
 @pytest.mark.parametrize("ended", [True, False])
