@@ -13,25 +13,31 @@ out. That turns the networks of rules back into a few sums.
 import hashlib
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from compiler_opt_perf.policy.encoding import (
     ACTIVATION_LIMIT,
     BITS_OF_ONE,
     MISSING_MAGNITUDE,
-    NUMPY_OPS,
     ROUNDING,
     FloatArray,
-    rectified,
 )
 from compiler_opt_perf.policy.export import DESCRIPTION_FILE, Policy, load
-from compiler_opt_perf.policy.network import MASKED_SCORE, DecisionKind, Network
+from compiler_opt_perf.policy.network import MASKED_SCORE, Network
 from compiler_opt_perf.policy.problem import Feature
+from compiler_opt_perf.policy.settled import (
+    DoubleArray,
+    input_bounds,
+    kinds,
+    may_differ,
+    rectified_bounds,
+    settled,
+    sum_bounds,
+)
 from compiler_opt_perf.toolchain.layout import ToolchainError
 from compiler_opt_perf.toolchain.model_inputs import (
     MODELS,
@@ -41,29 +47,9 @@ from compiler_opt_perf.toolchain.model_inputs import (
     digest_macro,
 )
 
-DoubleArray = npt.NDArray[np.float64]
-
-# The lowest and the highest values of numbers.
-_Bounds = tuple[DoubleArray, DoubleArray]
-# The same of features that are known, by name.
-_Given = Mapping[str, tuple[float, float]]
-
 _CPP_TYPES = {"int64": "int64_t", "float32": "float"}
 # A vector instruction of every x86-64 takes four float32.
 _VECTOR = 4
-# The executions of a call that a mask has a bit for: from -1 on, more than there are.
-_EXECUTIONS = 64
-# What features are in evictions, and in questions about callee-saved registers.
-_EVICTION = {
-    **dict.fromkeys(("alternative_is_split", "alternative_is_spill"), (0.0, 0.0)),
-    **dict.fromkeys(("alternative_cost", "spill_cost"), (0.0, 0.0)),
-    **dict.fromkeys(("hottest_block", "coldest_block", "callee_saved_in_use"), (0.0, 0.0)),
-    **dict.fromkeys(("pmu_alternative_executions", "pmu_entries"), (-1.0, -1.0)),
-}
-_QUESTION = dict.fromkeys(("alternative_is_split", "alternative_is_spill"), (0.0, 1.0))
-# The largest logarithm of the cost of an alternative, and how closely its limit is found.
-_LARGEST_COST, _COST_STEP = 20.0, 2.0**-8
-
 _HEADER = """\
 // A policy for {problem}, written by compiler-opt-perf; do not edit.
 //
@@ -181,14 +167,14 @@ class _Perceptron:
             (np.asarray(matrix, np.float64), np.asarray(bias, np.float64))
             for matrix, bias in network.layers(weights)
         ]
-        bounds = _input_bounds(network, idle, {})
+        bounds = input_bounds(network, idle, {})
         for number, (matrix, bias) in enumerate(layers):
             low, high = bounds
             constant = low == high
             bias = bias + low[constant] @ matrix[constant]
             matrix = np.where(constant[:, None], 0.0, matrix)
             layers[number] = (matrix, bias)
-            bounds = _rectified(_sum_bounds(bounds, matrix, bias))
+            bounds = rectified_bounds(sum_bounds(bounds, matrix, bias))
         kept: list[tuple[DoubleArray, DoubleArray]] = []
         needed = np.ones(len(layers[-1][1]), bool)
         for matrix, bias in reversed(layers):
@@ -198,37 +184,6 @@ class _Perceptron:
             if not read.any():
                 return cls([], kept)
         return cls(np.flatnonzero(needed).tolist(), kept)
-
-
-def _input_bounds(network: Network, idle: float | None, given: _Given) -> _Bounds:
-    """The lowest and highest activations that enter a network, where some features are given."""
-    # No value of a feature is beyond these, and the encoding is monotone.
-    ranges = [given.get(feature.name, (-1e30, 1e30)) for feature in network.scored]
-    extremes = np.array(ranges, np.float32).T[..., None]
-    low, high = np.asarray(network.encoding.encode(extremes, NUMPY_OPS)[..., 0], np.float64)
-    if idle is None:
-        return low, high
-    return np.append(low, idle), np.append(high, idle)
-
-
-def _sum_bounds(bounds: _Bounds, matrix: DoubleArray, bias: DoubleArray) -> _Bounds:
-    low, high = bounds
-    positive, negative = np.maximum(matrix, 0.0), np.minimum(matrix, 0.0)
-    return bias + low @ positive + high @ negative, bias + high @ positive + low @ negative
-
-
-def _rectified(bounds: _Bounds) -> _Bounds:
-    low, high = (np.asarray(rectified(one.astype(np.float32)), np.float64) for one in bounds)
-    return low, high
-
-
-def _score_bounds(policy: Policy, idle: float | None, given: _Given) -> _Bounds:
-    """Numbers that the scores are not below or above, where some features are given."""
-    bounds = _input_bounds(policy.network, idle, given)
-    *hidden, last = policy.network.layers(np.asarray(policy.weights, np.float64))
-    for matrix, bias in hidden:
-        bounds = _rectified(_sum_bounds(bounds, matrix, bias))
-    return _sum_bounds(bounds, *last)
 
 
 def cpp_source(policy: Policy) -> str:
@@ -262,7 +217,7 @@ def cpp_source(policy: Policy) -> str:
         highest=_number(ROUNDING + ACTIVATION_LIMIT),
         lowest=_number(ROUNDING - ACTIVATION_LIMIT),
     )
-    text += (_may_differ if problem.mask is None else _settled)(policy, model)
+    text += (may_differ if problem.mask is None else settled)(policy, model)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f"{text}{digest_macro(digest, model)}\n#endif // {guard}\n"
 
@@ -296,94 +251,13 @@ def release_model(folder: Path, model: ReleaseModel) -> GeneratedModel | Path:
     return GeneratedModel(folder, inputs, cpp_source(policy), description.read_text())
 
 
-def _may_differ(policy: Policy, model: ReleaseModel) -> str:
-    """The macro that is true where the policy may decide otherwise than the compiler."""
-    network, conditions = policy.network, []
-    names = DecisionKind.__struct_fields__
-    if network.asked is not None:
-        kinds = [
-            " && ".join(f"({name}) == {getattr(kind, name)}" for name in names)
-            for kind in network.asked
-        ]
-        conditions.append(f"({' || '.join(f'({kind})' for kind in kinds) or 'false'})")
-    masks = [_differing_executions(policy, default) for default in (0, 1)]
-    if min(masks) < 2**_EXECUTIONS - 1:
-        without, inlined = (f"UINT64_C(0x{mask:x})" for mask in masks)
-        conditions.append(
-            f"((((inlining_default) ? {inlined} : {without}) >> ((executions) + 1)) & 1)"
-        )
-    if not conditions:
-        return ""
-    return (
-        "\n// Elsewhere the policy decides as the compiler does.\n"
-        f"#define {model.may_differ}({', '.join(names)}, executions) \\\n"
-        f"  ({' && '.join(conditions)})\n"
-    )
-
-
-def _differing_executions(policy: Policy, default: int) -> int:
-    """A bit for each value of the executions of a call, from -1 on: the policy may differ there."""
-    lead = policy.network.default_lead
-    mask = 0
-    for bit in range(_EXECUTIONS):
-        given = {"inlining_default": default, "pmu_callsite_executions_log2": bit - 1}
-        ranges = {name: (value, value) for name, value in given.items()}
-        low, high = _score_bounds(policy, None, ranges)
-        # To inline, the score must be above the other.
-        may_differ = low[1] + lead <= high[0] if default else high[1] > low[0] + lead
-        mask |= int(may_differ) << bit
-    return mask
-
-
-def _settled(policy: Policy, model: ReleaseModel) -> str:
-    """The macros that tell where the policy decides as the compiler does."""
-    lead = policy.network.default_lead
-
-    def bounds(given: _Given) -> tuple[float, float, float, float]:
-        """Of a register's score, and of the score of doing without."""
-        (register_low,), (register_high,) = _score_bounds(policy, 0.0, given)
-        (idle_low,), (idle_high,) = _score_bounds(policy, 1.0, given)
-        return register_low, register_high, idle_low, idle_high
-
-    def takes_register(given: _Given) -> bool:
-        """Whether the policy takes a callee-saved register that the compiler would."""
-        register, _, _, alternative = bounds({**_QUESTION, **given})
-        # Among equal scores the register's wins.
-        return alternative <= register + lead
-
-    macros = {}
-    register_low, register_high, idle_low, idle_high = bounds(_EVICTION)
-    if min(register_low, idle_low) + lead > max(register_high, idle_high):
-        macros["EVICTS_AS_DEFAULT"] = "true"
-    below, limit = -_LARGEST_COST, _LARGEST_COST
-    if takes_register({"alternative_cost": (limit, limit)}):
-        while limit - below > _COST_STEP:
-            middle = (below + limit) / 2
-            if takes_register({"alternative_cost": (middle, _LARGEST_COST)}):
-                limit = middle
-            else:
-                below = middle
-        macros["COST_LIMIT"] = repr(limit)
-    if takes_register({"pmu_alternative_executions": (-1.0, -1.0)}):
-        macros["NEEDS_EXECUTIONS"] = "true"
-    if not macros:
-        return ""
-    lines = (f"#define {model.settled}_{name} {value}\n" for name, value in macros.items())
-    return "\n// Where the policy decides as the compiler does.\n" + "".join(lines)
-
-
 def _run_for_one(policy: Policy) -> str:
     """`Run` where a decision is not among candidates."""
     network = policy.network
     default = network.problem.default_feature
     lines = ["  void Run() {"]
     if network.asked is not None:
-        names = DecisionKind.__struct_fields__
-        kinds = [
-            " && ".join(f"{name}[0] == {getattr(kind, name)}" for name in names)
-            for kind in network.asked
-        ]
-        condition = " ||\n        ".join(f"({kind})" for kind in kinds) or "false"
+        condition = " ||\n        ".join(kinds(network.asked, "{}[0]")) or "false"
         lines += [
             f"    if (!({condition})) {{",
             f"      Decision = {default}[0];",
