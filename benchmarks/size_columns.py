@@ -7,7 +7,6 @@ must compute the same in all builds.
 """
 
 import hashlib
-import re
 import shutil
 import subprocess
 import tomllib
@@ -22,7 +21,7 @@ from absl import logging
 
 from benchmarks.changes import counted_changes, mean_change
 from benchmarks.common import TIMEOUT_S, BenchmarkError, run_all
-from benchmarks.programs.workload import Workload
+from benchmarks.programs.workload import Workload, without_times
 from benchmarks.programs.workloads import HELD_OUT
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.corpus import programs as corpus
@@ -144,8 +143,7 @@ class Builds:
         shutil.copy(binary, program)
         words = [str(program), *workload.arguments]
         done = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=True)
-        # SQLite's benchmark prints times.
-        digest = hashlib.sha256(re.sub(rb"\d+\.\d+s", b"", done.stdout))
+        digest = hashlib.sha256(without_times(done.stdout))
         for path in sorted(set(folder.iterdir()) - before):
             # LMDB's has the process's number.
             if not path.name.endswith("-lock"):

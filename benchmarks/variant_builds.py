@@ -20,7 +20,7 @@ from typing import Any
 from absl import logging
 
 from benchmarks.common import TIMEOUT_S, BenchmarkError, recorded, run_all
-from benchmarks.programs.workload import Workload
+from benchmarks.programs.workload import Workload, without_times
 from benchmarks.timing import LAYOUTS, link_layouts
 from benchmarks.variants import DEFAULT, TOO_FEW_REGISTERS, Kind, Variant
 from compiler_opt_perf.binary.address_map import ANALYSIS_FLAGS
@@ -267,8 +267,7 @@ class Builds:
         """A checksum of what a run prints and writes."""
         argv = [str(binary), *self._workload.arguments]
         done = subprocess.run(argv, capture_output=True, timeout=TIMEOUT_S, check=True)
-        # SQLite's benchmark prints times.
-        printed = re.sub(rb"\d+\.\d+s", b"", done.stdout)
+        printed = without_times(done.stdout)
         written = sha256(self._workload.output) if self._workload.output else ""
         return hashlib.sha256(printed + written.encode()).hexdigest()
 

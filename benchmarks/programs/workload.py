@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program with one run of it: how it is built, run and counted."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,11 @@ from compiler_opt_perf.profile.callgrind_dump import Dump
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import memo
+
+
+def without_times(printed: bytes) -> bytes:
+    """What a run prints, without times: SQLite's benchmark prints how long its parts take."""
+    return re.sub(rb"\d+\.\d+s", b"", printed)
 
 
 @dataclass(frozen=True)
