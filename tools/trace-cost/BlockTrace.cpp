@@ -62,6 +62,16 @@ private:
         Path,
         createStringError("record at byte " + Twine(Offset) + ": " + What));
   }
+  Error notIn(StringRef Place, size_t Size, uint64_t Block) const {
+    return error("block " + Twine(Block) + " is not in the " + Place + " of " +
+                 Twine(Size));
+  }
+  /// Fails unless all of a record was read.
+  Error requireEnd(const uint8_t *P, const uint8_t *End, StringRef What) const {
+    if (P != End)
+      return error("has more " + What + " than its head says");
+    return Error::success();
+  }
   Error readDescription(StringRef Raw);
   Error readTable(StringRef Raw);
   Error readBlocks(StringRef Raw, uint32_t Stream, uint32_t Count);
@@ -168,8 +178,7 @@ Error Reader::readNumber(const uint8_t *&P, const uint8_t *End,
   Number += uint32_t(Zigzag >> 1) ^ -uint32_t(Zigzag & 1);
   // One past the last block is a gap.
   if (Number > Result.Blocks.size())
-    return error("block " + Twine(Number) + " is not in the table of " +
-                 Twine(Result.Blocks.size()));
+    return notIn("table", Result.Blocks.size(), Number);
   return Error::success();
 }
 
@@ -192,9 +201,7 @@ Error Reader::readBlocks(StringRef Raw, uint32_t Stream, uint32_t Count) {
     ++Counts[Recent];
     ++Result.Total;
   }
-  if (P != End)
-    return error("has more blocks than its head says");
-  return Error::success();
+  return requireEnd(P, End, "blocks");
 }
 
 Error Reader::readSample(StringRef Raw, uint32_t Count) {
@@ -214,9 +221,7 @@ Error Reader::readSample(StringRef Raw, uint32_t Count) {
   }
   if (!Blocks.empty())
     Result.Samples.push_back(std::move(Blocks));
-  if (P != End)
-    return error("has more blocks than its head says");
-  return Error::success();
+  return requireEnd(P, End, "blocks");
 }
 
 Error Reader::readWindows(StringRef Raw, uint32_t Count) {
@@ -241,9 +246,7 @@ Error Reader::readWindows(StringRef Raw, uint32_t Count) {
       Blocks.erase(Blocks.begin(), Blocks.end() - Length);
     addWindow(std::move(Blocks), Executions);
   }
-  if (P != End)
-    return error("has more windows than its head says");
-  return Error::success();
+  return requireEnd(P, End, "windows");
 }
 
 Error Reader::readBranches(StringRef Raw, uint32_t Count) {
@@ -257,13 +260,10 @@ Error Reader::readBranches(StringRef Raw, uint32_t Count) {
         return E;
     Block += Values[0];
     if (Block >= Result.Blocks.size())
-      return error("block " + Twine(Block) + " is not in the table of " +
-                   Twine(Result.Blocks.size()));
+      return notIn("table", Result.Blocks.size(), Block);
     Result.Branches[Block] = {Values[1], Values[2], Values[3], Values[4]};
   }
-  if (P != End)
-    return error("has more blocks than its head says");
-  return Error::success();
+  return requireEnd(P, End, "blocks");
 }
 
 Error Reader::readAccesses(StringRef Raw, uint32_t Count) {
@@ -280,16 +280,13 @@ Error Reader::readAccesses(StringRef Raw, uint32_t Count) {
         return E;
     Block += Values[0];
     if (Block >= Result.Samples.back().size())
-      return error("block " + Twine(Block) + " is not in the sample of " +
-                   Twine(Result.Samples.back().size()));
+      return notIn("sample", Result.Samples.back().size(), Block);
     Address += (Values[2] >> 1) ^ -(Values[2] & 1);
     Accesses.push_back({unsigned(Block),
                         unsigned(std::min<uint64_t>(Values[1] >> 1, ~0u)),
                         bool(Values[1] & 1), Address});
   }
-  if (P != End)
-    return error("has more accesses than its head says");
-  return Error::success();
+  return requireEnd(P, End, "accesses");
 }
 
 Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
@@ -306,13 +303,10 @@ Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
       return E;
     Code += Difference;
     if (Code / 2 >= Result.Samples.back().size())
-      return error("block " + Twine(Code / 2) + " is not in the sample of " +
-                   Twine(Result.Samples.back().size()));
+      return notIn("sample", Result.Samples.back().size(), Code / 2);
     Branches.push_back({unsigned(Code / 2), bool(Code & 1)});
   }
-  if (P != End)
-    return error("has more branches than its head says");
-  return Error::success();
+  return requireEnd(P, End, "branches");
 }
 
 Error Reader::readCode(StringRef Raw, uint32_t Count) {
@@ -326,8 +320,7 @@ Error Reader::readCode(StringRef Raw, uint32_t Count) {
       return E;
     Number += Difference;
     if (Number >= Result.Blocks.size())
-      return error("block " + Twine(Number) + " is not in the table of " +
-                   Twine(Result.Blocks.size()));
+      return notIn("table", Result.Blocks.size(), Number);
     Numbers.push_back(Number);
   }
   for (uint64_t Own : Numbers) {
@@ -337,9 +330,7 @@ Error Reader::readCode(StringRef Raw, uint32_t Count) {
     Result.Code[Own].assign(P, P + Size);
     P += Size;
   }
-  if (P != End)
-    return error("has more code than its head says");
-  return Error::success();
+  return requireEnd(P, End, "code");
 }
 
 Expected<BlockHistogram> Reader::read() {
