@@ -46,11 +46,13 @@ class Facts(msgspec.Struct, frozen=True):
     """What the profiled run of plain did; misses and mispredictions are simulated.
 
     Attributes:
+      build_s: wall time of plain's build, other builds beside it.
       instructions: in all objects.
       missed_bytes: bytes of the lines that loads fetched from memory.
       mispredicts: of conditional branches, in percent.
     """
 
+    build_s: float
     instructions: int
     missed_bytes: int
     mispredicts: float
@@ -144,9 +146,9 @@ def _leaving_out(name: str) -> Iterator[None]:
 
 def _prepared(asked: tuple[Request, Path]) -> Facts:
     """Builds and profiles a program."""
-    profile = prepare_ways(*asked)
-    assert profile is not None
-    return _facts(Manifest.load(profile))
+    prepared = prepare_ways(*asked)
+    assert prepared.profile is not None
+    return _facts(Manifest.load(prepared.profile), prepared.build_s)
 
 
 def _request(
@@ -167,13 +169,14 @@ def _request(
     return request, folder / "try"
 
 
-def _facts(manifest: Manifest) -> Facts:
+def _facts(manifest: Manifest, build_s: float) -> Facts:
     def total(name: str) -> int:
         event = manifest.event(name)
         return event.total + event.outside
 
     branches = total("conditional-branches")
     return Facts(
+        build_s,
         total("instructions"),
         total("llc-load-misses") * _CACHE.line,
         round(100 * total("conditional-branch-mispredicts") / max(branches, 1), 4),
@@ -304,6 +307,7 @@ def _programs(facts: Mapping[str, Facts], table: Mapping[str, Program]) -> Table
             table[name].language,
             table[name].system,
             table[name].set,
+            one.build_s,
             one.instructions / 1e6,
             one.missed_bytes / 2**20,
             one.mispredicts,
@@ -321,6 +325,7 @@ def _programs(facts: Mapping[str, Facts], table: Mapping[str, Program]) -> Table
             "language": "text",
             "built by": "text",
             "set": "text",
+            "build": "seconds:1",
             "million instructions": "number:0",
             "MiB from memory": "number:1",
             "mispredicted": "percent:1",

@@ -148,10 +148,10 @@ def test_the_worst_come_first_and_those_that_are_harmed_are_named() -> None:
 @pytest.mark.parametrize(
     ("facts", "hard"),
     [
-        (Facts(1000, 0, 0.9), False),
-        (Facts(1000, 0, 1.1), True),
-        (Facts(1000, 2 << 20, 0.0), False),
-        (Facts(1000, 3 << 20, 0.0), True),
+        (Facts(2.5, 1000, 0, 0.9), False),
+        (Facts(2.5, 1000, 0, 1.1), True),
+        (Facts(2.5, 1000, 2 << 20, 0.0), False),
+        (Facts(2.5, 1000, 3 << 20, 0.0), True),
     ],
 )
 def test_a_hard_program_misses_or_mispredicts(facts: Facts, hard: bool) -> None:

@@ -19,8 +19,8 @@ from compiler_opt_perf.run.memo import memo
 
 
 def without_times(printed: bytes) -> bytes:
-    """What a run prints, without times: SQLite's benchmark prints how long its parts take."""
-    return re.sub(rb"\d+\.\d+s", b"", printed)
+    """What a run prints, without times and rates, as SQLite's benchmark and MiniSat print them."""
+    return re.sub(rb"\d+\.\d+ ?s\b|\d+ /sec", b"", printed)
 
 
 @dataclass(frozen=True)

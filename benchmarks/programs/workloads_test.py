@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import re
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from benchmarks import collect, cycles, hits, inline_speed, policies, rank
 from benchmarks.common import run_all
 from benchmarks.programs.patched_clang import overlay_compiler
-from benchmarks.programs.workload import Workload
+from benchmarks.programs.workload import Workload, without_times
 from benchmarks.programs.workloads import COUNTED, HELD_OUT, TIMED
 from compiler_opt_perf.corpus.program_table import Program
 from compiler_opt_perf.run.command import run_command
@@ -70,3 +71,19 @@ def test_units_of_llvm_compile_with_options_of_their_own(tmp_path: Path) -> None
         run_command([*launcher, *shared, "-Oz", "-g", "-c", path, "-o", tmp_path / "unit.o"])
         symbols = run_command([stock_tool("llvm-nm"), tmp_path / "unit.o"]).stdout
         assert "T _Z4sizev" in symbols
+
+
+@pytest.mark.parametrize(
+    ("printed", "again"),
+    [
+        (b"INSERTs into table 0.013s\n", b"INSERTs into table 1.020s\n"),
+        (b"CPU time              : 0.084934 s\n", b"CPU time              : 0.089257 s\n"),
+        (b"conflicts : 19875 (234005 /sec)\n", b"conflicts : 19875 (22267 /sec)\n"),
+    ],
+)
+def test_times_and_rates_are_no_part_of_what_a_run_prints(printed: bytes, again: bytes) -> None:
+    assert without_times(printed) == without_times(again)
+
+
+def test_what_is_computed_is_kept_beside_times() -> None:
+    assert without_times(b"conflicts : 19875 (9 /sec)") == b"conflicts : 19875 ()"

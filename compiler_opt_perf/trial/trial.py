@@ -101,14 +101,24 @@ def try_ways(request: Request, output: Path, *, force: bool = False) -> Trial:
         return trial.measured()
 
 
-def prepare_ways(request: Request, output: Path) -> Path | None:
+@dataclass(frozen=True)
+class Prepared:
+    """What was built and profiled.
+
+    Attributes:
+      profile: the manifest of plain's PMU profile; None if no way needs one.
+      build_s: wall time of plain's build, when it was done.
+    """
+
+    profile: Path | None
+    build_s: float
+
+
+def prepare_ways(request: Request, output: Path) -> Prepared:
     """Builds and profiles, which needs no idle machine; `try_ways` goes on from there.
 
     Args:
       output: as of `try_ways`, whose errors it raises.
-
-    Returns:
-      The manifest of plain's PMU profile, if a way needs one.
     """
     with _opened(request, output) as trial:
         return trial.prepare()
@@ -147,8 +157,8 @@ class _Trial:
         self._built: dict[Way, Built] = {}
         self._left = len(request.ways) + any(way.counted for way in request.ways)
 
-    def prepare(self) -> Path | None:
-        """Builds all ways; returns the manifest of plain's profile, if a way needs one."""
+    def prepare(self) -> Prepared:
+        """Builds all ways, and profiles plain if a way needs that."""
         request = self._request
         plain = self._folder(PLAIN)
         self._build(PLAIN, PLAIN.flags(request.toolchain, {}, None, None))
@@ -165,7 +175,7 @@ class _Trial:
         for way in request.ways[1:]:
             flags = way.flags(request.toolchain, request.models, profile, counters)
             self._build(way, flags)
-        return profile
+        return Prepared(profile, self._built[PLAIN].seconds)
 
     def _folder(self, way: Way) -> WayFolder:
         return WayFolder(self._output / f"way-{_FOLDERS.index(way)}")

@@ -265,7 +265,8 @@ def test_what_was_prepared_is_not_done_again(
     build = f"echo >> {noted}; cc work.c -o work"
     request = _request(toolchain, tree, build, "./work 30", ways=SPEED[:1])
     request = dataclasses.replace(request, counts=False)
-    assert prepare_ways(request, output) is None
+    prepared = prepare_ways(request, output)
+    assert prepared.profile is None and prepared.build_s > 0
     assert noted.read_text() == "\n"
     assert not (output / "rounds-run.json").exists()
     trial = try_ways(request, output)
