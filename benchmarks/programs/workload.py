@@ -19,8 +19,8 @@ from compiler_opt_perf.run.memo import memo
 
 
 def without_times(printed: bytes) -> bytes:
-    """What a run prints, without times and rates, as SQLite's benchmark and MiniSat print them."""
-    return re.sub(rb"\d+\.\d+ ?s\b|\d+ /sec", b"", printed)
+    """What a run prints, without the times, rates and memory that SQLite and MiniSat print."""
+    return re.sub(rb"\d+\.\d+ ?s\b|\d+ /sec|\d+\.\d+ MB", b"", printed)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def test_units_of_llvm_compile_with_options_of_their_own(tmp_path: Path) -> None
         (b"INSERTs into table 0.013s\n", b"INSERTs into table 1.020s\n"),
         (b"CPU time              : 0.084934 s\n", b"CPU time              : 0.089257 s\n"),
         (b"conflicts : 19875 (234005 /sec)\n", b"conflicts : 19875 (22267 /sec)\n"),
+        (b"Memory used           : 10.00 MB\n", b"Memory used           : 11.00 MB\n"),
     ],
 )
 def test_times_and_rates_are_no_part_of_what_a_run_prints(printed: bytes, again: bytes) -> None:
