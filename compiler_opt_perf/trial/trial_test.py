@@ -51,6 +51,12 @@ def tree(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.fixture
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets runs be so short that simulating them takes little time."""
+    monkeypatch.setattr("compiler_opt_perf.trial.trial.SHORTEST_S", 0.001)
+
+
 def _request(
     toolchain: Toolchain,
     tree: Path,
@@ -76,7 +82,8 @@ def _files(tree: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in tree.rglob("*")}
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.long(70)
 @pytest.mark.compiler
 def test_takes_no_slower_build_of_a_loop_that_a_cold_call_spoils(
     toolchain: Toolchain, tmp_path: Path
@@ -84,7 +91,7 @@ def test_takes_no_slower_build_of_a_loop_that_a_cold_call_spoils(
     before = _files(_PIXELS)
     # As upstream compiles: without the pass that keeps such calls from spoiling a loop.
     build = "sed -i 's/-O3/-O3 -mllvm -enable-unpin-allocas=false/' Makefile && make"
-    request = _request(toolchain, _PIXELS, build, "./pixels 8000", ways=SPEED)
+    request = _request(toolchain, _PIXELS, build, "./pixels 1000", ways=SPEED)
     trial = try_ways(request, tmp_path / "out")
     ways = {way.name: way for way in trial.ways}
     # AutoFDO leaves the cold call alone: the loop takes several times as long.
@@ -96,7 +103,8 @@ def test_takes_no_slower_build_of_a_loop_that_a_cold_call_spoils(
     assert _files(_PIXELS) == before
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.long(70)
 @pytest.mark.compiler
 @pytest.mark.parametrize(
     ("package", "build", "run", "data", "size"),
@@ -106,14 +114,14 @@ def test_takes_no_slower_build_of_a_loop_that_a_cold_call_spoils(
             "./configure --static && make minigzip",
             "./minigzip -c < input | cat",
             "compiler_opt_perf/**/*.py",
-            6_000_000,
+            600_000,
         ),
         (
             "cmark",
             "cmake -S . -B try -DCMARK_TESTS=OFF -DCMARK_SHARED=OFF && cmake --build try",
             "try/src/cmark input",
             "docs/**/*.md",
-            12_000_000,
+            1_200_000,
         ),
         (
             "libjsoncpp",
@@ -140,7 +148,7 @@ def test_tries_programs_of_several_build_systems(
         texts = "".join(path.read_text() for path in sorted(REPO_ROOT.glob(data)))
         (tree / "input").write_text((texts * 100)[:size])
     else:
-        rows = [{"name": str(i), "values": [i, i / 3, None, True]} for i in range(20_000)]
+        rows = [{"name": str(i), "values": [i, i / 3, None, True]} for i in range(2_000)]
         (tree / "input.json").write_text(json.dumps(rows))
     request = _request(toolchain, tree, build, run, ways=SPEED[:3])
     trial = try_ways(request, tmp_path / "out")
@@ -158,13 +166,14 @@ def test_tries_programs_of_several_build_systems(
     assert len(layouts) == request.rounds
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.long(70)
 @pytest.mark.compiler
 def test_counters_of_an_instrumented_run_are_used(
     tree: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     build = "cc work.c -o work"
-    request = _request(toolchain, tree, build, "./work 30", ways=(PLAIN, *PGO))
+    request = _request(toolchain, tree, build, "./work 3", ways=(PLAIN, *PGO))
     trial = try_ways(request, tmp_path / "out")
     assert [way.name for way in trial.ways] == ["plain", "PGO", "PGO-ThinLTO"]
     assert (tmp_path / "out/way-6/counters.profdata").is_file()
@@ -174,6 +183,7 @@ def test_counters_of_an_instrumented_run_are_used(
     assert "-fprofile-use=" in configuration and "-flto=thin" in configuration
 
 
+@pytest.mark.usefixtures("short_runs")
 @pytest.mark.compiler
 def test_counts_by_a_qemu_beside_the_virtual_environment(
     tree: Path, toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -188,11 +198,11 @@ def test_counts_by_a_qemu_beside_the_virtual_environment(
         (programs / qemu.PROGRAM).symlink_to(system)
         monkeypatch.setattr(qemu, "_UNPACKED", tmp_path / "qemu")
     assert len(qemu.qemu_words()) > 1
-    trial = try_ways(_request(toolchain, tree, "cc work.c -o work", "./work 30"), tmp_path / "out")
+    trial = try_ways(_request(toolchain, tree, "cc work.c -o work", "./work 3"), tmp_path / "out")
     assert trial.ways[0].runs[0].instructions
 
 
-@pytest.mark.long
+@pytest.mark.long(70)
 @pytest.mark.compiler
 def test_sizes_need_no_run(tree: Path, toolchain: Toolchain, tmp_path: Path) -> None:
     ways = (*SIZE, *SIZE_THINLTO)
@@ -214,7 +224,8 @@ def test_sizes_need_no_run(tree: Path, toolchain: Toolchain, tmp_path: Path) -> 
     assert trial.verdict.take in ("outliner", "outliner-ThinLTO")
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.long(70)
 @pytest.mark.compiler
 def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     tree: Path, toolchain: Toolchain, tmp_path: Path
@@ -223,7 +234,7 @@ def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     noted = tmp_path / "builds"
     build = f"echo >> {noted}; cc work.c -o work"
     output = tmp_path / "out"
-    request = _request(toolchain, tree, build, "./work 30 a", ways=SPEED[:1])
+    request = _request(toolchain, tree, build, "./work 3 a", ways=SPEED[:1])
     first = try_ways(request, output)
     assert try_ways(request, output) == first
     assert noted.read_text() == "\n"
@@ -231,10 +242,10 @@ def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     program = output / "way-0/tree/work"
     program.unlink()
     program.write_text("#!/bin/sh\nexit 1\n")
-    again = try_ways(dataclasses.replace(request, runs=[GivenRun("run", "./work 30 b")]), output)
-    assert noted.read_text() == "\n" and again.runs[0].command == "./work 30 b"
+    again = try_ways(dataclasses.replace(request, runs=[GivenRun("run", "./work 3 b")]), output)
+    assert noted.read_text() == "\n" and again.runs[0].command == "./work 3 b"
     os.utime(tree / "work.c", (1, 1))
-    request = _request(toolchain, tree, build, "./work 30 a", ways=SPEED[:1])
+    request = _request(toolchain, tree, build, "./work 3 a", ways=SPEED[:1])
     assert try_ways(request, output).ways[0].text_bytes == first.ways[0].text_bytes
     assert noted.read_text() == "\n\n"
     try_ways(request, output, force=True)
@@ -256,14 +267,15 @@ def test_a_script_in_the_place_of_a_program_does_not_change_it(tmp_path: Path) -
     assert [path.name for path in way.tree.iterdir()] == ["work"]
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("short_runs")
+@pytest.mark.long(70)
 @pytest.mark.compiler
 def test_what_was_prepared_is_not_done_again(
     tree: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     noted, output = tmp_path / "builds", tmp_path / "out"
     build = f"echo >> {noted}; cc work.c -o work"
-    request = _request(toolchain, tree, build, "./work 30", ways=SPEED[:1])
+    request = _request(toolchain, tree, build, "./work 3", ways=SPEED[:1])
     request = dataclasses.replace(request, counts=False)
     prepared = prepare_ways(request, output)
     assert prepared.profile is None and prepared.build_s > 0
