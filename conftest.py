@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Fixtures for tests that need the compiler."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,14 @@ def toolchain() -> Toolchain:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that use the patched tools, and lets long files begin first.
+    """Marks tests that use the patched tools, and lets the files that take longest begin first.
 
-    A long file that begins last keeps one worker while the others have ended.
+    A long file that begins late keeps one worker while the others have ended.
     """
+    seconds: Counter[Path] = Counter()
     for item in items:
         if "toolchain" in getattr(item, "fixturenames", ()):
             item.add_marker("compiler")
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+        for marker in item.iter_markers("long"):
+            seconds[item.path] = max(seconds[item.path], *marker.args)
+    items.sort(key=lambda item: -seconds[item.path])

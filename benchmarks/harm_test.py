@@ -61,7 +61,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tree
 
 
-@pytest.mark.long
+@pytest.mark.long(10)
 @pytest.mark.compiler
 def test_programs_are_prepared_and_timed(
     source: Path, tmp_path: Path, toolchain: Toolchain, caplog: pytest.LogCaptureFixture

@@ -188,6 +188,7 @@ def _code(path: Path, function: str, folder: Path) -> bytes:
     return section.read_bytes()
 
 
+@pytest.mark.long(25)
 @pytest.mark.compiler
 def test_the_policies_are_timed_as_users_compile(output: Path, toolchain: Toolchain) -> None:
     thin = ("ThinLTO and PGO", "ThinLTO and PGO and price")

@@ -19,6 +19,7 @@ def _program(_: Path) -> Workload:
     return Workload(program, PASSED_LOCAL.parent, ("50",))
 
 
+@pytest.mark.long(15)
 @pytest.mark.compiler
 def test_a_copy_frees_the_hot_loop_of_memory(
     tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ def _rows(found: dict[str, Table], table: str) -> list[dict[str, Any]]:
     return [dict(zip(heads, row, strict=True)) for row in found[table].rows]
 
 
+@pytest.mark.long(15)
 def test_register_allocations_replay_one_run(
     tmp_path: Path,
     study_of: Study,

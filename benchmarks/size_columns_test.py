@@ -43,7 +43,7 @@ def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
     assert file.rows[1][3] == 2000
 
 
-@pytest.mark.long
+@pytest.mark.long(10)
 @pytest.mark.compiler
 def test_builds_of_a_program_compute_the_same(toolchain: Toolchain, tmp_path: Path) -> None:
     builds = Builds("lmdb", tmp_path, toolchain)

@@ -67,7 +67,7 @@ def test_a_failing_apt_is_shown_with_its_log(repo_root: Path, tmp_path: Path) ->
     assert "DPkg::Lock::Timeout=300" in (tmp_path / "apt").read_text()
 
 
-@pytest.mark.long
+@pytest.mark.long(5)
 def test_a_second_run_does_nothing(repo_root: Path) -> None:
     first = subprocess.run([repo_root / "tools" / "bootstrap"], capture_output=True, timeout=600)
     assert first.returncode == 0

@@ -37,6 +37,7 @@ def _set(folder: Path, **tools: Path) -> Path:
     return folder
 
 
+@pytest.mark.long(15)
 @pytest.mark.compiler
 def test_a_packed_set_runs_elsewhere(toolchain: Toolchain, tmp_path: Path) -> None:
     """It compiles by a policy and links, without the set, and says how."""

@@ -44,7 +44,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.toolchain.model_inputs import EVICT_MODEL, INLINE_MODEL
 
-pytestmark = [pytest.mark.compiler, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.compiler, pytest.mark.long(180), pytest.mark.timeout(1800)]
 
 INLINE = PROBLEMS["inline-size"]
 # Its policy takes a rate that the compiler knows nothing about, too.

@@ -82,7 +82,7 @@ def record(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Record:
     return run
 
 
-@pytest.mark.long
+@pytest.mark.long(25)
 @pytest.mark.parametrize("kind", ALL)
 def test_whatever_was_recorded(kind: str, record: Record, workload: Path) -> None:
     for pipe in (False, True):

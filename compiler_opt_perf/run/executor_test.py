@@ -14,7 +14,9 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.ray_cluster import LOCAL, RayExecutor
 
 
-@pytest.fixture(scope="module", params=["processes", pytest.param("ray", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module", params=["processes", pytest.param("ray", marks=pytest.mark.long(15))]
+)
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     with Pool(2) if request.param == "processes" else RayExecutor(LOCAL, 2) as workers:
         yield workers

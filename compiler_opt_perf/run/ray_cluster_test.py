@@ -36,7 +36,7 @@ def _kill_rays_worker(marker: Path) -> str:
     return "survived"
 
 
-@pytest.mark.long
+@pytest.mark.long(15)
 def test_ray_tries_a_task_again_whose_worker_dies(tmp_path: Path) -> None:
     markers = [tmp_path / str(times) for times in (0, 2, 9)]
     for marker in markers:

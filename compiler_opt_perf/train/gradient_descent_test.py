@@ -9,7 +9,7 @@ from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.train.gradient_descent import _tensorflow_gradient, descend, gradient
 
 
-@pytest.mark.long
+@pytest.mark.long(5)
 @pytest.mark.parametrize("problem", ["inline-size", "regalloc-evict"])
 def test_gradients_are_those_of_tensorflow(problem: str) -> None:
     pytest.importorskip("tensorflow")

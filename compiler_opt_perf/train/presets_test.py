@@ -24,7 +24,7 @@ from compiler_opt_perf.train.driver import Training
 from compiler_opt_perf.train.measure import measure_defaults
 from compiler_opt_perf.train.train import train
 
-pytestmark = [pytest.mark.compiler, pytest.mark.long]
+pytestmark = [pytest.mark.compiler, pytest.mark.long(20)]
 
 # By algorithm.
 TINY: dict[str, dict[str, Any]] = {

@@ -40,7 +40,7 @@ from compiler_opt_perf.train.recorded import Judged
 from compiler_opt_perf.train.testing import checkpoint_without_times, kill_and_resume
 from compiler_opt_perf.train.train import train
 
-pytestmark = [pytest.mark.long, pytest.mark.compiler]
+pytestmark = [pytest.mark.long(40), pytest.mark.compiler]
 
 PROBLEM = PROBLEMS["inline-size"]
 _SPLIT = """

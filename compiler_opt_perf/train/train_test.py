@@ -51,7 +51,7 @@ from compiler_opt_perf.train.testing import (
 )
 from compiler_opt_perf.train.train import train
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(45)
 
 COUNT = EVALUATORS["count"]
 SMALL = Config((EvolutionStrategies(iterations=3, pairs=2, modules=2),), hidden=(6,), workers=2)

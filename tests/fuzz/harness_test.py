@@ -36,6 +36,7 @@ from tests.fuzz.targets import TARGETS
 _SAMPLE = 1
 
 
+@pytest.mark.long(40)
 @pytest.mark.compiler
 def test_no_reader_fails_on_a_sample_of_damaged_inputs(
     toolchain: Toolchain, tmp_path: Path

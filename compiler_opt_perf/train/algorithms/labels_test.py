@@ -35,7 +35,7 @@ from compiler_opt_perf.train.testing import checkpoint_without_times, kill_and_r
 from compiler_opt_perf.train.train import train
 
 PROBLEM = PROBLEMS["inline-size"]
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(25)
 
 CONFIG = Config(
     (
