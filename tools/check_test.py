@@ -67,26 +67,39 @@ def test_only_lines_that_the_series_changes_are_held_to_the_style(
     assert "One.cpp:1:4: error: code should be clang-formatted" in run().stderr
 
 
-def _program(root: Path, name: str, script: str) -> None:
-    path = root / "build" / "venv" / "bin" / name
+def _program(path: Path, script: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 
 
-def test_lint_works_beside_the_build(repo_root: Path, tmp_path: Path) -> None:
-    check = _copy(repo_root, tmp_path)
-    # The build ends once lint has.
-    _program(tmp_path, "cop", "while [ ! -e linted ]; do sleep 0.05; done; echo built")
-    _program(tmp_path, "ruff", "")
-    for status, headline in ((0, "All checks passed"), (1, "FAILED: lint (exit status 1)")):
-        _program(tmp_path, "mypy", f"echo found; touch linted; exit {status}")
-        result = subprocess.run(
-            [check, "build", "lint"], capture_output=True, text=True, timeout=60
-        )
-        (tmp_path / "linted").unlink()
+def _check_beside(check: Path, step: str, other: str) -> None:
+    """`step` ends once `other` has touched `done`; both are given, in this order."""
+    for status, headline in ((0, "All checks passed"), (1, f"FAILED: {other} (exit status 1)")):
+        check.with_name("status").write_text(str(status))
+        result = subprocess.run([check, step, other], capture_output=True, text=True, timeout=60)
+        (check.parent.parent / "done").unlink()
         assert result.returncode == status
         assert headline in result.stdout
         # In the order of the steps.
-        assert result.stdout.index("built") < result.stdout.index("(lint)")
-        assert result.stdout.index("(lint)") < result.stdout.index("found")
+        assert result.stdout.index("waited") < result.stdout.index(f"({other})")
+        assert result.stdout.index(f"({other})") < result.stdout.index("found")
+
+
+_WAIT = "while [ ! -e done ]; do sleep 0.05; done; echo waited"
+_DONE = "echo found; touch done; exit $(cat tools/status)"
+
+
+def test_lint_works_beside_the_build(repo_root: Path, tmp_path: Path) -> None:
+    check = _copy(repo_root, tmp_path)
+    _program(tmp_path / "build" / "venv" / "bin" / "cop", _WAIT)
+    _program(tmp_path / "build" / "venv" / "bin" / "ruff", "")
+    _program(tmp_path / "build" / "venv" / "bin" / "mypy", _DONE)
+    _check_beside(check, "build", "lint")
+
+
+def test_bazel_works_beside_pytest(repo_root: Path, tmp_path: Path) -> None:
+    check = _copy(repo_root, tmp_path)
+    _program(tmp_path / "build" / "venv" / "bin" / "pytest", _WAIT)
+    _program(tmp_path / "tools" / "check-bazel", _DONE)
+    _check_beside(check, "pytest", "bazel")
