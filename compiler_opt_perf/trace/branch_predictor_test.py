@@ -83,10 +83,10 @@ def test_file_keeps_them(branches: Trace, tmp_path: Path) -> None:
 
 def test_each_mispredicted_execution_is_noted(branches: Trace, tmp_path: Path) -> None:
     written = write_windows(branches, 1, tmp_path / "w.bbwindows")
-    assert written.mispredictions is not None and written.branches is not None
+    assert written.simulated is not None and written.branches is not None
     (stream,) = branches.streams.values()
     numbers = np.concatenate(list(branches.pieces(stream)))
-    codes = written.mispredictions.codes
+    codes = written.simulated.mispredicted
     for is_call, column in ((0, 1), (1, 3)):
         of_kind = codes[codes % np.uint64(2) == is_call] // np.uint64(2)
         counts = np.bincount(numbers[of_kind.astype(np.int64)], minlength=len(branches.table))

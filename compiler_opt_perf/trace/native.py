@@ -85,6 +85,20 @@ def _predictor() -> Any:
     return loaded
 
 
+@functools.cache
+def _caches() -> Any:
+    loaded = ctypes.CDLL(str(library("code_caches")))
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    for function, result, *arguments in (
+        ("caches_new", pointer, ctypes.c_uint32, pointer, pointer),
+        ("caches_delete", None, pointer),
+        ("caches_add", None, pointer, pointer, size, pointer),
+    ):
+        getattr(loaded, function).restype = result
+        getattr(loaded, function).argtypes = arguments
+    return loaded
+
+
 def _check(code: int) -> int:
     if code < 0:
         raise TraceError(_ERRORS[code])
@@ -235,3 +249,31 @@ class BranchPredictor:
             return np.empty(0, np.uint64)
         codes = np.ctypeslib.as_array(_predictor().predictor_wrong(self._state), (number,))
         return np.sort(codes)
+
+
+class CodeCaches:
+    """Simulates the caches that code is fetched from: instruction cache, TLB, decoded code.
+
+    Streams are simulated one after the other, as threads that take turns on one core.
+    """
+
+    def __init__(self, table: BlockTable):
+        address = np.ascontiguousarray(table.address, np.uint64)
+        size = np.ascontiguousarray(table.size, np.uint32)
+        self._state = _caches().caches_new(len(table), address.ctypes.data, size.ctypes.data)
+        if not self._state:
+            raise TraceError(_ERRORS[-4])
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            _caches().caches_delete(self._state)
+
+    def add(self, numbers: Numbers) -> npt.NDArray[np.uint16]:
+        """Fetches the next blocks of a stream; returns [N, 3], what each execution missed.
+
+        These are lines of the instruction cache, pages of the TLB, and lines of decoded code.
+        """
+        numbers = np.ascontiguousarray(numbers, np.uint32)
+        missed = np.zeros((len(numbers), 3), np.uint16)
+        _caches().caches_add(self._state, numbers.ctypes.data, len(numbers), missed.ctypes.data)
+        return missed

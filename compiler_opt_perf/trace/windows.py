@@ -27,6 +27,7 @@ from compiler_opt_perf.trace.trace_file import (
     CODE,
     SAMPLE_ACCESSES,
     SAMPLE_BRANCHES,
+    SAMPLE_FETCHES,
     WINDOWS,
     Record,
     Stream,
@@ -42,8 +43,8 @@ _OUT_OF_RANGE = "a block number is larger than the block table"
 #: Number of samples of the run that a histogram keeps, and blocks in each.
 SAMPLES = 600
 SAMPLE_BLOCKS = 600
-#: The branch predictor simulates about this many blocks at most, in whole records, and those of the
-#: samples.
+#: The branch predictor and the caches of code simulate about this many blocks at most, in whole
+#: records, and those of the samples.
 PREDICTED_BLOCKS = 200_000_000
 
 
@@ -54,24 +55,35 @@ class _Fields(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Mispredictions:
-    """The executions of a run that a simulated branch predictor mispredicted.
+class Simulated:
+    """What simulated parts of a core made of executions of a run.
 
     Attributes:
       pieces: [P, 2] int64, beginning and end of each piece of the run that was simulated.
-      codes: [M] uint64, ascending: twice the position in the run, plus 1 for a call.
+      mispredicted: [M] uint64, ascending: twice the position of the execution in the run, plus 1
+        for a call.
+      missed: [N, 4] int64, of executions in samples whose code missed a cache: position in the
+        run, ascending; lines of the instruction cache, pages of the TLB, lines of decoded code.
     """
 
     pieces: npt.NDArray[np.int64]
-    codes: npt.NDArray[np.uint64]
+    mispredicted: npt.NDArray[np.uint64]
+    missed: npt.NDArray[np.int64]
 
-    def within(self, begin: int, end: int) -> npt.NDArray[np.uint64] | None:
-        """The codes of a part of the run, from its beginning; None if not all was simulated."""
+    def covers(self, begin: int, end: int) -> bool:
+        """Whether all of a part of the run was simulated."""
         known = np.minimum(self.pieces[:, 1], end) - np.maximum(self.pieces[:, 0], begin)
-        if np.maximum(known, 0).sum() < end - begin:
-            return None
-        first, last = np.searchsorted(self.codes, np.array([2 * begin, 2 * end], np.uint64))
-        return self.codes[first:last] - np.uint64(2 * begin)
+        return bool(np.maximum(known, 0).sum() >= end - begin)
+
+    def mispredicted_in(self, begin: int, end: int) -> npt.NDArray[np.uint64]:
+        """The mispredicted branches of a part of the run, from its beginning."""
+        first, last = np.searchsorted(self.mispredicted, np.array([2 * begin, 2 * end], np.uint64))
+        return self.mispredicted[first:last] - np.uint64(2 * begin)
+
+    def missed_in(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        """The executions of a part of the run that missed, from its beginning."""
+        first, last = np.searchsorted(self.missed[:, 0], [begin, end])
+        return self.missed[first:last] - [begin, 0, 0, 0]
 
 
 @dataclass(frozen=True)
@@ -84,21 +96,22 @@ class Windows:
       counts: [N] uint64, occurrences of each window, falling.
       branches: [B, 4] uint64, counts of a simulated branch predictor by block: exits, mispredicted
         exits, calls, mispredicted calls; None when not simulated.
-      mispredictions: which executions those are; None when not simulated, or read from a file.
+      simulated: what was simulated of executions; None when not simulated, or read from a file.
     """
 
     table: BlockTable
     blocks: Numbers
     counts: npt.NDArray[np.uint64]
     branches: npt.NDArray[np.uint64] | None = None
-    mispredictions: Mispredictions | None = None
+    simulated: Simulated | None = None
 
     @classmethod
     def count(cls, trace: Trace, length: int, *, predict: bool = False) -> Self:
         """Counts the windows of `length` blocks.
 
         Args:
-          predict: simulate a branch predictor, unless the trace consists of fragments.
+          predict: simulate a branch predictor and caches of code, unless the trace consists of
+            fragments.
 
         Raises:
           TraceError: the trace is damaged, or the length is not from 1 to LONGEST.
@@ -106,13 +119,15 @@ class Windows:
         if not 1 <= length <= LONGEST:
             raise TraceError(f"windows of {length} blocks; expected 1 to {LONGEST}")
         counter = native.WindowCounter(length, len(trace.table))
-        # Fragments lack the branch history that predictors learn from.
+        # Fragments lack the history that predictors learn from, and that fills caches.
         predict = predict and not trace.description.fragments
         predictor = native.BranchPredictor(trace.table) if predict else None
+        caches = native.CodeCaches(trace.table) if predict else None
         total = trace.total
         share = min(1.0, PREDICTED_BLOCKS / max(1, total))
         seen = predicted = 0
         pieces: list[tuple[int, int]] = []
+        missed = [np.empty((0, 4), np.int64)]
         places = [before + begin for _, before, begin, _ in _sample_places(trace)]
         starts_of_samples = np.array(places if predictor else [], np.int64)
         with Progress("blocks in windows", total) as progress:
@@ -122,19 +137,24 @@ class Windows:
                     counter.add(numbers, starts)
                     begin, seen = seen, seen + len(numbers)
                     first, last = np.searchsorted(starts_of_samples, [begin - SAMPLE_BLOCKS, seen])
-                    if predictor and (predicted < share * seen or first < last):
+                    needed = predicted < share * seen or first < last
+                    if predictor and caches and needed:
                         # The predecessor of the first block may have been left out.
                         predictor.add(numbers, begin, starts=starts or share < 1)
+                        found = caches.add(numbers)
+                        missed.append(_within_samples(found, begin, starts_of_samples[first:last]))
                         predicted += len(numbers)
                         pieces.append((begin, seen))
                     starts = False
                     progress.advance(len(numbers))
         if not predictor:
             return cls(trace.table, *counter.result())
-        mispredictions = Mispredictions(
-            np.array(pieces, np.int64).reshape(-1, 2), predictor.mispredicted()
+        simulated = Simulated(
+            np.array(pieces, np.int64).reshape(-1, 2),
+            predictor.mispredicted(),
+            np.concatenate(missed),
         )
-        return cls(trace.table, *counter.result(), predictor.result(), mispredictions)
+        return cls(trace.table, *counter.result(), predictor.result(), simulated)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -194,13 +214,37 @@ def write_windows(trace: Trace, length: int, output: Path) -> Windows:
             if accesses is not None:
                 raw = _encode_accesses(accesses)
                 write_record(stream, SAMPLE_ACCESSES, raw, number=number, count=len(accesses))
-            known = windows.mispredictions
-            codes = known.within(begin, begin + len(numbers)) if known else None
-            if codes is not None:
-                raw = write_leb128s(np.diff(codes, prepend=np.uint64(0)).tolist())
-                write_record(stream, SAMPLE_BRANCHES, raw, number=number, count=len(codes))
+            if windows.simulated is not None:
+                _write_simulated(windows.simulated, number, begin, len(numbers), stream)
         _copy_code(trace, sampled, stream)
     return windows
+
+
+def _write_simulated(
+    known: Simulated, number: int, begin: int, blocks: int, stream: BinaryIO
+) -> None:
+    """Writes what was simulated of a sample of the run, if all of it was."""
+    end = begin + blocks
+    if not known.covers(begin, end):
+        return
+    codes = known.mispredicted_in(begin, end)
+    raw = write_leb128s(np.diff(codes, prepend=np.uint64(0)).tolist())
+    write_record(stream, SAMPLE_BRANCHES, raw, number=number, count=len(codes))
+    missed = known.missed_in(begin, end)
+    missed[:, 0] = np.diff(missed[:, 0], prepend=0)
+    raw = write_leb128s(missed.ravel().tolist())
+    write_record(stream, SAMPLE_FETCHES, raw, number=number, count=len(missed))
+
+
+def _within_samples(
+    missed: npt.NDArray[np.uint16], begin: int, samples_: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The rows of `Simulated.missed` of a piece, which begins at `begin`, in the samples there."""
+    inside = np.zeros(len(missed), bool)
+    for place in (samples_ - begin).tolist():
+        inside[max(0, place) : max(0, place + SAMPLE_BLOCKS)] = True
+    (places,) = np.nonzero(inside & missed.any(axis=1))
+    return np.column_stack([begin + places, missed[places]])
 
 
 def _copy_code(trace: Trace, sampled: set[int], stream: BinaryIO) -> None:
