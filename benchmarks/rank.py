@@ -52,6 +52,8 @@ _PARTS = (
     "predictor",
     "mispredicts",
     "icache-misses",
+    "itlb-misses",
+    "decoded-code",
     "taken-branches",
 )
 _DRAWN = "mca-pmu on a drawn path"

@@ -485,6 +485,30 @@ def test_addresses_are_carried_over_to_other_allocations(
     assert costs["fast"][0] > 1.05 * costs["default"][0]
 
 
+def test_code_that_fits_no_cache_is_fetched_slowly(toolchain: Toolchain, tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "trace" / "testdata" / "large_code.c"
+    binary = _build(tmp_path / "large", [], [source])
+    shares = {}
+    # All functions in turn, or one of them as often.
+    for name, arguments in {"large": ["20", "0"], "small": ["0", "10000"]}.items():
+        windows = tmp_path / f"{name}.bbwindows"
+        write_windows(record(binary, arguments, tmp_path / f"{name}.bbtrace"), 6, windows)
+        context = Context(tool=toolchain.trace_cost, trace=windows, cpu=FOLDER / "cascadelake.json")
+        parts = EVALUATORS["mca-pmu"].cost([binary], context).report["cycles"]
+        shares[name] = parts["front_end"] / parts["total"]
+        if name == "large":
+            # Each cause adds to it.
+            for part in ("icache-misses", "decoded-code"):
+                without = replace(context, without=(part,))
+                less = EVALUATORS["mca-pmu"].cost([binary], without).report["cycles"]
+                assert less["front_end"] < 0.99 * parts["front_end"]
+            parts_ = ("icache-misses", "itlb-misses", "decoded-code")
+            none = EVALUATORS["mca-pmu"].cost([binary], replace(context, without=parts_))
+            assert none.report["cycles"]["front_end"] == 0
+    assert shares["large"] > 0.2
+    assert shares["small"] < 0.01
+
+
 def test_loads_that_cannot_be_forwarded_to_are_seen_by_their_addresses(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:

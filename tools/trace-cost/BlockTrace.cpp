@@ -39,7 +39,8 @@ enum RecordKind : uint32_t {
   RecordBranches = 6,
   RecordSampleAccesses = 8,
   RecordSampleBranches = 9,
-  RecordCode = 10
+  RecordCode = 10,
+  RecordSampleFetches = 11
 };
 
 struct SequenceHash {
@@ -80,6 +81,7 @@ private:
   Error readBranches(StringRef Raw, uint32_t Count);
   Error readAccesses(StringRef Raw, uint32_t Count);
   Error readMispredicted(StringRef Raw, uint32_t Count);
+  Error readFetches(StringRef Raw, uint32_t Count);
   Error readCode(StringRef Raw, uint32_t Count);
   Error readULEB128(const uint8_t *&P, const uint8_t *End, uint64_t &Value);
   /// Reads the difference of a block's number to the last one, \p Number.
@@ -309,6 +311,29 @@ Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
   return requireEnd(P, End, "branches");
 }
 
+Error Reader::readFetches(StringRef Raw, uint32_t Count) {
+  const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
+  if (Result.Samples.empty())
+    return error("has fetches before the first sample");
+  Result.Fetched.resize(Result.Samples.size());
+  std::vector<MissedFetch> &Fetches = Result.Fetched.back().emplace();
+  uint64_t Block = 0;
+  for (uint32_t I = 0; I != Count; ++I) {
+    uint64_t Values[4];
+    for (uint64_t &Value : Values)
+      if (Error E = readULEB128(P, End, Value))
+        return E;
+    Block += Values[0];
+    if (Block >= Result.Samples.back().size())
+      return notIn("sample", Result.Samples.back().size(), Block);
+    Fetches.push_back({unsigned(Block),
+                       {unsigned(std::min<uint64_t>(Values[1], ~0u)),
+                        unsigned(std::min<uint64_t>(Values[2], ~0u)),
+                        unsigned(std::min<uint64_t>(Values[3], ~0u))}});
+  }
+  return requireEnd(P, End, "fetches");
+}
+
 Error Reader::readCode(StringRef Raw, uint32_t Count) {
   const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
   Result.Code.resize(Result.Blocks.size());
@@ -351,10 +376,10 @@ Expected<BlockHistogram> Reader::read() {
              Count = read32le(Head + 24);
     HasIndex = Kind == RecordIndex;
     // The code of a trace is that of all blocks; only samples need any.
-    bool IsKnown = (Kind >= RecordDescription && Kind <= RecordBranches) ||
-                   Kind == RecordSampleAccesses ||
-                   Kind == RecordSampleBranches ||
-                   (Kind == RecordCode && IsHistogram);
+    bool IsKnown =
+        (Kind >= RecordDescription && Kind <= RecordBranches) ||
+        Kind == RecordSampleAccesses || Kind == RecordSampleBranches ||
+        Kind == RecordSampleFetches || (Kind == RecordCode && IsHistogram);
     if (IsKnown && !HasIndex) {
       if (RawBytes > MaxRawBytes && Kind != RecordTable)
         return error("damaged: " + Twine(RawBytes) + " bytes in one record");
@@ -375,6 +400,7 @@ Expected<BlockHistogram> Reader::read() {
                     : Kind == RecordWindows   ? readWindows(Text, Count)
                     : Kind == RecordBranches  ? readBranches(Text, Count)
                     : Kind == RecordCode      ? readCode(Text, Count)
+                    : Kind == RecordSampleFetches ? readFetches(Text, Count)
                     : Kind == RecordSampleAccesses
                         ? readAccesses(Text, Count)
                         : readMispredicted(Text, Count))
@@ -391,6 +417,7 @@ Expected<BlockHistogram> Reader::read() {
   Result.Truncated = !HasIndex;
   Result.Accesses.resize(Result.Samples.size());
   Result.Mispredicted.resize(Result.Samples.size());
+  Result.Fetched.resize(Result.Samples.size());
   if (!Result.Total)
     return error("no block was executed");
   for (auto &[Blocks, Count] : Counts)

@@ -28,6 +28,9 @@ namespace tracecost {
 /// The most blocks that a window has.
 inline constexpr unsigned MaxWindowLength = 1024;
 
+/// Bytes of a line of the caches of code.
+inline constexpr unsigned CacheLine = 64;
+
 struct TracedFunction {
   std::string Name;
   /// Its address in the traced binary.
@@ -62,6 +65,18 @@ struct BranchOutcome {
   unsigned Calls = 0;
 };
 
+/// What fetching the code of one execution of a block missed: lines of the
+/// instruction cache, pages of the TLB, and lines of the decoded code.
+struct FetchMisses {
+  unsigned Lines = 0, Pages = 0, Decoded = 0;
+};
+
+/// What was recorded of one execution of a block. Nothing where it is unknown.
+struct RecordedEvents {
+  std::optional<BranchOutcome> Branches;
+  std::optional<FetchMisses> Fetches;
+};
+
 /// What an instruction of a sample accessed.
 struct TracedAccess {
   /// Index into the sample.
@@ -81,6 +96,13 @@ struct MispredictedBranch {
   bool IsCall;
 };
 
+/// A block of a sample whose code missed.
+struct MissedFetch {
+  /// Index into the sample.
+  unsigned Block;
+  FetchMisses Misses;
+};
+
 struct BlockHistogram {
   std::string BuildID;
   std::vector<TracedFunction> Functions;
@@ -96,6 +118,8 @@ struct BlockHistogram {
   /// What a branch predictor mispredicted in each sample, by block; nothing if
   /// unknown.
   std::vector<std::optional<std::vector<MispredictedBranch>>> Mispredicted;
+  /// What fetching code missed in each sample, by block; nothing if unknown.
+  std::vector<std::optional<std::vector<MissedFetch>>> Fetched;
   /// One entry for each of Blocks; empty if unknown.
   std::vector<PredictedBranches> Branches;
   /// The executions of all windows.

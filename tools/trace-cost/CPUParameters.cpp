@@ -90,6 +90,8 @@ Expected<CPUParameters> tracecost::parseCPUParameters(StringRef Path,
       {"alias_4k_latency", &Result.Alias4KLatency, 0, 100, 0},
       {"mispredict_penalty", &Result.MispredictPenalty, 0, 1000},
       {"icache_miss_penalty", &Result.ICacheMissPenalty, 0, 1000},
+      {"itlb_miss_penalty", &Result.ITLBMissPenalty, 0, 1000, 7},
+      {"fetch_bytes", &Result.FetchBytes, 1, 1024, 16},
       {"dispatch_width", &Result.DispatchWidth, 1, 64}};
   for (const auto &[Name, Place, Low, High, Default] : Table) {
     auto It = File.Parameters.find(Name.str());

@@ -56,6 +56,10 @@ struct CPUParameters {
   /// How long no instruction comes after a miss in the first-level instruction
   /// cache.
   unsigned ICacheMissPenalty;
+  /// The same after a miss in the first-level TLB of code that hits the second.
+  unsigned ITLBMissPenalty;
+  /// Bytes of code that the decoders take in a cycle.
+  unsigned FetchBytes;
   /// Micro-operations that are dispatched in a cycle.
   unsigned DispatchWidth;
   /// Whether moves between general registers, and additions of small constants,
@@ -77,7 +81,9 @@ enum class ModelPart : unsigned {
   OtherStores,
   Predictor,
   FailedForwarding,
-  Aliasing4K
+  Aliasing4K,
+  ITLBMisses,
+  DecodedCode
 };
 
 /// A set of parts.

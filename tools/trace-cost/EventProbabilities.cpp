@@ -93,11 +93,24 @@ void EventModel::setMispredictions(EventProbabilities &Result,
   }
 }
 
+/// Sets what is recorded of \p Op, which is in the \p Line-th line of its
+/// block, from 1. The first lines are those that missed.
+static void setFetches(const FetchMisses &Misses, const Operation &Op,
+                       unsigned Line, unsigned Bit, WindowEvents &Events) {
+  if (Op.StartsLine && Line <= Misses.Lines)
+    Events.FetchMiss.set(Bit);
+  if (Op.StartsLine && Line <= Misses.Pages)
+    Events.TranslationMiss.set(Bit);
+  if (Line <= Misses.Decoded)
+    Events.Decode.set(Bit);
+}
+
 void tracecost::drawEvents(const EventProbabilities &Probabilities,
                            ArrayRef<Operation> Executed, unsigned First,
-                           const std::optional<BranchOutcome> &Recorded,
-                           DrawFn Draw, WindowEvents &Events) {
-  const Operation *Exit = Recorded ? exitOf(Executed) : nullptr;
+                           const RecordedEvents &Recorded, DrawFn Draw,
+                           WindowEvents &Events) {
+  const std::optional<BranchOutcome> &Outcome = Recorded.Branches;
+  const Operation *Exit = Outcome ? exitOf(Executed) : nullptr;
   unsigned Branches = 0, Lines = 0, Calls = 0;
   for (auto [I, Op] : enumerate(Executed)) {
     unsigned Bit = First + I;
@@ -109,13 +122,16 @@ void tracecost::drawEvents(const EventProbabilities &Probabilities,
       else if (Number < Probabilities.FirstLevelMiss[I])
         Events.FirstLevelMiss.set(Bit);
     }
-    if (Recorded ? (Op.IsIndirectCall ? Calls++ < Recorded->Calls
-                                      : Recorded->Exit && &Op == Exit)
-                 : Op.canMispredict() && Draw(Branches++, DrawKind::Branch) <
-                                             Probabilities.Mispredict[I])
+    if (Outcome ? (Op.IsIndirectCall ? Calls++ < Outcome->Calls
+                                     : Outcome->Exit && &Op == Exit)
+                : Op.canMispredict() && Draw(Branches++, DrawKind::Branch) <
+                                            Probabilities.Mispredict[I])
       Events.Mispredict.set(Bit);
-    if (Op.StartsLine &&
-        Draw(Lines++, DrawKind::Line) < Probabilities.FetchMiss[I])
+    Lines += Op.StartsLine;
+    if (Recorded.Fetches)
+      setFetches(*Recorded.Fetches, Op, Lines, Bit, Events);
+    else if (Op.StartsLine &&
+             Draw(Lines - 1, DrawKind::Line) < Probabilities.FetchMiss[I])
       Events.FetchMiss.set(Bit);
   }
 }

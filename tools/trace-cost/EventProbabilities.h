@@ -59,10 +59,10 @@ using DrawFn = function_ref<double(unsigned Ordinal, DrawKind Kind)>;
 
 /// Draws the events of one visit of a block, of which \p Executed are executed.
 /// Sets bits of \p Events, where the first operation has the bit \p First.
-/// Branches are not drawn where \p Recorded tells of them.
+/// Branches and misses of code are not drawn where \p Recorded tells of them.
 void drawEvents(const EventProbabilities &Probabilities,
                 ArrayRef<Operation> Executed, unsigned First,
-                const std::optional<BranchOutcome> &Recorded, DrawFn Draw,
+                const RecordedEvents &Recorded, DrawFn Draw,
                 WindowEvents &Events);
 
 } // namespace tracecost

@@ -22,6 +22,36 @@ static ArrayRef<T> takeOf(unsigned Position, ArrayRef<T> &Left) {
   return Own;
 }
 
+/// The branches of an execution that were mispredicted.
+static BranchOutcome outcome(ArrayRef<MispredictedBranch> Branches) {
+  BranchOutcome Result;
+  for (const MispredictedBranch &Branch : Branches)
+    if (Branch.IsCall)
+      ++Result.Calls;
+    else
+      Result.Exit = true;
+  return Result;
+}
+
+/// What an execution of \p Block missed, of which \p Fetches tell.
+static FetchMisses misses(ArrayRef<MissedFetch> Fetches,
+                          const TracedBlock &Block) {
+  FetchMisses Result;
+  if (!Fetches.empty())
+    Result = Fetches.front().Misses;
+  // If all code had to be decoded, so has what another candidate adds to it.
+  uint64_t Last = Block.Address + std::max(Block.Size, 1u) - 1;
+  if (Result.Decoded > Last / CacheLine - Block.Address / CacheLine)
+    Result.Decoded = ~0u;
+  return Result;
+}
+
+/// A view of \p Recorded, which is empty if nothing is known.
+template <typename T>
+static ArrayRef<T> known(const std::optional<std::vector<T>> &Recorded) {
+  return Recorded ? ArrayRef<T>(*Recorded) : ArrayRef<T>();
+}
+
 std::vector<Sample> tracecost::collectSamples(const BlockHistogram &Histogram,
                                               const BlockMapping &Mapping,
                                               unsigned NumBlocks) {
@@ -40,20 +70,16 @@ std::vector<Sample> tracecost::collectSamples(const BlockHistogram &Histogram,
       Current.Blocks.assign(Recent.begin(), Recent.end());
     bool AnyOwn = false;
     ArrayRef<TracedAccess> Accesses = Histogram.Accesses[Index];
-    const std::optional<std::vector<MispredictedBranch>> &Recorded =
-        Histogram.Mispredicted[Index];
-    ArrayRef<MispredictedBranch> Branches;
-    if (Recorded)
-      Branches = *Recorded;
+    ArrayRef<MispredictedBranch> Branches =
+        known(Histogram.Mispredicted[Index]);
+    ArrayRef<MissedFetch> Fetches = known(Histogram.Fetched[Index]);
     for (auto [Position, B] : enumerate(Blocks)) {
-      SampledBlock Next{0, 0, takeOf(Position, Accesses), std::nullopt};
-      if (Recorded)
-        Next.Branches.emplace();
-      for (const MispredictedBranch &Branch : takeOf(Position, Branches))
-        if (Branch.IsCall)
-          ++Next.Branches->Calls;
-        else
-          Next.Branches->Exit = true;
+      SampledBlock Next{0, 0, takeOf(Position, Accesses), {}};
+      if (Histogram.Mispredicted[Index])
+        Next.Events.Branches = outcome(takeOf(Position, Branches));
+      if (Histogram.Fetched[Index])
+        Next.Events.Fetches =
+            misses(takeOf(Position, Fetches), Histogram.Blocks[B]);
       // A block that the candidate lacks leaves no gap: the next one does not
       // begin on an empty pipeline.
       std::optional<unsigned> Own = Mapping.of(B);

@@ -28,8 +28,7 @@ struct SampledBlock {
   /// How often the block came before in all samples.
   unsigned Visit;
   ArrayRef<TracedAccess> Accesses;
-  /// Nothing if it is unknown.
-  std::optional<BranchOutcome> Branches;
+  RecordedEvents Events;
 };
 
 /// The blocks of a sample that the candidate has.

@@ -184,14 +184,28 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
   unsigned Dispatch = 0, Dispatched = 0;
   // When the front end delivers what comes next.
   unsigned Front = 0;
-  // When it fetches the present stretch of code; it runs ahead by a queue.
-  unsigned Fetch = 0;
+  // When it fetches the present stretch of code; it runs ahead by a queue. The
+  // bytes that are decoded in that cycle.
+  unsigned Fetch = 0, Decoded = 0;
+  auto Oldest = [&] { return Dispatch - std::min(Dispatch, FetchQueueCycles); };
   unsigned Retired = 0;
   uint64_t MicroOps = 0;
   for (auto [Index, Entry] : enumerate(Stream)) {
     const TimedInst &I = *Entry.Inst;
-    if (Events.FetchMiss[Index])
-      Front = std::max(Front, Dispatch) + CPU.ICacheMissPenalty;
+    unsigned Penalty =
+        (Events.FetchMiss[Index] ? CPU.ICacheMissPenalty : 0) +
+        (Events.TranslationMiss[Index] ? CPU.ITLBMissPenalty : 0);
+    if (Penalty)
+      Front = std::max(Front, Dispatch) + Penalty;
+    // In a cycle, the decoders take so many bytes of code at most.
+    if (Events.Decode[Index] && Entry.Size) {
+      unsigned Begin = std::max(Fetch, Penalty ? Front : Oldest());
+      Decoded = (Begin == Fetch ? Decoded : 0) + Entry.Size;
+      unsigned More = (Decoded - 1) / CPU.FetchBytes;
+      Decoded -= More * CPU.FetchBytes;
+      Fetch = Begin + More;
+      Front = std::max(Front, Fetch);
+    }
     unsigned Earliest = Front;
     if (I.MicroOps && MicroOps + I.MicroOps > ReorderBuffer)
       Earliest = std::max(
@@ -285,8 +299,8 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
       RetiredAt[MicroOps++ & Mask] = Retired + 1;
     // In a cycle, code is fetched up to the first taken branch at most.
     if (Entry.Jumps && Parts.has(ModelPart::TakenBranches)) {
-      unsigned Oldest = Dispatch - std::min(Dispatch, FetchQueueCycles);
-      Fetch = std::max(Fetch, Oldest) + 1;
+      Fetch = std::max(Fetch, Oldest()) + 1;
+      Decoded = 0;
       Front = std::max(Front, Fetch);
     }
     // A mispredicted branch lasts until the front end goes on.
@@ -294,6 +308,7 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
     if (Events.Mispredict[Index]) {
       Front = std::max(Front, Done + CPU.MispredictPenalty);
       Fetch = Front;
+      Decoded = 0;
       Here = std::max(Here, Front);
     }
     for (; Next != Ends.size() && Ends[Next] == Index + 1; ++Next)

@@ -64,6 +64,8 @@ struct TimedInst {
 /// One instruction of a sequence.
 struct StreamEntry {
   const TimedInst *Inst;
+  /// Bytes of code.
+  unsigned Size = 0;
   /// The last store of memory that it reads, as 1 + its index in the sequence;
   /// 0 if unknown.
   unsigned Store = 0;
@@ -81,9 +83,12 @@ struct StreamEntry {
 struct WindowEvents {
   explicit WindowEvents(unsigned NumOperations)
       : Miss(NumOperations), FirstLevelMiss(NumOperations),
-        Mispredict(NumOperations), FetchMiss(NumOperations) {}
+        Mispredict(NumOperations), FetchMiss(NumOperations),
+        TranslationMiss(NumOperations), Decode(NumOperations) {}
 
   BitVector Miss, FirstLevelMiss, Mispredict, FetchMiss;
+  /// Misses of the TLB of code, and what the decoders have to decode.
+  BitVector TranslationMiss, Decode;
 };
 
 /// Makes one micro-operation of a comparison and the branch behind it.

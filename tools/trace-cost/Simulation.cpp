@@ -66,10 +66,12 @@ private:
   void collectSamples();
   void collectWindows();
   Error prepareBlocks();
-  /// Draws the events of the block at \p Index of the sequence \p Window. Those
-  /// of its branches may be \p Recorded.
+  /// What is recorded of \p Block, as far as the parts of the model use it.
+  RecordedEvents recorded(const SampledBlock &Block) const;
+  /// Draws the events of the block at \p Index of the sequence \p Window. Some
+  /// may be \p Recorded.
   void drawEvents(unsigned Block, unsigned Index, const SimWindow &Window,
-                  const std::optional<BranchOutcome> &Recorded, DrawFn Draw,
+                  const RecordedEvents &Recorded, DrawFn Draw,
                   WindowEvents &Events) const;
   void simulate(ReadySample &S) const;
   Error simulate(ReadyWindow &W) const;
@@ -222,10 +224,26 @@ Error Simulation::prepareBlocks() {
   return Error::success();
 }
 
+RecordedEvents Simulation::recorded(const SampledBlock &Block) const {
+  const ModelParts &Parts = Options.Parts;
+  RecordedEvents Result = Block.Events;
+  if (!Parts.has(ModelPart::Predictor) || !Parts.has(ModelPart::Mispredicts))
+    Result.Branches.reset();
+  if (!Result.Fetches)
+    return Result;
+  if (!Parts.has(ModelPart::ICacheMisses))
+    Result.Fetches->Lines = 0;
+  if (!Parts.has(ModelPart::ITLBMisses))
+    Result.Fetches->Pages = 0;
+  if (!Parts.has(ModelPart::DecodedCode))
+    Result.Fetches->Decoded = 0;
+  return Result;
+}
+
 void Simulation::drawEvents(unsigned Block, unsigned Index,
                             const SimWindow &Window,
-                            const std::optional<BranchOutcome> &Recorded,
-                            DrawFn Draw, WindowEvents &Events) const {
+                            const RecordedEvents &Recorded, DrawFn Draw,
+                            WindowEvents &Events) const {
   const ReadyBlock &R = *Ready[Block];
   unsigned First = Index ? Window.Ends[Index - 1] : 0;
   tracecost::drawEvents(
@@ -234,26 +252,30 @@ void Simulation::drawEvents(unsigned Block, unsigned Index,
       Recorded, Draw, Events);
 }
 
-/// Simulates without events, and then with one more kind of events each time.
+/// Simulates without events, and then with those of one more cause each time.
 template <typename SimulateFn>
 static auto simulateParts(const WindowEvents &All, SimulateFn Simulate) {
   WindowEvents Some(All.Miss.size());
   std::array<decltype(Simulate(Some)), 5> Results;
   Results[0] = Simulate(Some);
-  BitVector WindowEvents::*Kinds[] = {
-      &WindowEvents::FirstLevelMiss, &WindowEvents::Miss,
-      &WindowEvents::Mispredict, &WindowEvents::FetchMiss};
-  for (auto [Index, Kind] : enumerate(Kinds)) {
+  using Kinds = SmallVector<BitVector WindowEvents::*, 3>;
+  Kinds Steps[] = {{&WindowEvents::FirstLevelMiss},
+                   {&WindowEvents::Miss},
+                   {&WindowEvents::Mispredict},
+                   {&WindowEvents::FetchMiss, &WindowEvents::TranslationMiss,
+                    &WindowEvents::Decode}};
+  for (auto [Index, Step] : enumerate(Steps)) {
     Results[Index + 1] = Results[Index];
-    if ((All.*Kind).none())
+    if (all_of(Step, [&](auto Kind) { return (All.*Kind).none(); }))
       continue;
-    Some.*Kind = All.*Kind;
+    for (auto Kind : Step)
+      Some.*Kind = All.*Kind;
     Results[Index + 1] = Simulate(Some);
   }
   return Results;
 }
 
-/// The cycles that each kind of events adds.
+/// The cycles that each cause adds.
 static Cycles differences(const std::array<double, 5> &C) {
   return {C[0], C[1] - C[0], C[2] - C[1], C[3] - C[2], C[4] - C[3]};
 }
@@ -267,15 +289,12 @@ void Simulation::simulate(ReadySample &S) const {
   }
   SimWindow Sequence = Sim->window(Blocks, Accesses);
   WindowEvents All(Sequence.Stream.size());
-  bool UsesBranches = Options.Parts.has(ModelPart::Predictor) &&
-                      Options.Parts.has(ModelPart::Mispredicts);
   for (auto [Index, B] : enumerate(S.Run.Blocks)) {
     auto Draw = [Key = Ready[B.Block]->Key, Visit = B.Visit](unsigned Ordinal,
                                                              DrawKind Kind) {
       return drawVisit(Key, Ordinal, Kind, Visit);
     };
-    drawEvents(B.Block, Index, Sequence,
-               UsesBranches ? B.Branches : std::nullopt, Draw, All);
+    drawEvents(B.Block, Index, Sequence, recorded(B), Draw, All);
   }
   auto Finished = simulateParts(All, [&](const WindowEvents &Events) {
     ++S.Simulations;
@@ -334,7 +353,7 @@ Error Simulation::simulate(ReadyWindow &W) const {
       auto Draw = [&](unsigned Ordinal, DrawKind Kind) {
         return Drawn(FromEnd, Ordinal, Kind, Visit);
       };
-      drawEvents(B, Index, Sequence, std::nullopt, Draw, All);
+      drawEvents(B, Index, Sequence, RecordedEvents(), Draw, All);
     }
     Sum += differences(simulateParts(All, Simulate));
   }

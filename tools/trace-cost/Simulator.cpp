@@ -146,8 +146,9 @@ SimBlock Simulator::prepare(const CodeBlock &Block, bool HasFrame,
         Model.isFused(*Previous, D.Inst))
       fuse(Result.Operations[First - 1].Timed, Result.Operations[First].Timed);
     Previous = &D.Inst;
-    if (Line != D.Address / 64) {
-      Line = D.Address / 64;
+    Result.Operations[First].Size = D.Size;
+    if (Line != D.Address / CacheLine) {
+      Line = D.Address / CacheLine;
       Result.Operations[First].StartsLine = true;
     }
   }
@@ -263,6 +264,7 @@ SimWindow Simulator::window(ArrayRef<const SimBlock *> Blocks,
     for (const Operation &Op : Operations) {
       StreamEntry &Entry = Result.Stream.emplace_back();
       Entry.Inst = &Op.Timed;
+      Entry.Size = Op.Size;
       unsigned Number = Result.Stream.size() - 1;
       Dependence Memory = Values.access(Op.Flow, Number);
       IsRecorded.push_back(false);

@@ -34,6 +34,8 @@ struct Operation {
   TimedInst Timed;
   DataFlow Flow;
   uint64_t Address = 0;
+  /// The bytes of the instruction; 0 for all but the first operation of it.
+  unsigned Size = 0;
   /// Where the traced block's instruction with the same access begins in its
   /// block. Nothing if there is none.
   std::optional<unsigned> TracedOffset;

@@ -94,7 +94,12 @@ static cl::bits<ModelPart> Without(
                    "Loads of more than the last store wrote wait for the "
                    "cache"),
         clEnumValN(ModelPart::Aliasing4K, "4k-aliasing",
-                   "Loads wait for stores to the same place of other pages")),
+                   "Loads wait for stores to the same place of other pages"),
+        clEnumValN(ModelPart::ITLBMisses, "itlb-misses",
+                   "Misses of the first-level TLB of code"),
+        clEnumValN(ModelPart::DecodedCode, "decoded-code",
+                   "What is not in the cache of decoded code takes the "
+                   "decoders' time")),
     cl::cat(Category));
 static cl::opt<unsigned> ContextBlocks(
     "context-blocks", cl::init(8),

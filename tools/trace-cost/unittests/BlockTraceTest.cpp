@@ -179,6 +179,44 @@ TEST(BlockTraceTest, ReadsMispredictedBranchesOfSamples) {
                        FailedWithMessage(HasSubstr("more branches")));
 }
 
+TEST(BlockTraceTest, ReadsMissedFetchesOfSamples) {
+  auto Read = [](StringRef Fetches, unsigned Count) {
+    Writer W;
+    W.description();
+    W.table({0, 1});
+    W.windows({{2, 0, 1}});
+    W.record(3, StringRef("\2", 1), 1);
+    // Blocks 0, 1 and 0.
+    W.record(3, StringRef("\0\2\1", 3), 3);
+    W.record(11, Fetches, Count);
+    // Of a later version.
+    W.record(12, "x", 1);
+    W.index();
+    return W.read();
+  };
+  // The second block and the last.
+  Expected<BlockHistogram> H = Read(StringRef("\1\2\1\3\1\0\0\x80\1", 9), 2);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  ASSERT_EQ(H->Fetched.size(), 2u);
+  EXPECT_FALSE(H->Fetched[0].has_value());
+  ASSERT_EQ(H->Fetched[1]->size(), 2u);
+  const MissedFetch &First = H->Fetched[1]->front(),
+                    &Last = H->Fetched[1]->back();
+  EXPECT_EQ(First.Block, 1u);
+  EXPECT_EQ(First.Misses.Lines, 2u);
+  EXPECT_EQ(First.Misses.Pages, 1u);
+  EXPECT_EQ(First.Misses.Decoded, 3u);
+  EXPECT_EQ(Last.Block, 2u);
+  EXPECT_EQ(Last.Misses.Decoded, 128u);
+  H = Read("", 0);
+  ASSERT_THAT_EXPECTED(H, Succeeded());
+  EXPECT_TRUE(H->Fetched[1]->empty());
+  EXPECT_THAT_EXPECTED(Read(StringRef("\3\0\0\0", 4), 1),
+                       FailedWithMessage(HasSubstr("not in the sample of 3")));
+  EXPECT_THAT_EXPECTED(Read(StringRef("\1\0\0\0\0", 5), 1),
+                       FailedWithMessage(HasSubstr("more fetches")));
+}
+
 TEST(BlockTraceTest, ReadsCode) {
   auto Read = [](StringRef Code, unsigned Count) {
     Writer W;

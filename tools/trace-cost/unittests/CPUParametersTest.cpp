@@ -35,6 +35,8 @@ TEST(CPUParametersTest, ReadsFiguresAndDefaults) {
   EXPECT_EQ(CPU->SchedModel, "skylake");
   EXPECT_EQ(CPU->MemoryLatency, 205u);
   EXPECT_EQ(CPU->L2Latency, 14u);
+  EXPECT_EQ(CPU->ITLBMissPenalty, 7u);
+  EXPECT_EQ(CPU->FetchBytes, 16u);
   EXPECT_FALSE(CPU->MoveElimination);
 }
 
@@ -46,6 +48,9 @@ TEST(CPUParametersTest, RefusesWhatIsNoFigure) {
       Read(""), FailedWithMessage(HasSubstr("memory_latency is missing")));
   EXPECT_THAT_EXPECTED(Read("\"memory_latency\": {\"value\": 1e300},"),
                        FailedWithMessage(HasSubstr("must be 1 to 10000")));
+  EXPECT_THAT_EXPECTED(Read("\"memory_latency\": {\"value\": 205},"
+                            "\"fetch_bytes\": {\"value\": 0},"),
+                       FailedWithMessage(HasSubstr("must be 1 to 1024")));
   EXPECT_THAT_EXPECTED(Read("\"memory_latency\": {\"value\": \"7\"},"),
                        Failed());
   EXPECT_THAT_EXPECTED(parseCPUParameters("file", file("", "2")),

@@ -72,7 +72,7 @@ TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
   };
   // The block is the second of a window, behind two operations.
   WindowEvents Events(7);
-  drawEvents(P, Block.Operations, 2, std::nullopt, Draw, Events);
+  drawEvents(P, Block.Operations, 2, RecordedEvents(), Draw, Events);
   auto Bits = [](const BitVector &V) {
     return std::vector<unsigned>(V.set_bits_begin(), V.set_bits_end());
   };
@@ -91,8 +91,8 @@ TEST(EventProbabilitiesTest, RecordedBranchesAreNotDrawn) {
                           std::optional<BranchOutcome> Recorded) {
     WindowEvents Events(4);
     drawEvents(
-        P, Executed, 0, Recorded, [](unsigned, DrawKind) { return 0.5; },
-        Events);
+        P, Executed, 0, {Recorded, std::nullopt},
+        [](unsigned, DrawKind) { return 0.5; }, Events);
     return std::vector<unsigned>(Events.Mispredict.set_bits_begin(),
                                  Events.Mispredict.set_bits_end());
   };
@@ -104,6 +104,47 @@ TEST(EventProbabilitiesTest, RecordedBranchesAreNotDrawn) {
   EXPECT_EQ(Mispredicted(All, BranchOutcome{false, 1}), Bits{1});
   // An execution that left by the first branch.
   EXPECT_EQ(Mispredicted(All.take_front(1), BranchOutcome{true, 0}), Bits{0});
+}
+
+TEST(EventProbabilitiesTest, TheFirstLinesOfABlockMiss) {
+  // Three lines of two operations each, all of which the profile says to miss.
+  SimBlock Block;
+  Block.Operations.resize(6);
+  EventProbabilities P;
+  P.Miss = P.FirstLevelMiss = P.Mispredict = P.FetchMiss =
+      std::vector<double>(6);
+  for (unsigned I : {0, 2, 4}) {
+    Block.Operations[I].StartsLine = true;
+    P.FetchMiss[I] = 1;
+  }
+  WindowEvents Events(7);
+  auto Draw = [&](std::optional<FetchMisses> Misses) {
+    Events = WindowEvents(7);
+    // Behind one operation.
+    drawEvents(
+        P, Block.Operations, 1, {std::nullopt, Misses},
+        [](unsigned, DrawKind) { return 0.5; }, Events);
+  };
+  auto Bits = [](const BitVector &V) {
+    return std::vector<unsigned>(V.set_bits_begin(), V.set_bits_end());
+  };
+  using Set = std::vector<unsigned>;
+  Draw(FetchMisses{/*Lines=*/2, /*Pages=*/1, /*Decoded=*/2});
+  EXPECT_EQ(Bits(Events.FetchMiss), (Set{1, 3}));
+  EXPECT_EQ(Bits(Events.TranslationMiss), Set{1});
+  EXPECT_EQ(Bits(Events.Decode), (Set{1, 2, 3, 4}));
+  // An execution that is known to miss nothing.
+  Draw(FetchMisses());
+  EXPECT_EQ(Bits(Events.FetchMiss), Set{});
+  EXPECT_EQ(Bits(Events.Decode), Set{});
+  // A block with fewer lines than missed.
+  Draw(FetchMisses{9, 9, ~0u});
+  EXPECT_EQ(Bits(Events.FetchMiss), (Set{1, 3, 5}));
+  EXPECT_EQ(Bits(Events.Decode), (Set{1, 2, 3, 4, 5, 6}));
+  // Nothing is recorded: the profile counts.
+  Draw(std::nullopt);
+  EXPECT_EQ(Bits(Events.FetchMiss), (Set{1, 3, 5}));
+  EXPECT_EQ(Bits(Events.TranslationMiss), Set{});
 }
 
 } // namespace

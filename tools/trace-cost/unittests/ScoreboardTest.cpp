@@ -32,6 +32,8 @@ protected:
     CPU.Alias4KLatency = 0;
     CPU.MispredictPenalty = 16;
     CPU.ICacheMissPenalty = 10;
+    CPU.ITLBMissPenalty = 7;
+    CPU.FetchBytes = 16;
     CPU.DispatchWidth = 4;
     CPU.MoveElimination = CPU.ImmediateAddition = false;
   }
@@ -202,6 +204,34 @@ TEST_F(ScoreboardTest, LoadsWaitForStoresOfTheSamePlaceInOtherPages) {
   // A store that is in the cache is not under way.
   CPU.Alias4KLatency = 6;
   EXPECT_EQ(Cycles(400, true), Cycles(400, false));
+}
+
+TEST_F(ScoreboardTest, DecodersTakeSoManyBytesACycle) {
+  TimedInst Nop;
+  std::vector<StreamEntry> Stream(400);
+  for (StreamEntry &Entry : Stream) {
+    Entry.Inst = &Nop;
+    Entry.Size = 8;
+  }
+  WindowEvents Events(Stream.size());
+  EXPECT_NEAR(finish(Stream, Events), 100, 2);
+  // Two instructions of eight bytes a cycle.
+  Events.Decode.set();
+  EXPECT_NEAR(finish(Stream, Events), 200, 2);
+  CPU.FetchBytes = 32;
+  EXPECT_NEAR(finish(Stream, Events), 100, 2);
+  // Little code to decode comes from the queue that others leave full.
+  CPU.FetchBytes = 16;
+  Events.Decode.reset(8, 400);
+  EXPECT_NEAR(finish(Stream, Events), 102, 2);
+  Events.Decode.reset();
+  Events.Decode.set(200, 208);
+  EXPECT_NEAR(finish(Stream, Events), 100, 2);
+  // What is not at hand cannot be decoded ahead.
+  Events.TranslationMiss.set(200);
+  EXPECT_NEAR(finish(Stream, Events), 100 + 7 + 2, 2);
+  Events.FetchMiss.set(200);
+  EXPECT_NEAR(finish(Stream, Events), 100 + 7 + 10 + 2, 2);
 }
 
 TEST_F(ScoreboardTest, FusedComparisonsAreOneOperation) {
