@@ -43,19 +43,8 @@ from compiler_opt_perf.trace.windows import write_windows
 
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
-# Parts of mca-pmu that are left out, one at a time.
-_PARTS = (
-    "stack-slots",
-    "failed-forwarding",
-    "4k-aliasing",
-    "l1-misses",
-    "predictor",
-    "mispredicts",
-    "icache-misses",
-    "itlb-misses",
-    "decoded-code",
-    "taken-branches",
-)
+# Parts of mca-pmu that are left out, one at a time: those whose worth is in doubt.
+_PARTS = ("failed-forwarding", "predictor", "icache-misses", "decoded-code")
 _DRAWN = "mca-pmu on a drawn path"
 #: As many rounds of all programs are run before the next ones.
 _TURN = LAYOUTS
