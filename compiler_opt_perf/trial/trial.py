@@ -14,6 +14,7 @@ from absl import logging
 from compiler_opt_perf.binary.elf import BinaryError, require_debug_info
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy.compiler_flags import CompilerFlags
+from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.files import exclusive, sha256, write_text
 from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.run.rounds import paired_change
@@ -48,6 +49,8 @@ _FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO)
 # QEMU and the simulator are about so many times as slow as the program.
 _COUNTED_SLOWER = 20
 _PROFILED_SLOWER = 100
+# No processor executes so few instructions in a second of its time.
+_FEWEST_A_SECOND = 1e7
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class _Trial:
         self._clang = sha256(request.toolchain.clang.resolve())
         self._processor = max(os.sched_getaffinity(0))
         self._built: dict[Way, Built] = {}
+        self._run_s = 0.0
         self._left = len(request.ways) + any(way.counted for way in request.ways)
 
     def prepare(self) -> Prepared:
@@ -210,6 +214,7 @@ class _Trial:
                 )
             seconds.append(run.seconds)
         if seconds:
+            self._run_s = seconds[0]
             each = (request.rounds + _COUNTED_SLOWER) * (len(request.ways) + 1)
             left = sum(seconds) * each + seconds[0] * _PROFILED_SLOWER
             logging.info("besides the builds, about %.0f s: profile, counts and times", left)
@@ -224,7 +229,16 @@ class _Trial:
                 f"{plain.tree / built.program}: has no debug info, so that no profile can be "
                 "made: the build strips it (-s, strip, install -s); leave that out of --build"
             ) from error
-        return profiled(plain, built, self._request.runs[0])
+        run = self._request.runs[0]
+        manifest = profiled(plain, built, run)
+        executed = Manifest.load(manifest).event("instructions")
+        if executed.total + executed.outside < _FEWEST_A_SECOND * self._run_s:
+            raise TrialError(
+                f"{run}: executes next to nothing when it is profiled, because {built.program} "
+                "finds what the same run wrote before; let it write elsewhere each time, or "
+                "nowhere (/dev/null)"
+            )
+        return manifest
 
     def measured(self) -> Trial:
         """Counts and times all builds."""

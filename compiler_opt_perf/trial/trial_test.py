@@ -324,6 +324,27 @@ def test_what_cannot_be_tried_is_told(
 
 
 @pytest.mark.compiler
+def test_a_run_that_finds_its_own_output_is_told(toolchain: Toolchain, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "once.c").write_text(
+        """#include <stdio.h>
+int main(void) {
+  if (fopen("done", "r"))
+    return 0;
+  for (volatile long i = 0; i < 1200000000; i++)
+    ;
+  return fopen("done", "w") == 0;
+}
+"""
+    )
+    run = "rm -f done; ./once"
+    request = _request(toolchain, tree, "cc once.c -o once", run, ways=SPEED[:2])
+    with pytest.raises(TrialError, match="finds what the same run wrote before; let it write"):
+        try_ways(request, tmp_path / "out")
+
+
+@pytest.mark.compiler
 def test_folders_that_cannot_be_used_are_told(
     tree: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
