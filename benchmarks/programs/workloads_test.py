@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-import re
 from pathlib import Path
 
 import pytest
