@@ -86,7 +86,7 @@ def tables(programs: Sequence[Ranked]) -> list[Table]:
     parts = [name for name in evaluators if name.startswith(_WITHOUT)]
     return [
         _facts(programs),
-        _taus("tau", "Kendall's tau on resolved pairs, mean and worst program", kinds, own),
+        _taus("tau", "Kendall's tau on resolved pairs: all pairs, mean of programs, worst program", kinds, own),
         _taus("parts", f"The same where {JUDGED} lacks a part", kinds, [JUDGED, *parts]),
         _by_program(kinds, [name for name in (JUDGED, _COUNTED) if name in own]),
         _shares(
@@ -155,13 +155,16 @@ def _taus(
     for evaluator in evaluators:
         row: list[Cell] = [evaluator]
         for programs in kinds.values():
-            found = [p.tau(evaluator).value for p in _known(programs, evaluator)]
-            found = [value for value in found if not np.isnan(value)]
-            row += [float(np.mean(found)), min(found)] if found else [None, None]
+            resolved = [p for p in _known(programs, evaluator) if p.measured.resolved_pairs()]
+            pairs = [p.measured.resolved_pairs() for p in resolved]
+            found = [p.tau(evaluator).value for p in resolved]
+            # Of a program with few resolved pairs, one value says little.
+            both = [float(np.average(found, weights=pairs)), float(np.mean(found))] if found else []
+            row += [*both, min(found)] if found else [None, None, None]
         rows.append(row)
     columns = {"evaluator": "text"}
     for kind in kinds:
-        columns |= {kind: "number:2", f"{kind}, worst": "number:2"}
+        columns |= {f"{kind}, {part}": "number:2" for part in ("pairs", "mean", "worst")}
     return Table.of(name, f"{caption}.", columns, rows)
 
 

@@ -46,15 +46,26 @@ def test_programs_and_variants_are_shown(found: dict[str, Table]) -> None:
 
 def test_tau_has_a_mean_and_a_worst_program(found: dict[str, Table]) -> None:
     by_evaluator = {row[0]: row[1:] for row in found["tau"].rows}
-    assert by_evaluator["mca"] == [1, 1, 1, 1]
-    assert by_evaluator["mca-pmu"] == [1, 1, 0, -1]
+    assert by_evaluator["mca"] == [1, 1, 1, 1, 1, 1]
+    assert by_evaluator["mca-pmu"] == [1, 1, 1, 0, 0, -1]
     # Not all programs of a kind have it.
-    assert by_evaluator["granite"] == [1, 1, None, None]
+    assert by_evaluator["granite"] == [1, 1, 1, None, None, None]
     assert [row[0] for row in found["parts"].rows] == ["mca-pmu", "mca-pmu without predictor"]
     assert found["tau-by-program"].rows[1][0] == "q"
     assert found["tau-by-program"].rows[1][3] == -1
     heads = [column.name for column in found["intervals"].columns]
     assert found["intervals"].rows[2][heads.index("mca-pmu")] == (-1, -1, -1)
+
+
+def test_a_program_with_few_resolved_pairs_counts_little_among_all_pairs() -> None:
+    levels = np.array([1.0, 1.1, 1.2, 1.01])
+    few = _ranked("p", "branches", {"mca-pmu": levels}, np.array([1.0, 0.9, 1.0, 1.0]))
+    many = _ranked("q", "branches", {"mca-pmu": levels}, levels)
+    assert few.measured.resolved_pairs() == 3
+    (row,) = next(table for table in tables([few, many]) if table.name == "tau").rows
+    of_few = few.tau("mca-pmu").value
+    assert row[1] == pytest.approx((6 + 3 * of_few) / 9)
+    assert row[2] == pytest.approx((1 + of_few) / 2) and row[3] == of_few
 
 
 def test_changes_are_compared(found: dict[str, Table]) -> None:
