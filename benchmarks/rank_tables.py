@@ -86,7 +86,12 @@ def tables(programs: Sequence[Ranked]) -> list[Table]:
     parts = [name for name in evaluators if name.startswith(_WITHOUT)]
     return [
         _facts(programs),
-        _taus("tau", "Kendall's tau on resolved pairs: all pairs, mean of programs, worst program", kinds, own),
+        _taus(
+            "tau",
+            "Kendall's tau on resolved pairs: all pairs, mean of programs, worst program",
+            kinds,
+            own,
+        ),
         _taus("parts", f"The same where {JUDGED} lacks a part", kinds, [JUDGED, *parts]),
         _by_program(kinds, [name for name in (JUDGED, _COUNTED) if name in own]),
         _shares(
