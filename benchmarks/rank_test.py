@@ -84,7 +84,7 @@ def test_register_allocations_replay_one_run(
     evaluation: dict[Any, Any] = {row[0]: row[1] for row in found["evaluation"].rows}
     for evaluator in ("granite", "granite-pmu", "mca-pmu on a drawn path"):
         assert evaluation[evaluator] > 0
-    assert "mca-pmu without decoded-code" in [row[0] for row in found["parts"].rows]
+    assert "mca-pmu without stack-slots" in [row[0] for row in found["parts"].rows]
 
     # What is done is not done again.
     folder = tmp_path / "pressure" / "registers"
