@@ -160,12 +160,15 @@ def _taus(
     for evaluator in evaluators:
         row: list[Cell] = [evaluator]
         for programs in kinds.values():
-            resolved = [p for p in _known(programs, evaluator) if p.measured.resolved_pairs()]
-            pairs = [p.measured.resolved_pairs() for p in resolved]
-            found = [p.tau(evaluator).value for p in resolved]
-            # Of a program with few resolved pairs, one value says little.
-            both = [float(np.average(found, weights=pairs)), float(np.mean(found))] if found else []
-            row += [*both, min(found)] if found else [None, None, None]
+            known = [(p, p.measured.resolved_pairs()) for p in _known(programs, evaluator)]
+            pairs = [count for _, count in known if count]
+            found = [p.tau(evaluator).value for p, count in known if count]
+            if found:
+                # Of a program with few resolved pairs, one value says little.
+                pooled = float(np.average(found, weights=pairs))
+                row += [pooled, float(np.mean(found)), min(found)]
+            else:
+                row += [None, None, None]
         rows.append(row)
     columns = {"evaluator": "text"}
     for kind in kinds:

@@ -502,8 +502,8 @@ def test_code_that_fits_no_cache_is_fetched_slowly(toolchain: Toolchain, tmp_pat
                 without = replace(context, without=(part,))
                 less = EVALUATORS["mca-pmu"].cost([binary], without).report["cycles"]
                 assert less["front_end"] < 0.99 * parts["front_end"]
-            parts_ = ("icache-misses", "itlb-misses", "decoded-code")
-            none = EVALUATORS["mca-pmu"].cost([binary], replace(context, without=parts_))
+            fetching = ("icache-misses", "itlb-misses", "decoded-code")
+            none = EVALUATORS["mca-pmu"].cost([binary], replace(context, without=fetching))
             assert none.report["cycles"]["front_end"] == 0
     assert shares["large"] > 0.2
     assert shares["small"] < 0.01

@@ -46,57 +46,57 @@ def library(name: str) -> Path:
         ) from error
 
 
-@functools.cache
-def _reader() -> Any:
-    loaded = ctypes.CDLL(str(library("reader")))
-    size, pointer = ctypes.c_size_t, ctypes.c_void_p
-    for function, result, *arguments in (
-        ("trace_decode", ctypes.c_int, pointer, size, size, pointer, size, ctypes.c_uint32),
-        ("trace_bound", size, size),
-        ("trace_compress", ctypes.c_int64, pointer, size, pointer, size),
-        ("trace_decompress", ctypes.c_int, pointer, size, pointer, size),
-        ("trace_encode", ctypes.c_int64, pointer, size, pointer),
-        ("trace_windows_new", pointer, size, ctypes.c_uint32),
-        ("trace_windows_delete", None, pointer),
-        ("trace_windows_add", ctypes.c_int64, pointer, pointer, size, ctypes.c_int),
-        ("trace_windows_size", size, pointer),
-        ("trace_windows_numbers", ctypes.POINTER(ctypes.c_uint32), pointer),
-        ("trace_windows_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
-    ):
+_SIZE, _POINTER = ctypes.c_size_t, ctypes.c_void_p
+
+
+def _load(name: str, *functions: tuple[Any, ...]) -> Any:
+    """Loads a library, whose functions are given by name, type of the result and of arguments."""
+    loaded = ctypes.CDLL(str(library(name)))
+    for function, result, *arguments in functions:
         getattr(loaded, function).restype = result
         getattr(loaded, function).argtypes = arguments
     return loaded
+
+
+@functools.cache
+def _reader() -> Any:
+    return _load(
+        "reader",
+        ("trace_decode", ctypes.c_int, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, ctypes.c_uint32),
+        ("trace_bound", _SIZE, _SIZE),
+        ("trace_compress", ctypes.c_int64, _POINTER, _SIZE, _POINTER, _SIZE),
+        ("trace_decompress", ctypes.c_int, _POINTER, _SIZE, _POINTER, _SIZE),
+        ("trace_encode", ctypes.c_int64, _POINTER, _SIZE, _POINTER),
+        ("trace_windows_new", _POINTER, _SIZE, ctypes.c_uint32),
+        ("trace_windows_delete", None, _POINTER),
+        ("trace_windows_add", ctypes.c_int64, _POINTER, _POINTER, _SIZE, ctypes.c_int),
+        ("trace_windows_size", _SIZE, _POINTER),
+        ("trace_windows_numbers", ctypes.POINTER(ctypes.c_uint32), _POINTER),
+        ("trace_windows_counts", ctypes.POINTER(ctypes.c_uint64), _POINTER),
+    )
 
 
 @functools.cache
 def _predictor() -> Any:
-    loaded = ctypes.CDLL(str(library("branch_predictor")))
-    size, pointer = ctypes.c_size_t, ctypes.c_void_p
-    for function, result, *arguments in (
-        ("predictor_new", pointer, ctypes.c_uint32, pointer, pointer),
-        ("predictor_delete", None, pointer),
-        ("predictor_add", ctypes.c_int, pointer, pointer, size, ctypes.c_uint64, ctypes.c_int),
-        ("predictor_counts", ctypes.POINTER(ctypes.c_uint64), pointer),
-        ("predictor_wrong_count", size, pointer),
-        ("predictor_wrong", ctypes.POINTER(ctypes.c_uint64), pointer),
-    ):
-        getattr(loaded, function).restype = result
-        getattr(loaded, function).argtypes = arguments
-    return loaded
+    return _load(
+        "branch_predictor",
+        ("predictor_new", _POINTER, ctypes.c_uint32, _POINTER, _POINTER),
+        ("predictor_delete", None, _POINTER),
+        ("predictor_add", ctypes.c_int, _POINTER, _POINTER, _SIZE, ctypes.c_uint64, ctypes.c_int),
+        ("predictor_counts", ctypes.POINTER(ctypes.c_uint64), _POINTER),
+        ("predictor_wrong_count", _SIZE, _POINTER),
+        ("predictor_wrong", ctypes.POINTER(ctypes.c_uint64), _POINTER),
+    )
 
 
 @functools.cache
 def _caches() -> Any:
-    loaded = ctypes.CDLL(str(library("code_caches")))
-    size, pointer = ctypes.c_size_t, ctypes.c_void_p
-    for function, result, *arguments in (
-        ("caches_new", pointer, ctypes.c_uint32, pointer, pointer),
-        ("caches_delete", None, pointer),
-        ("caches_add", None, pointer, pointer, size, pointer),
-    ):
-        getattr(loaded, function).restype = result
-        getattr(loaded, function).argtypes = arguments
-    return loaded
+    return _load(
+        "code_caches",
+        ("caches_new", _POINTER, ctypes.c_uint32, _POINTER, _POINTER),
+        ("caches_delete", None, _POINTER),
+        ("caches_add", None, _POINTER, _POINTER, _SIZE, _POINTER),
+    )
 
 
 def _check(code: int) -> int:

@@ -237,11 +237,11 @@ def _write_simulated(
 
 
 def _within_samples(
-    missed: npt.NDArray[np.uint16], begin: int, samples_: npt.NDArray[np.int64]
+    missed: npt.NDArray[np.uint16], begin: int, sample_begins: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """The rows of `Simulated.missed` of a piece, which begins at `begin`, in the samples there."""
     inside = np.zeros(len(missed), bool)
-    for place in (samples_ - begin).tolist():
+    for place in (sample_begins - begin).tolist():
         inside[max(0, place) : max(0, place + SAMPLE_BLOCKS)] = True
     (places,) = np.nonzero(inside & missed.any(axis=1))
     return np.column_stack([begin + places, missed[places]])

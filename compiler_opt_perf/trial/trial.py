@@ -158,7 +158,6 @@ class _Trial:
         self._clang = sha256(request.toolchain.clang.resolve())
         self._processor = max(os.sched_getaffinity(0))
         self._built: dict[Way, Built] = {}
-        self._run_s = 0.0
         self._left = len(request.ways) + any(way.counted for way in request.ways)
 
     def prepare(self) -> Prepared:
@@ -166,10 +165,10 @@ class _Trial:
         request = self._request
         plain = self._folder(PLAIN)
         self._build(PLAIN, PLAIN.flags(request.toolchain, {}, None, None))
-        self._require_long_runs(plain)
+        run_s = self._require_long_runs(plain)
         profile = counters = None
         if not request.by_size and any(way.autofdo or way.policies for way in request.ways):
-            profile = self._profiled(plain)
+            profile = self._profiled(plain, run_s)
         if any(way.counted for way in request.ways):
             words = ("-fprofile-generate",)
             flags = CompilerFlags(request.toolchain, (), profile_words=words)
@@ -200,8 +199,12 @@ class _Trial:
             seconds = self._left * self._built[way].seconds
             logging.info("builds left: %d, about %.0f s", self._left, seconds)
 
-    def _require_long_runs(self, plain: WayFolder) -> None:
-        """Raises TrialError if a run fails or is too short; says how long all will take."""
+    def _require_long_runs(self, plain: WayFolder) -> float:
+        """Says how long all will take; returns the first run's seconds, 0 without any run.
+
+        Raises:
+          TrialError: a run fails or is too short.
+        """
         request = self._request
         seconds = []
         for command in request.runs:
@@ -213,13 +216,14 @@ class _Trial:
                     "(a larger input, or the same one several times)"
                 )
             seconds.append(run.seconds)
+        first_s = seconds[0] if seconds else 0.0
         if seconds:
-            self._run_s = seconds[0]
             each = (request.rounds + _COUNTED_SLOWER) * (len(request.ways) + 1)
-            left = sum(seconds) * each + seconds[0] * _PROFILED_SLOWER
+            left = sum(seconds) * each + first_s * _PROFILED_SLOWER
             logging.info("besides the builds, about %.0f s: profile, counts and times", left)
+        return first_s
 
-    def _profiled(self, plain: WayFolder) -> Path:
+    def _profiled(self, plain: WayFolder, run_s: float) -> Path:
         built = self._built[PLAIN]
         program = plain.program(built.program)
         try:
@@ -232,7 +236,7 @@ class _Trial:
         run = self._request.runs[0]
         manifest = profiled(plain, built, run)
         executed = Manifest.load(manifest).event("instructions")
-        if executed.total + executed.outside < _FEWEST_A_SECOND * self._run_s:
+        if executed.total + executed.outside < _FEWEST_A_SECOND * run_s:
             raise TrialError(
                 f"{run}: executes next to nothing when it is profiled, because {built.program} "
                 "finds what the same run wrote before; let it write elsewhere each time, or "

@@ -67,6 +67,18 @@ private:
     return error("block " + Twine(Block) + " is not in the " + Place + " of " +
                  Twine(Size));
   }
+  /// Fails unless a sample came before, of which a record tells \p What.
+  Error requireSample(StringRef What) const {
+    if (Result.Samples.empty())
+      return error("has " + What + " before the first sample");
+    return Error::success();
+  }
+  /// Fails unless the last sample has a block at \p Index.
+  Error requireInSample(uint64_t Index) const {
+    if (Index >= Result.Samples.back().size())
+      return notIn("sample", Result.Samples.back().size(), Index);
+    return Error::success();
+  }
   /// Fails unless all of a record was read.
   Error requireEnd(const uint8_t *P, const uint8_t *End, StringRef What) const {
     if (P != End)
@@ -84,6 +96,8 @@ private:
   Error readFetches(StringRef Raw, uint32_t Count);
   Error readCode(StringRef Raw, uint32_t Count);
   Error readULEB128(const uint8_t *&P, const uint8_t *End, uint64_t &Value);
+  Error readValues(const uint8_t *&P, const uint8_t *End,
+                   MutableArrayRef<uint64_t> Values);
   /// Reads the difference of a block's number to the last one, \p Number.
   Error readNumber(const uint8_t *&P, const uint8_t *End, uint32_t &Number);
   void addWindow(std::vector<unsigned> Blocks, uint64_t Count) {
@@ -172,6 +186,14 @@ Error Reader::readULEB128(const uint8_t *&P, const uint8_t *End,
   return Error::success();
 }
 
+Error Reader::readValues(const uint8_t *&P, const uint8_t *End,
+                         MutableArrayRef<uint64_t> Values) {
+  for (uint64_t &Value : Values)
+    if (Error E = readULEB128(P, End, Value))
+      return E;
+  return Error::success();
+}
+
 Error Reader::readNumber(const uint8_t *&P, const uint8_t *End,
                          uint32_t &Number) {
   uint64_t Zigzag;
@@ -257,9 +279,8 @@ Error Reader::readBranches(StringRef Raw, uint32_t Count) {
   uint64_t Block = 0;
   for (uint32_t I = 0; I != Count; ++I) {
     uint64_t Values[5];
-    for (uint64_t &Value : Values)
-      if (Error E = readULEB128(P, End, Value))
-        return E;
+    if (Error E = readValues(P, End, Values))
+      return E;
     Block += Values[0];
     if (Block >= Result.Blocks.size())
       return notIn("table", Result.Blocks.size(), Block);
@@ -270,19 +291,18 @@ Error Reader::readBranches(StringRef Raw, uint32_t Count) {
 
 Error Reader::readAccesses(StringRef Raw, uint32_t Count) {
   const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
-  if (Result.Samples.empty())
-    return error("has accesses before the first sample");
+  if (Error E = requireSample("accesses"))
+    return E;
   Result.Accesses.resize(Result.Samples.size());
   std::vector<TracedAccess> &Accesses = Result.Accesses.back();
   uint64_t Block = 0, Address = 0;
   for (uint32_t I = 0; I != Count; ++I) {
     uint64_t Values[3];
-    for (uint64_t &Value : Values)
-      if (Error E = readULEB128(P, End, Value))
-        return E;
+    if (Error E = readValues(P, End, Values))
+      return E;
     Block += Values[0];
-    if (Block >= Result.Samples.back().size())
-      return notIn("sample", Result.Samples.back().size(), Block);
+    if (Error E = requireInSample(Block))
+      return E;
     Address += (Values[2] >> 1) ^ -(Values[2] & 1);
     Accesses.push_back({unsigned(Block),
                         unsigned(std::min<uint64_t>(Values[1] >> 1, ~0u)),
@@ -293,8 +313,8 @@ Error Reader::readAccesses(StringRef Raw, uint32_t Count) {
 
 Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
   const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
-  if (Result.Samples.empty())
-    return error("has branches before the first sample");
+  if (Error E = requireSample("branches"))
+    return E;
   Result.Mispredicted.resize(Result.Samples.size());
   std::vector<MispredictedBranch> &Branches =
       Result.Mispredicted.back().emplace();
@@ -304,8 +324,8 @@ Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
     if (Error E = readULEB128(P, End, Difference))
       return E;
     Code += Difference;
-    if (Code / 2 >= Result.Samples.back().size())
-      return notIn("sample", Result.Samples.back().size(), Code / 2);
+    if (Error E = requireInSample(Code / 2))
+      return E;
     Branches.push_back({unsigned(Code / 2), bool(Code & 1)});
   }
   return requireEnd(P, End, "branches");
@@ -313,19 +333,18 @@ Error Reader::readMispredicted(StringRef Raw, uint32_t Count) {
 
 Error Reader::readFetches(StringRef Raw, uint32_t Count) {
   const uint8_t *P = Raw.bytes_begin(), *End = Raw.bytes_end();
-  if (Result.Samples.empty())
-    return error("has fetches before the first sample");
+  if (Error E = requireSample("fetches"))
+    return E;
   Result.Fetched.resize(Result.Samples.size());
   std::vector<MissedFetch> &Fetches = Result.Fetched.back().emplace();
   uint64_t Block = 0;
   for (uint32_t I = 0; I != Count; ++I) {
     uint64_t Values[4];
-    for (uint64_t &Value : Values)
-      if (Error E = readULEB128(P, End, Value))
-        return E;
+    if (Error E = readValues(P, End, Values))
+      return E;
     Block += Values[0];
-    if (Block >= Result.Samples.back().size())
-      return notIn("sample", Result.Samples.back().size(), Block);
+    if (Error E = requireInSample(Block))
+      return E;
     Fetches.push_back({unsigned(Block),
                        {unsigned(std::min<uint64_t>(Values[1], ~0u)),
                         unsigned(std::min<uint64_t>(Values[2], ~0u)),

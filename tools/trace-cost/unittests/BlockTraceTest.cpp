@@ -117,18 +117,35 @@ TEST(BlockTraceTest, ReadsWindows) {
   EXPECT_EQ(H->Windows[0].Count, 9u);
 }
 
+/// The blocks of a sample, encoded, and their number.
+struct Sample {
+  StringRef Blocks;
+  unsigned Count;
+};
+
+const Sample OneBlock = {StringRef("\2", 1), 1};
+/// Blocks 0, 1 and 0.
+const Sample ThreeBlocks = {StringRef("\0\2\1", 3), 3};
+
+/// Reads \p Samples, a record of \p Kind that tells of the last one, and a
+/// record of a later version.
+Expected<BlockHistogram> readSamples(ArrayRef<Sample> Samples, unsigned Kind,
+                                     StringRef Raw, unsigned Count) {
+  Writer W;
+  W.description();
+  W.table({0, 1});
+  W.windows({{2, 0, 1}});
+  for (const Sample &S : Samples)
+    W.record(3, S.Blocks, S.Count);
+  W.record(Kind, Raw, Count);
+  W.record(12, "x", 1);
+  W.index();
+  return W.read();
+}
+
 TEST(BlockTraceTest, ReadsAccessesOfSamples) {
   auto Read = [](StringRef Accesses, unsigned Count) {
-    Writer W;
-    W.description();
-    W.table({0, 1});
-    W.windows({{2, 0, 1}});
-    // Blocks 0, 1 and 0.
-    W.record(3, StringRef("\0\2\1", 3), 3);
-    W.record(3, StringRef("\2", 1), 1);
-    W.record(8, Accesses, Count);
-    W.index();
-    return W.read();
+    return readSamples({ThreeBlocks, OneBlock}, 8, Accesses, Count);
   };
   // A store at 64 by the instruction at byte 5, then a load at 62 at byte 0.
   Expected<BlockHistogram> H = Read(StringRef("\0\x0b\x80\1\0\0\3", 7), 2);
@@ -149,16 +166,7 @@ TEST(BlockTraceTest, ReadsAccessesOfSamples) {
 
 TEST(BlockTraceTest, ReadsMispredictedBranchesOfSamples) {
   auto Read = [](StringRef Branches, unsigned Count) {
-    Writer W;
-    W.description();
-    W.table({0, 1});
-    W.windows({{2, 0, 1}});
-    W.record(3, StringRef("\2", 1), 1);
-    // Blocks 0, 1 and 0.
-    W.record(3, StringRef("\0\2\1", 3), 3);
-    W.record(9, Branches, Count);
-    W.index();
-    return W.read();
+    return readSamples({OneBlock, ThreeBlocks}, 9, Branches, Count);
   };
   // The exit of the first block, and two calls of the last.
   Expected<BlockHistogram> H = Read(StringRef("\0\5\0", 3), 3);
@@ -181,18 +189,7 @@ TEST(BlockTraceTest, ReadsMispredictedBranchesOfSamples) {
 
 TEST(BlockTraceTest, ReadsMissedFetchesOfSamples) {
   auto Read = [](StringRef Fetches, unsigned Count) {
-    Writer W;
-    W.description();
-    W.table({0, 1});
-    W.windows({{2, 0, 1}});
-    W.record(3, StringRef("\2", 1), 1);
-    // Blocks 0, 1 and 0.
-    W.record(3, StringRef("\0\2\1", 3), 3);
-    W.record(11, Fetches, Count);
-    // Of a later version.
-    W.record(12, "x", 1);
-    W.index();
-    return W.read();
+    return readSamples({OneBlock, ThreeBlocks}, 11, Fetches, Count);
   };
   // The second block and the last.
   Expected<BlockHistogram> H = Read(StringRef("\1\2\1\3\1\0\0\x80\1", 9), 2);
